@@ -1,0 +1,118 @@
+"""The layout of a policy's segments: an ordered table of fields that names, types and shapes every byte of a slot.
+
+In flows: an agent's spaces and what its algorithm adds. Out flow: a `Layout`, whose hash travels in every header.
+Legend: `S` slots, `R = before + T + 1` rows of a slot, `T` segment length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from protocol.config import PolicyConfig
+from protocol.errors import WireError
+from protocol.spaces import Agent, World
+
+__all__ = ["Field", "Layout", "segment_layout"]
+
+ALIGNMENT = 64
+_ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column: `per` row ([S, R, *shape]) or per slot ([S, *shape])."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    per: Literal["row", "slot"] = "row"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _ALLOWED:
+            raise WireError(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {', '.join(sorted(_ALLOWED))}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fields of one policy's segments. `before` rows of history, then `length` rows, then one row for bootstrapping."""
+
+    fields: tuple[Field, ...]
+    length: int
+    before: int = 0
+
+    @property
+    def rows(self) -> int:
+        """R, the rows of a slot."""
+        return self.before + self.length + 1
+
+    def shape(self, field: Field, slots: int) -> tuple[int, ...]:
+        """Shape of a field's column in a ring of `slots` slots."""
+        return (slots, self.rows, *field.shape) if field.per == "row" else (slots, *field.shape)
+
+    def slot_bytes(self, field: Field) -> int:
+        """Bytes of one field in one slot."""
+        return int(np.prod(self.shape(field, 1), dtype=np.int64)) * np.dtype(field.dtype).itemsize
+
+    @cached_property
+    def segment_bytes(self) -> int:
+        """Payload bytes of one segment over all fields."""
+        return sum(self.slot_bytes(field) for field in self.fields)
+
+    def offsets(self, slots: int) -> tuple[list[int], int]:
+        """Byte offset of each field's column in a ring of `slots` slots (64-byte aligned), and the total size."""
+        offsets, at = [], 0
+        for field in self.fields:
+            offsets.append(at)
+            at += -(-self.slot_bytes(field) * slots // ALIGNMENT) * ALIGNMENT
+        return offsets, at
+
+    def columns(self, buffer: memoryview, slots: int) -> dict[str, np.ndarray]:
+        """Array views on `buffer`, one a field, without a copy."""
+        offsets, _ = self.offsets(slots)
+        return {
+            field.name: np.ndarray(self.shape(field, slots), np.dtype(field.dtype), buffer=buffer, offset=offset)
+            for field, offset in zip(self.fields, offsets, strict=True)
+        }
+
+    def describe(self) -> dict[str, object]:
+        """Plain data from which `hash` is computed; part of the wire specification."""
+        return {
+            "length": self.length,
+            "before": self.before,
+            "fields": [[f.name, f.dtype, list(f.shape), f.per] for f in self.fields],
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of the compact JSON of `describe()`."""
+        text = json.dumps(self.describe(), separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def segment_layout(world: World, agent: Agent, config: PolicyConfig) -> Layout:
+    """The layout of the segments of `agent`'s policy.
+
+    `final_observation` [S, K, *shape] and `final_row` [S, K] (row 0..T-1, or -1 for none) are the side table of the
+    true last observations of truncated episodes; K is the most truncations that fit into one segment.
+    """
+    observation = agent.observation
+    dtype = np.dtype(observation.dtype).newbyteorder("<").str
+    ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
+    fields = [
+        Field("observation", dtype, observation.shape),
+        Field("action", "<i8"),
+        Field("reward", "<f4"),
+        Field("terminated", "|b1"),
+        Field("truncated", "|b1"),
+        Field("version", "<u8"),
+        *(Field(name, kind) for name, kind in config.algorithm.row_fields),
+        Field("final_observation", dtype, (ends, *observation.shape), "slot"),
+        Field("final_row", "<i4", (ends,), "slot"),
+    ]
+    return Layout(tuple(fields), config.segment_length, config.algorithm.before)

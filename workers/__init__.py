@@ -1,0 +1,1 @@
+"""The workers: actor, learner, coordinator and what they are made of."""

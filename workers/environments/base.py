@@ -1,0 +1,83 @@
+"""The one interface of every environment: many copies at once, agents in turns.
+
+In flows: actions of the agents that were present. Out flow: the next `Turn`, which says which agents are present
+in which copies, what they see, and what their previous action brought.
+
+Legend: `E` copies, `n` copies in which an agent is present in this turn, `m` of those whose episode was truncated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.spaces import World
+
+__all__ = ["Environment", "Player", "Present", "Turn"]
+
+
+@dataclass(slots=True)
+class Present:
+    """One agent that must act now, in all copies where it is present.
+
+    `reward`, `terminated` and `truncated` belong to the agent's *previous* action in that copy (rewards that arrived
+    between its turns added); they are zero and False before its first action. Where an episode ended, `observation`
+    already shows the new episode; the true last observation of a truncated one is in `final_observation`.
+    Arrays may be reused by the environment: they are valid until the next `step`.
+    """
+
+    agent: int
+    """Index into `world.agents`."""
+    observation: NDArray
+    """[n, *shape], of the dtype of the agent's observation space."""
+    reward: NDArray[np.float32]
+    """[n]"""
+    terminated: NDArray[np.bool_]
+    """[n]: the previous action ended the episode; its value beyond is 0."""
+    truncated: NDArray[np.bool_]
+    """[n]: the episode was cut (time limit) after the previous action; its value beyond is that of the final observation."""
+    copies: NDArray[np.int64] | None = None
+    """[n], increasing; None when the agent is present in all copies (then n = E)."""
+    final_index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """[m]: positions in 0..n-1 that were truncated, increasing."""
+    final_observation: NDArray | None = None
+    """[m, *shape]; None when m = 0."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What `reset` and `step` return: who acts now. `env_steps` counts the copies' full turns that this step completed
+    (one full turn of one copy, all its agents, is one environment step; E per step in a parallel world)."""
+
+    present: tuple[Present, ...]
+    env_steps: int = 0
+
+
+Player = Callable[[Present], NDArray[np.int64]]
+"""Chooses actions [n] for one agent that is present."""
+
+
+class Environment(ABC):
+    """`copies` independent copies of one world, stepped together; episodes restart by themselves."""
+
+    world: World
+    copies: int
+
+    @abstractmethod
+    def reset(self, seed: int) -> Turn:
+        """Starts new episodes in all copies, reproducibly from `seed`, and says who acts first."""
+
+    @abstractmethod
+    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+        """Applies one action array [n] for each entry of the last turn's `present`, in that order."""
+
+    def scripted(self) -> Player | None:
+        """A hand-written player to compare with, where the world has one."""
+        return None
+
+    def close(self) -> None:
+        """Frees what the environment holds."""

@@ -1,0 +1,55 @@
+"""What an update is given: the batch of each discipline, as tensors on the learner's device.
+
+Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["Segments", "Transitions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Whole segments of the stream discipline, segment-major as they lie in the ring. Row `t` holds the observation,
+    the action taken on it, the reward and end *caused by that action*; row T holds only an observation."""
+
+    observation: Tensor
+    """[B, T + 1, *shape]"""
+    action: Tensor
+    """[B, T] int64"""
+    reward: Tensor
+    """[B, T]"""
+    terminated: Tensor
+    """[B, T] bool"""
+    truncated: Tensor
+    """[B, T] bool"""
+    log_probability: Tensor
+    """[B, T] of the behaviour policy"""
+    value: Tensor
+    """[B, T] of the behaviour policy"""
+    valid: Tensor
+    """[B] int64: rows 0..valid-1 are real (row `valid` is the bootstrap observation); the rest is never trained on"""
+    final_observation: Tensor
+    """[B, K, *shape]: the true last observation of each truncated episode"""
+    final_row: Tensor
+    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """Sampled n-step transitions of the replay discipline."""
+
+    observation: Tensor
+    """[B, F, *shape]: newest frame last; frames before the episode's start repeat its first one"""
+    action: Tensor
+    """[B] int64"""
+    reward: Tensor
+    """[B]: the discounted sum of the n (or fewer) rewards"""
+    discount: Tensor
+    """[B]: factor of the bootstrap value: gamma**n, with n as many rewards as were summed; 0 after a termination"""
+    next_observation: Tensor
+    """[B, F, *shape]: what was seen n steps later (the true last observation where the episode was truncated)"""
