@@ -39,7 +39,8 @@ class Present:
     terminated: NDArray[np.bool_]
     """[n]: the previous action ended the episode; its value beyond is 0."""
     truncated: NDArray[np.bool_]
-    """[n]: the episode was cut (time limit) after the previous action; its value beyond is that of the final observation."""
+    """[n]: the episode was cut (time limit) after the previous action, and not terminated by it; its value beyond is
+    that of the final observation."""
     copies: NDArray[np.int64] | None = None
     """[n], increasing; None when the agent is present in all copies (then n = E)."""
     final_index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))

@@ -1,0 +1,57 @@
+# make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
+# make test     the tests with lint and types                                    (ARGS="-k ring")
+# make learning the long tests: returns that must be reached
+# make bench    what this machine can do
+# make clean    removes what these made; runs/ stays
+#
+# PY chooses the interpreter, PIP_FLAGS goes to every pip command (another package index, say).
+
+PY ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+VENV ?= .venv
+PIP_FLAGS ?=
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS)
+INSTALLED := $(VENV)/.installed
+TESTABLE := $(VENV)/.installed-test
+
+.PHONY: train test learning bench clean
+.DELETE_ON_ERROR:
+
+train: $(INSTALLED)
+	$(BIN)/rookery train $(ARGS)
+
+test: $(TESTABLE)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "not learning and not slow" $(ARGS)
+
+learning: $(TESTABLE)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)
+
+bench: $(TESTABLE)
+	@set -- tests/benchmarks/bench_*.py; \
+	if [ ! -e "$$1" ]; then echo "There is no tests/benchmarks/bench_*.py to run." >&2; exit 1; fi; \
+	for file; do $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)" $(ARGS) || exit 1; done
+
+$(BIN)/python:
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Rookery needs Python 3.11 or newer, and '$(PY)' is older or missing: install one and name it, as in PY=python3.12." >&2; \
+		exit 1; }
+	@$(PY) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PY)' cannot make virtual environments: install the package python3-venv (apt-get install python3-venv) and try again." >&2; \
+		exit 1; }
+	$(PY) -m venv $(VENV)
+
+# torch first: everything else then fits the torch that is there, and its download is not repeated when a later step fails
+$(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/python
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+$(TESTABLE): $(INSTALLED)
+	$(PIP) -e '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find launch protocol tests workers -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Starts, watches, stops and explains workers, which it starts by command line only."""

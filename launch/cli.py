@@ -1,0 +1,146 @@
+"""The `rookery` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from launch import local
+from launch.configuration import load, preset_names, sentence
+from launch.console import Display, Plain, Silent, summary_table
+from protocol import RELEASE
+from protocol.errors import ConfigurationError, RookeryError
+from protocol.memory import files, sweep
+
+__all__ = ["main"]
+
+
+class _Group(click.Group):
+    """Every error of ours is one sentence and its own exit code."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except RookeryError as fault:
+            click.echo(f"rookery: {fault}", err=True)
+            sys.exit(fault.exit_code)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(RELEASE, prog_name="rookery")
+def main() -> None:
+    """Asynchronous multi-agent reinforcement learning by separate workers.
+
+    \b
+    rookery train                       the default run, on this machine
+    rookery train cartpole --json       another preset, with its summary
+    rookery presets                     what is ready-made
+    """
+
+
+@main.command()
+@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
+@click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
+@click.option("--steps", type=click.IntRange(min=1), help="Agent steps until the run ends.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the run.")
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
+@click.option("--sequential", is_flag=True, help="The same configuration in one process, without any queue.")
+@click.option("--no-progress", is_flag=True, help="Show no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON at the end.")
+def train(
+    source: str,
+    settings: tuple[str, ...],
+    steps: int | None,
+    seed: int | None,
+    run_dir: Path | None,
+    sequential: bool,
+    no_progress: bool,
+    as_json: bool,
+) -> None:
+    """Trains on this machine: starts all workers, watches them, ends them.
+
+    \b
+    rookery train
+    rookery train cartpole --seed 1 --json
+    rookery train spread --set policy.learning_rate=0.001 --steps 1000000
+    """
+    run = load(source, settings, steps=steps, seed=seed)
+    folder = (run_dir or Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}").resolve()
+    if (folder / "summary.json").exists():
+        raise ConfigurationError(f"{folder} holds a finished run; give another --run-dir")
+    console = Console(stderr=True)
+    how = local.train_sequential if sequential or run.multiprocessing.enabled is False else local.train
+    display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
+    with display:
+        outcome = how(run, folder, display.show, display.tell)
+    if not outcome.summary:
+        click.echo("rookery: the run ended before it could write a summary; see the logs in its folder", err=True)
+        sys.exit(1)
+    console.print(summary_table(outcome.summary))
+    console.print(f"run folder: {folder}", highlight=False)
+    if as_json:
+        click.echo(json.dumps(outcome.summary, indent=2))
+    sys.exit(0 if outcome.complete else 1)
+
+
+@main.command()
+def presets() -> None:
+    """The ready-made configurations."""
+    for name in preset_names():
+        click.echo(f"{name:22} {sentence(name)}")
+
+
+@main.command()
+def clean() -> None:
+    """Removes shared memory that dead processes left; what is in use stays."""
+    for path in sweep():
+        click.echo(f"removed {path}")
+    for path in files():
+        click.echo(f"kept    {path}: a living process uses it")
+
+
+def _hand_over(module: str) -> click.Command:
+    """A command that becomes the worker's own executable."""
+
+    @click.command(
+        name=module.removeprefix("workers."),
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+        help=f"One {module.removeprefix('workers.')} (the same as `python -m {module}`).",
+    )
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def run(arguments: tuple[str, ...]) -> None:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+
+    return run
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
+@click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def coordinator(source: str, settings: tuple[str, ...], run_dir: Path | None, arguments: tuple[str, ...]) -> None:
+    """The coordinator of one run; further options: --bind HOST:PORT, --advertise HOST, --insecure.
+
+    \b
+    rookery coordinator cartpole --run-dir runs/mine
+    rookery learner --coordinator tcp://127.0.0.1:5600      (in another terminal)
+    rookery actor --coordinator tcp://127.0.0.1:5600        (in a third)
+    """
+    run = load(source, settings)
+    folder = (run_dir or Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}").resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = local.write_config(run, folder)
+    command = [sys.executable, "-m", "workers.coordinator", str(config), "--run-dir", str(folder), *arguments]
+    os.execv(sys.executable, command)
+
+
+for _module in ("workers.actor", "workers.learner"):
+    main.add_command(_hand_over(_module))

@@ -1,0 +1,72 @@
+"""From a preset or a YAML file, and `--set key=value`, to a validated configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from protocol.config import Run, parse_run
+from protocol.errors import ConfigurationError
+
+__all__ = ["PRESETS", "load", "preset_names", "sentence"]
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+def preset_names() -> list[str]:
+    """The ready-made configurations."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def sentence(name: str) -> str:
+    """What a preset is for: the comment in its first line."""
+    return (PRESETS / f"{name}.yaml").read_text().splitlines()[0].lstrip("# ")
+
+
+def load(source: str, settings: Iterable[str] = (), **overrides: Any) -> Run:
+    """The run that `source` (a preset's name or a file) describes, changed by `settings` ("a.b=c") and `overrides`
+    (None: as it is). Raises ConfigurationError."""
+    data = _read(source)
+    for setting in settings:
+        _set(data, setting)
+    data.update({key: value for key, value in overrides.items() if value is not None})
+    return parse_run(data)
+
+
+def _read(source: str) -> dict[str, Any]:
+    path = PRESETS / f"{source}.yaml"
+    if "/" in source or source.endswith((".yaml", ".yml")) or not path.exists():
+        path = Path(source)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"{source!r} is neither a preset nor a file; the presets are {', '.join(preset_names())}, a file ends in .yaml"
+        )
+    try:
+        data = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as fault:
+        raise ConfigurationError(f"{path} is no YAML: {' '.join(str(fault).split())}; correct it") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{path} holds no mapping of keys to values; see `rookery presets` for examples")
+    return data
+
+
+def _set(data: dict[str, Any], setting: str) -> None:
+    key, sign, text = setting.partition("=")
+    if not sign or not key:
+        raise ConfigurationError(f"--set {setting!r} is not of the form key.key=value; write for example policy.learning_rate=0.001")
+    *parents, last = key.split(".")
+    place = data
+    for parent in parents:
+        inner = place.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ConfigurationError(f"--set {setting!r}: {parent!r} is a value, not a section; set it as a whole")
+        place = inner
+    try:
+        place[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigurationError(f"--set {setting!r}: {text!r} is no value; quote it") from None

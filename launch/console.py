@@ -1,0 +1,152 @@
+"""The display of a run: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Display", "Plain", "Silent", "summary_table"]
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_PLAIN_EVERY = 5.0
+
+
+class Silent:
+    """Shows nothing of the progress; events are told all the same."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, view: dict[str, Any]) -> None:
+        """A new state of the run."""
+
+    def tell(self, line: str) -> None:
+        """An event."""
+        self._console.print(line, markup=False, highlight=False)
+
+
+class Plain(Silent):
+    """A line every few seconds, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._at = 0.0
+
+    def show(self, view: dict[str, Any]) -> None:
+        """Prints a line when it is time."""
+        now = time.monotonic()
+        if not view or now - self._at < _PLAIN_EVERY or not view.get("agent_steps"):
+            return
+        self._at = now
+        returns = " ".join(f"{name}={_number(policy['return'])}" for name, policy in view["policies"].items())
+        self.tell(
+            f"steps={view['agent_steps']} of={view['steps']} steps/s={view['agent_steps_per_second']:.0f} "
+            f"return: {returns} verdict={view['verdict']}"
+        )
+
+
+class Display(Silent):
+    """The live table."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Display:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._live.__exit__(*details)
+
+    def show(self, view: dict[str, Any]) -> None:
+        """Redraws."""
+        if view:
+            self._live.update(render(view))
+
+
+def render(view: dict[str, Any]) -> Group:
+    """The whole picture of `view`."""
+    return Group(_progress(view), _policies(view), _workers(view))
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Returns beside the baselines, one row a policy."""
+    table = Table(title="mean return of an episode", title_justify="left")
+    for column in ("policy", "random", "scripted", "first 5 %", "last 5 %", "best 5 %"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for name, curve in summary["returns"].items():
+        known = summary["baselines"].get(name, {})
+        table.add_row(
+            name,
+            *(_number(known.get(k)) for k in ("random", "scripted")),
+            *(_number(curve[k]) for k in ("first", "last", "best")),
+        )
+    return table
+
+
+def _progress(view: dict[str, Any]) -> Table:
+    steps, done = view["steps"], view["agent_steps"]
+    rate = done / view["seconds"] if view["seconds"] > 1 else 0.0
+    left = f"{(steps - done) / rate:.0f} s left" if rate else "starting"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        ProgressBar(total=steps, completed=min(done, steps), width=30),
+        f"{done:,} of {steps:,} agent steps",
+        f"{view['agent_steps_per_second']:,.0f} agent steps/s",
+        left,
+        Text(view["verdict"], style="bold"),
+    )
+    return grid
+
+
+def _policies(view: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("policy", "return", "history", "version", "train steps", "lag"):
+        table.add_column(column, justify="left" if column in ("policy", "history") else "right")
+    for name, policy in view["policies"].items():
+        table.add_row(
+            name,
+            _number(policy["return"]),
+            sparkline(policy["history"]),
+            str(policy["version"]),
+            f"{policy['train_steps']:,}",
+            f"{policy['lag']:.2f}",
+        )
+    return table
+
+
+def _workers(view: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("worker", "state", "pid", "heard", "restarts"):
+        table.add_column(column, justify="left" if column in ("worker", "state") else "right")
+    for worker in view["workers"]:
+        restarts = view["restarts"].get(worker["name"], 0)
+        table.add_row(worker["name"], worker["state"], str(worker["pid"]), f"{worker['silent']:.1f} s ago", str(restarts))
+    return table
+
+
+def sparkline(values: list[float], width: int = 30) -> str:
+    """`values` as a row of blocks."""
+    values = values[-width:]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BLOCKS[int((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"

@@ -1,0 +1,208 @@
+"""A run on this machine: the same workers as anywhere, started, supervised and cleared away.
+
+    coordinator -> learners and actors it asks for -> restart what dies, within its budget -> end when the coordinator ends
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+import zmq
+
+from launch.processes import FATAL, Process, end_all, start
+from protocol.config import Run
+from protocol.control import ControlClient, Report
+from protocol.errors import RookeryError
+from protocol.memory import sweep
+
+__all__ = ["Outcome", "RunFailed", "train", "train_sequential", "write_config"]
+
+_START_SECONDS = 60.0
+_LOOK_EVERY = 0.1
+
+View = dict[str, Any]
+
+
+class RunFailed(RookeryError):
+    """A worker could not be kept alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    complete: bool
+    summary: dict[str, Any]
+
+
+class _Interrupt:
+    """Ctrl-C and SIGTERM: once to end in order, twice to end now. Handlers only take note."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+
+
+def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
+    """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event.
+
+    Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
+    """
+    sweep()
+    folder.mkdir(parents=True, exist_ok=True)
+    config = write_config(run, folder)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    processes: list[Process] = []
+    client: ControlClient | None = None
+    try:
+        with _Interrupt() as interrupt:
+            command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
+            coordinator = start("coordinator", [*command, "127.0.0.1:0"], folder / "logs" / "coordinator.out")
+            processes.append(coordinator)
+            address = _address(folder, coordinator, interrupt)
+            client = ControlClient(context, address, "supervisor")
+            welcome = client.join(_START_SECONDS)
+            client.start(lambda: Report(state="watching"))
+            for role, count in (("learner", welcome.learners), ("actor", welcome.actors)):
+                for index in range(count):
+                    output = folder / "logs" / f"{role}-{index}.out"
+                    processes.append(start(role, [f"workers.{role}", "--coordinator", address], output))
+            coordinator.command = [*command, address.removeprefix("tcp://")]
+            _supervise(run, client, coordinator, processes, interrupt, show, tell)
+            code = coordinator.code
+    finally:
+        end_all(processes[::-1], seconds=max(run.actor_timeout, run.learner_timeout))
+        if client is not None:
+            client.close()
+        context.destroy(linger=0)
+        sweep()
+    return Outcome(code == 0, _summary(folder))
+
+
+def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
+    """The sequential reference in one process, shown and ended in the same way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = write_config(run, folder)
+    output = folder / "logs" / "sequential.out"
+    with _Interrupt() as interrupt:
+        process = start("sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True)
+        try:
+            reader = threading.Thread(target=_read_views, args=(process, show), name="views", daemon=True)
+            reader.start()
+            while process.code is None and not interrupt.count:
+                time.sleep(_LOOK_EVERY)
+        finally:
+            end_all([process], seconds=run.learner_timeout)
+            reader.join(timeout=5)
+    if process.code not in (0, 1) or (process.code == 1 and not interrupt.count):
+        raise RunFailed(f"the sequential run failed: {process.last_words(3)}")
+    return Outcome(process.code == 0, _summary(folder))
+
+
+def _supervise(
+    run: Run,
+    client: ControlClient,
+    coordinator: Process,
+    processes: list[Process],
+    interrupt: _Interrupt,
+    show: Callable[[View], None],
+    tell: Callable[[str], None],
+) -> None:
+    """Until the coordinator ends by itself, or an interrupt made it end."""
+    shown, asked, end = 0.0, 0, 0.0
+    while True:
+        now = time.monotonic()
+        if interrupt.count > asked:
+            asked = interrupt.count
+            tell("stopping: workers finish their turn; press Ctrl-C again to end at once")
+            coordinator.popen.send_signal(signal.SIGTERM)
+            end = now + run.actor_timeout + run.learner_timeout
+        if coordinator.code is not None and (asked or coordinator.code >= 0):
+            if coordinator.code not in (0, 1):
+                raise RunFailed(f"the coordinator failed: {coordinator.last_words(3)}")
+            return
+        if asked > 1 or (asked and now > end):
+            return
+        for process in processes:
+            _look_after(run, process, tell, stopping=bool(asked))
+        if client.pulse is not None and now - shown >= 0.25:
+            shown = now
+            show(client.pulse.view)
+        time.sleep(_LOOK_EVERY)
+
+
+def _look_after(run: Run, process: Process, tell: Callable[[str], None], stopping: bool) -> None:
+    """Starts a worker that died again, after a pause that doubles, as long as its budget lasts."""
+    code = process.code
+    if code is None or process.done or stopping:
+        return
+    if code == 0:
+        process.done = True
+        return
+    now = time.monotonic()
+    why = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}: {process.last_words(1)}"
+    if code in FATAL or process.restarts >= run.restarts:
+        again = "" if code in FATAL else f" again, after {process.restarts} restarts"
+        raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
+    if not process.again_at:
+        pause = 0.25 * 2**process.restarts
+        process.again_at = now + pause
+        tell(f"{process.role} (pid {process.popen.pid}) {why}; starting it again in {pause:g} s")
+    elif now >= process.again_at:
+        fresh = start(process.role, process.command, process.output)
+        process.popen, process.again_at, process.restarts = fresh.popen, 0.0, process.restarts + 1
+
+
+def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:
+    """Where the coordinator listens, as soon as it says so."""
+    place = folder / "coordinator.json"
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and not interrupt.count:
+        if coordinator.code is not None:
+            raise RunFailed(coordinator.last_words(1) or f"the coordinator ended with exit code {coordinator.code}")
+        if place.exists():
+            said = json.loads(place.read_text())
+            if said["pid"] == coordinator.popen.pid:
+                return str(said["address"])
+        time.sleep(0.02)
+    raise RunFailed("the coordinator did not start; see its log in the run's folder")
+
+
+def write_config(run: Run, folder: Path) -> Path:
+    """Puts the resolved configuration into the run's folder; returns its path."""
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
+    return path
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    path = folder / "summary.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _read_views(process: Process, show: Callable[[View], None]) -> None:
+    assert process.popen.stdout is not None
+    for line in process.popen.stdout:
+        show(json.loads(line))

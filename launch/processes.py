@@ -1,0 +1,77 @@
+"""The processes of a run on this machine: started by command line, watched, ended under a deadline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["FATAL", "Process", "end_all", "start"]
+
+FATAL = {2, 3, 5, 6}
+"""Exit codes after which starting the same command again cannot help."""
+
+
+@dataclass(slots=True)
+class Process:
+    """One worker process and how often it was started."""
+
+    role: str
+    command: list[str]
+    output: Path
+    popen: subprocess.Popen[str]
+    restarts: int = 0
+    again_at: float = 0.0
+    done: bool = False
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, None while it runs (negative: killed by that signal)."""
+        return self.popen.poll()
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of what it wrote."""
+        try:
+            return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+
+def start(role: str, command: Sequence[str], output: Path, pipe: bool = False) -> Process:
+    """Starts `python -m ...`; its output goes to a file (with `pipe`, only its errors do)."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    environment = {**os.environ, **threads, "ROOKERY_PARENT": str(os.getpid())}
+    with output.open("a") as errors:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipe else errors,
+            stderr=errors,
+            env=environment,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends the run in order
+        )
+    return Process(role, list(command), output, popen)
+
+
+def end_all(processes: Sequence[Process], seconds: float) -> None:
+    """SIGTERM to all that still run, SIGKILL to those that do not end within `seconds`."""
+    for process in processes:
+        if process.code is None:
+            process.popen.send_signal(signal.SIGTERM)
+    end = time.monotonic() + seconds
+    for process in processes:
+        try:
+            process.popen.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.popen.kill()
+            process.popen.wait()
+        if process.popen.stdout is not None:
+            process.popen.stdout.close()

@@ -1,0 +1,256 @@
+"""Membership and commands between the coordinator and everyone else.
+
+A worker joins, then sends a heartbeat (`Beat`) and is answered with a `Pulse`. A membership whose heartbeats stop for a
+lease ends by itself. The client runs in a thread of its own, so that a long update costs nobody the lease; when the
+coordinator is away, the worker goes on and joins again when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import zmq
+
+from protocol import RELEASE
+from protocol.codec import decode, encode
+from protocol.errors import Refused, Timeout, WireError
+from protocol.messages import Beat, Error, Join, Leave, Message, Pulse, Refusal, Role, Route, Welcome
+from protocol.sockets import connect, poll
+
+__all__ = ["ControlClient", "ControlServer", "Report", "check_release"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a worker tells with its next heartbeat."""
+
+    state: str = "starting"
+    routes: list[Route] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    episodes: list[tuple[str, int, int, float]] = field(default_factory=list)
+
+
+class ControlClient:
+    """One worker's membership. `report` is called by the client's thread before each heartbeat and must be quick."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "", world: str = ""
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._socket = connect(context, zmq.DEALER, coordinator)
+        self._join = Join(
+            role=role,
+            name=name,
+            token=secrets.token_hex(8),
+            release=RELEASE,
+            host=platform.node() or "unknown",
+            pid=os.getpid(),
+            world=world,
+        )
+        self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        self._orphaned = False
+        self._report: Callable[[], Report] = Report
+        self._last: Pulse | None = None
+        self.heard_at = 0.0
+        self.changed = threading.Event()
+        """Set at every pulse; the worker may clear it."""
+
+    def join(self, seconds: float) -> Welcome:
+        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that does not answer."""
+        end, told = time.monotonic() + seconds, time.monotonic() + 3
+        while True:
+            self._socket.send(encode(self._join), zmq.NOBLOCK)
+            if poll([self._socket], min(1000, max(1, int((end - time.monotonic()) * 1000)))):
+                message, _ = decode(self._socket.recv_multipart())
+                if isinstance(message, Refusal):
+                    if not message.retry:
+                        raise Refused(message.reason)
+                    time.sleep(min(0.2, max(0.0, end - time.monotonic())))
+                elif isinstance(message, Welcome):
+                    self.welcome = message
+                    self._join = self._join.model_copy(
+                        update={"name": message.name, "incarnation": message.incarnation}
+                    )
+                    self.heard_at = time.monotonic()
+                    return message
+            if self.orphaned:
+                raise Timeout("the supervisor that started this worker is gone; start the run again")
+            if time.monotonic() >= end:
+                raise Timeout(
+                    f"no coordinator answered at {self._coordinator} within {seconds:g} s; start `rookery coordinator` "
+                    "there or correct --coordinator"
+                )
+            if time.monotonic() >= told:
+                told = time.monotonic() + 10
+                log.warning(
+                    "event=waiting for=coordinator address=%s seconds_left=%.0f", self._coordinator, end - time.monotonic()
+                )
+
+    def start(self, report: Callable[[], Report]) -> None:
+        """Begins the heartbeats."""
+        self._report = report
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+        self._thread.start()
+
+    @property
+    def command(self) -> Literal["go", "drain", "stop"]:
+        """What the worker is to do now. An orphan has to stop."""
+        if self._orphaned:
+            return "stop"
+        last = self._last
+        return "go" if last is None or last.command == "rejoin" else last.command
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """The newest answer of the coordinator."""
+        return self._last
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the process that started this worker has died."""
+        if self._parent and os.getppid() != self._parent:
+            self._orphaned = True
+        return self._orphaned
+
+    def leave(self, error: str = "", seconds: float = 2.0) -> None:
+        """Ends the membership with the last report; waits at most `seconds` for the coordinator to hear it."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+            self._thread = None
+        if not hasattr(self, "welcome") or self._socket.closed:
+            return
+        last = self._report()
+        self._send(
+            Leave(
+                **self._identity(),
+                counters=last.counters,
+                metrics=last.metrics,
+                episodes=last.episodes,
+                error=error[-60_000:],
+            )
+        )
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and poll([self._socket], int(left * 1000)):
+            message, _ = decode(self._socket.recv_multipart())
+            if isinstance(message, Pulse) and message.command == "stop":
+                break
+
+    def close(self) -> None:
+        """Stops the thread and closes the socket."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+            self._thread = None
+        self._socket.close(linger=0)
+
+    def _identity(self) -> dict[str, object]:
+        return {"name": self.welcome.name, "token": self._join.token, "incarnation": self.welcome.incarnation}
+
+    def _run(self) -> None:
+        interval = self.welcome.beat
+        beat_at = 0.0
+        while not self._ending.is_set():
+            now = time.monotonic()
+            if now >= beat_at:
+                beat_at = now + interval
+                report = self._report()
+                self._send(
+                    Beat(
+                        **self._identity(),
+                        state=report.state,
+                        routes=report.routes,
+                        counters=report.counters,
+                        metrics=report.metrics,
+                        episodes=report.episodes,
+                    )
+                )
+                if report.state in ("starting", "waiting"):
+                    beat_at = now + min(interval, 0.1)
+            if self.orphaned:
+                self.changed.set()
+            if poll([self._socket], 100):
+                self._hear()
+
+    def _hear(self) -> None:
+        try:
+            message, _ = decode(self._socket.recv_multipart(zmq.NOBLOCK))
+        except (zmq.Again, WireError) as fault:
+            log.warning("event=control_message_refused reason=%s", fault)
+            return
+        self.heard_at = time.monotonic()
+        if isinstance(message, Pulse):
+            self._last = message
+            self.changed.set()
+            if message.command == "rejoin":
+                self._send(self._join)
+        elif isinstance(message, Refusal) and not message.retry:
+            log.error("event=refused reason=%s", message.reason)
+            self._orphaned = True
+            self.changed.set()
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:  # the coordinator has been away for long; the next heartbeat says the same
+            log.warning("event=heartbeat_not_sent reason=coordinator_away")
+
+
+class ControlServer:
+    """The coordinator's end: requests in, answers out."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self.refused_messages = 0
+
+    def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
+        """All waiting requests as (peer, message), waiting at most `milliseconds` for the first."""
+        found: list[tuple[bytes, Message]] = []
+        if not poll([self._socket], milliseconds):
+            return found
+        while True:
+            try:
+                peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return found
+            try:
+                message, _ = decode(frames)
+            except WireError as fault:
+                self.refused_messages += 1
+                log.warning("event=message_refused reason=%s", fault)
+                self.answer(peer, Refusal(reason=str(fault)))
+                continue
+            if isinstance(message, Join | Beat | Leave | Error):
+                found.append((peer, message))
+            else:
+                self.answer(peer, Refusal(reason=f"a {message.type} message is no request to a coordinator"))
+
+    def answer(self, peer: bytes, message: Message) -> None:
+        """Sends `message` to `peer`; one that is gone is no error."""
+        try:
+            self._socket.send_multipart([peer, encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as fault:
+            log.info("event=answer_not_sent reason=%s", fault.strerror)
+
+
+def check_release(join: Join) -> str:
+    """Empty, or why a worker of this release may not join."""
+    if join.release != RELEASE:
+        return f"this worker is of release {join.release}, the coordinator of {RELEASE}; install the same release everywhere"
+    return ""
+
+

@@ -1,0 +1,142 @@
+"""Shared memory as plain files: reserved at creation, held by shared locks, removed only when nobody holds one.
+
+Every process that uses a file keeps a shared `flock` on it, which the kernel releases at any death. Whoever obtains the
+exclusive lock therefore knows that no user is left and may unlink the file; nobody guesses by process numbers.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from protocol.errors import SharedMemoryError
+
+__all__ = ["PREFIX", "SharedFile", "files", "memory_dir", "sweep"]
+
+PREFIX = "rookery-"
+
+
+def memory_dir() -> Path:
+    """Where shared memory lives: `ROOKERY_MEMORY`, else /dev/shm, else the folder for temporary files."""
+    given = os.environ.get("ROOKERY_MEMORY")
+    if given:
+        path = Path(given)
+        if not path.is_dir():
+            raise SharedMemoryError(f"ROOKERY_MEMORY is {given!r}, which is no folder; create it or unset the variable")
+        return path
+    shm = Path("/dev/shm")
+    return shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
+
+
+class SharedFile:
+    """One mapped file. `buffer` is its memory; drop all views on it before `close`."""
+
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._descriptor = descriptor
+        self._map = mmap.mmap(descriptor, size)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The memory itself."""
+        return memoryview(self._map)
+
+    @classmethod
+    def create(cls, path: Path, size: int) -> SharedFile:
+        """A new file of `size` zero bytes whose space is reserved now, so that no later write can fail.
+
+        Raises SharedMemoryError if it exists or the file system has not enough room.
+        """
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            except FileExistsError:
+                raise SharedMemoryError(f"{path} exists; run `rookery clean` if no run is using it") from None
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if os.fstat(descriptor).st_nlink:
+                break
+            os.close(descriptor)  # a sweep took it between creation and lock
+        try:
+            _reserve(descriptor, path, size)
+            return cls(path, descriptor, size)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+
+    @classmethod
+    def attach(cls, path: Path) -> SharedFile:
+        """Maps an existing file; SharedMemoryError if it is gone."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as fault:
+            raise SharedMemoryError(f"cannot open shared memory {path}: {fault.strerror}; its owner may have ended") from None
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        status = os.fstat(descriptor)
+        if status.st_nlink == 0 or status.st_size == 0:
+            os.close(descriptor)
+            raise SharedMemoryError(f"shared memory {path} was just removed; its owner has ended")
+        return cls(path, descriptor, status.st_size)
+
+    def close(self) -> None:
+        """Unmaps and gives up the lock; may be called twice."""
+        if self._descriptor < 0:
+            return
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # the map holds a duplicate descriptor: unlock for both
+        with suppress(BufferError):  # a view still lives somewhere: the memory goes with its last view
+            self._map.close()
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def remove(self) -> None:
+        """Closes, and unlinks the file unless another process still holds it."""
+        self.close()
+        _unlink_if_unused(self.path)
+
+
+def _reserve(descriptor: int, path: Path, size: int) -> None:
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:  # macOS: writing is the only way to reserve
+            for at in range(0, size, 1 << 20):
+                os.pwrite(descriptor, bytes(min(1 << 20, size - at)), at)
+    except OSError as fault:
+        if fault.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise SharedMemoryError(
+            f"{path.parent} has no room for {size / 2**20:.1f} MiB of shared memory; enlarge it, set ROOKERY_MEMORY "
+            "to a larger file system, or lower environment.copies, credits or buffer_capacity"
+        ) from None
+
+
+def files(run: str = "") -> Iterator[Path]:
+    """The files of `run`, or of all runs, in the memory folder."""
+    yield from sorted(memory_dir().glob(f"{PREFIX}{run}-*" if run else f"{PREFIX}*"))
+
+
+def sweep(run: str = "") -> list[Path]:
+    """Unlinks every file of `run`, or of all runs, that no living process holds; returns them."""
+    return [path for path in files(run) if _unlink_if_unused(path)]
+
+
+def _unlink_if_unused(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,127 @@
+"""Sockets with the same manners everywhere: blocks of ports, no lingering, bounded waits."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import socket as system
+from urllib.parse import urlsplit
+
+import zmq
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["BLOCK", "Ports", "check_bind", "connect", "endpoint_host", "is_loopback", "poll"]
+
+BLOCK = 10
+"""Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
+HIGH_WATER = 100_000
+"""Messages a socket may queue; credits keep every queue far below."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, insecure: bool) -> None:
+    """Refuses an address that others can reach, as this release has no authentication, unless told `--insecure`."""
+    if not insecure and not is_loopback(host):
+        raise ConfigurationError(
+            f"binding {host} would open an unauthenticated socket to the network; bind 127.0.0.1, or pass --insecure "
+            "on a network where you trust every machine"
+        )
+
+
+class Ports:
+    """Binds sockets of one worker to consecutive ports of `host`; base 0 finds a free block by itself."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str, base: int, advertise: str = "") -> None:
+        self._context = context
+        self._host = host
+        self._advertise = advertise or host
+        self._chosen = base
+        self.sockets: dict[int, zmq.Socket[bytes]] = {}
+
+    def bind(self, kinds: dict[int, int]) -> dict[int, str]:
+        """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others."""
+        for attempt in range(200):
+            base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
+            try:
+                for offset, kind in kinds.items():
+                    self.sockets[offset] = self._bind_one(kind, base + offset)
+                return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
+            except zmq.ZMQError as fault:
+                self.close()
+                if self._chosen or attempt == 199 or fault.errno != zmq.EADDRINUSE:
+                    raise ConfigurationError(
+                        f"cannot bind ports {base} to {base + BLOCK - 1} of {self._host} ({fault.strerror}); "
+                        "choose another with --bind HOST:PORT or stop what uses them"
+                    ) from None
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Closes all sockets without waiting for peers."""
+        for socket in self.sockets.values():
+            socket.close(linger=0)
+        self.sockets.clear()
+
+    def _bind_one(self, kind: int, port: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        _manners(socket)
+        if kind == zmq.XPUB:
+            socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # every subscriber of a topic must get the current value, not only the first
+        try:
+            socket.bind(f"tcp://{_bracket(self._host)}:{port}")
+        except zmq.ZMQError:
+            socket.close(linger=0)
+            raise
+        return socket
+
+
+def connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
+    """A socket connected to `address`; ConfigurationError if that is no tcp address."""
+    parts = urlsplit(address)
+    try:
+        valid = parts.scheme == "tcp" and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(f"{address!r} is no address; write tcp://HOST:PORT")
+    socket = context.socket(kind)
+    _manners(socket)
+    socket.connect(address)
+    return socket
+
+
+def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
+    """Waits until one of `sockets` can be read; False when the time is up."""
+    poller = zmq.Poller()
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)
+    return bool(poller.poll(milliseconds))
+
+
+def endpoint_host(address: str) -> str:
+    """The host in tcp://HOST:PORT."""
+    return urlsplit(address).hostname or ""
+
+
+def _manners(socket: zmq.Socket[bytes]) -> None:
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 30_000)
+    socket.setsockopt(zmq.RECONNECT_IVL, 100)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+    socket.setsockopt(zmq.IPV6, 1 if system.has_ipv6 else 0)
+
+
+def _bracket(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,63 @@
+"""How fast worlds step with random actions on one core, observations included; run by `make bench`.
+
+Beside each figure stands the time of one step in units of one copy of its observations in memory, measured in the same
+run: that ratio compares machines of different speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from protocol.config import EnvironmentConfig
+from workers.environments.checked import Checked
+from workers.environments.registry import make
+
+WORLDS = (
+    EnvironmentConfig(id="treasure_hunt", copies=256),
+    EnvironmentConfig(id="treasure_hunt", copies=256, turn_mode="simultaneous"),
+    EnvironmentConfig(id="gymnasium:CartPole-v1", copies=256),
+    EnvironmentConfig(id="gymnasium:MountainCar-v0", copies=16),
+    EnvironmentConfig(id="pettingzoo:mpe2.simple_spread_v3", copies=16),
+)
+
+
+def measure(config: EnvironmentConfig, seconds: float) -> tuple[float, float]:
+    """(agent steps/s, time of a step over the time of copying its observations)."""
+    environment = Checked(make(config))
+    generator = np.random.default_rng(0)
+    turn = environment.reset(0)
+    choices = {
+        agent: generator.integers(space.action.n, size=(64, config.copies))
+        for agent, space in enumerate(environment.world.agents)
+    }
+    steps = rows = 0
+    start = time.perf_counter()
+    while (took := time.perf_counter() - start) < seconds:
+        turn = environment.step([choices[present.agent][steps % 64] for present in turn.present])
+        steps += 1
+        rows += len(turn.present) * config.copies
+    copies = [present.observation.copy() for present in turn.present]
+    start = time.perf_counter()
+    for _ in range(1_000):
+        for present, copy in zip(turn.present, copies, strict=True):
+            np.copyto(copy, present.observation)
+    reference = (time.perf_counter() - start) / 1_000
+    environment.close()
+    return rows / took, took / steps / reference
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each world")
+    seconds = parser.parse_args().seconds
+    print(f"{'world':36} {'turns':12} {'copies':>6} {'agent steps/s':>14} {'step / copy of its observations':>32}")
+    for config in WORLDS:
+        rate, ratio = measure(config, seconds)
+        print(f"{config.id:36} {config.turn_mode or 'own way':12} {config.copies:6} {rate:14,.0f} {ratio:32,.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What every test gets: a shared-memory folder of its own and the leak guard; when asked for, ports and folders."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.leak_guard import SHARED, Snapshot, mark_descendants
+
+_RUN = uuid.uuid4().hex
+_PORTS = range(20_000, 32_000, 10)
+"""Below the ports that the kernel gives to outgoing connections."""
+_given: set[int] = set()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test is imported: one arithmetic thread a process, and a mark on every process of this run."""
+    for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[threads] = "1"
+    mark_descendants(_RUN)
+
+
+@pytest.fixture(autouse=True)
+def memory_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for this test's shared memory; this process and all it starts find it through ROOKERY_MEMORY."""
+    parent = SHARED if SHARED.is_dir() and os.access(SHARED, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="test-rookery-", dir=parent))
+    monkeypatch.setenv("ROOKERY_MEMORY", str(folder))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def leak_guard(memory_dir: Path) -> Iterator[None]:
+    """Fails a test that leaves a process, thread, descriptor or shared-memory file behind."""
+    before = Snapshot.take(memory_dir, _RUN)
+    yield
+    leaks = before.leaks()
+    if leaks:
+        leaks.clean()
+        pytest.fail(f"this test left behind:\n{leaks.report()}\nclose, join or unlink it in the test", pytrace=False)
+
+
+@pytest.fixture
+def free_port_block() -> int:
+    """The base of ten consecutive loopback ports that are free now and given to no other test of this run."""
+    for base in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if base not in _given and _free(base):
+            _given.add(base)
+            return base
+    pytest.fail("no ten consecutive loopback ports are free between 20000 and 32000", pytrace=False)
+
+
+def _free(base: int) -> bool:
+    with ExitStack() as stack:
+        for port in range(base, base + 10):
+            try:
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Where a run may write; it does not exist yet."""
+    return tmp_path / "run"

@@ -1,0 +1,167 @@
+"""The guard: each kind of wrong data becomes an EnvironmentFault that names environment, agent, field and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from protocol.spaces import Agent, Box, Discrete, World
+from workers.environments.base import Environment, Player, Present, Turn
+from workers.environments.checked import Checked
+from workers.environments.treasure_hunt import TreasureHunt
+
+E = 4
+
+
+class Fake(Environment):
+    """Returns one present agent, changed by `spoil` before each step."""
+
+    def __init__(self, spoil: Callable[[Present], Any] = lambda present: None) -> None:
+        self.world = World(id="fake", agents=(Agent(name="bird", observation=Box(shape=(3,)), action=Discrete(n=2)),))
+        self.copies = E
+        self.spoil = spoil
+        self.closed = False
+
+    def _turn(self) -> Turn:
+        none = np.zeros(E, np.bool_)
+        return Turn((Present(0, np.ones((E, 3), np.float32), np.zeros(E, np.float32), none, none.copy()),), E)
+
+    def reset(self, seed: int) -> Turn:
+        return self._turn()
+
+    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+        turn = self._turn()
+        other = self.spoil(turn.present[0])
+        return turn if other is None else other
+
+    def scripted(self) -> Player:
+        return lambda present: np.zeros(E, np.int64)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def put(field: str, value: Any) -> Callable[[Present], None]:
+    return lambda present: setattr(present, field, value)
+
+
+def poke(field: str, index: Any, value: float) -> Callable[[Present], None]:
+    def spoil(present: Present) -> None:
+        getattr(present, field)[index] = value
+
+    return spoil
+
+
+def both_infinities(present: Present) -> None:
+    present.observation[0, 0], present.observation[1, 1] = np.inf, -np.inf
+
+
+def cut(index: list[int], final: Any) -> Callable[[Present], None]:
+    def spoil(present: Present) -> None:
+        present.truncated[[1, 3]] = True
+        present.final_index = np.array(index, np.int64)
+        present.final_observation = final
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (poke("reward", 2, np.nan), r"reward should be finite numbers but is nan at \[2\]"),
+        (poke("reward", 0, np.inf), r"reward .*inf at \[0\]"),
+        (poke("observation", (1, 2), np.nan), r"observation .*nan at \[1, 2\]"),
+        (poke("observation", (3, 0), -np.inf), r"observation .*-inf at \[3, 0\]"),
+        (both_infinities, r"observation .*inf at \[0, 0\]"),
+        (put("observation", np.zeros((E, 1, 3), np.float32)), r"should be float32\[4, 3\] but is float32\[4, 1, 3\]"),
+        (put("observation", np.zeros((E, 3))), r"should be float32\[4, 3\] but is float64\[4, 3\]"),
+        (put("observation", [[0.0] * 3] * E), r"should be an array .* but is list"),
+        (put("reward", np.zeros(E)), r"reward should be float32\[4\] but is float64\[4\]"),
+        (put("reward", np.zeros(1, np.float32)), r"reward should be float32\[4\] but is float32\[1\]"),
+        (put("terminated", np.zeros(E, np.int8)), r"terminated should be bool\[4\] but is int8\[4\]"),
+        (put("truncated", np.ones(E, np.bool_)), r"final_index should be the truncated rows \[0 1 2 3\] but is \[\]"),
+        (cut([1], np.zeros((1, 3), np.float32)), r"final_index should be the truncated rows \[1 3\] but is \[1\]"),
+        (cut([1, 3], None), "final_observation should be an array"),
+        (cut([1, 3], np.zeros((2, 4), np.float32)), r"final_observation should be float32\[2, 3\]"),
+        (cut([1, 3], np.full((2, 3), np.nan, np.float32)), r"final_observation should be finite"),
+        (put("final_index", np.array([0])), r"final_index should be the truncated rows \[\] but is \[0\]"),
+        (put("copies", np.array([0, 1])), r"observation should be float32\[2, 3\]"),
+        (put("copies", np.array([0, 1, 1, 2])), "copies should be increasing numbers"),
+        (put("copies", np.array([0, 1, 2, 4])), "copies should be increasing numbers"),
+    ],
+)
+def test_wrong_data_name_environment_agent_field_expected_and_got(spoil: Any, words: str) -> None:
+    checked = Checked(Fake(spoil))
+    checked.reset(0)
+    with pytest.raises(EnvironmentFault, match=words) as caught:
+        checked.step([np.zeros(E, np.int64)])
+    assert str(caught.value).startswith("fake, agent bird: ")
+    assert str(caught.value).endswith("correct the environment")
+
+
+def test_an_agent_that_the_world_does_not_have_is_a_fault() -> None:
+    checked = Checked(Fake(put("agent", 1)))
+    with pytest.raises(EnvironmentFault, match="agent number 1 is present but has agents 0 to 0"):
+        checked.step([np.zeros(E, np.int64)])
+
+
+def test_what_is_no_turn_is_a_fault() -> None:
+    with pytest.raises(EnvironmentFault, match="returned tuple from step"):
+        Checked(Fake(lambda present: (1, 2))).step([np.zeros(E, np.int64)])
+
+
+def test_very_large_finite_numbers_are_no_fault() -> None:
+    def large(present: Present) -> None:
+        present.observation[:] = np.finfo(np.float32).max
+
+    turn = Checked(Fake(large)).step([np.zeros(E, np.int64)])
+    assert np.isfinite(turn.present[0].observation).all()
+
+
+def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause() -> None:
+    def explode(present: Present) -> None:
+        raise RuntimeError("the pole\nbroke")
+
+    checked = Checked(Fake(explode))
+    with pytest.raises(EnvironmentFault, match=r"fake raised in step \(RuntimeError: the pole broke\)") as caught:
+        checked.step([np.zeros(E, np.int64)])
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
+    def fault(present: Present) -> None:
+        raise EnvironmentFault("its own sentence")
+
+    def interrupt(present: Present) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(EnvironmentFault, match=r"^its own sentence$"):
+        Checked(Fake(fault)).step([])
+    with pytest.raises(KeyboardInterrupt):
+        Checked(Fake(interrupt)).step([])
+
+
+def test_a_guarded_world_gives_the_same_rows() -> None:
+    plain, guarded = TreasureHunt(6, turns=5), Checked(TreasureHunt(6, turns=5))
+    assert guarded.world == plain.world
+    assert guarded.copies == 6
+    assert guarded.scripted() is not None
+    turn, same = plain.reset(1), guarded.reset(1)
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        assert np.array_equal(turn.present[0].observation, same.present[0].observation)
+        assert np.array_equal(turn.present[0].reward, same.present[0].reward)
+        actions = generator.integers(4, size=6)
+        turn, same = plain.step([actions]), guarded.step([actions])
+        assert turn.env_steps == same.env_steps
+
+
+def test_closing_the_guard_closes_the_environment() -> None:
+    fake = Fake()
+    Checked(fake).close()
+    assert fake.closed

@@ -1,0 +1,163 @@
+"""PettingZoo parallel environments against the plain loop with the same seeds and actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from mpe2 import simple_spread_v3
+
+from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.adapting import copy_seeds
+from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
+
+SPREAD = "pettingzoo:mpe2.simple_spread_v3"
+
+
+def test_simple_spread_gives_the_rows_of_the_plain_loop() -> None:
+    copies, seed = 3, 11
+    environment = from_id(SPREAD, copies, {"max_cycles": 8})
+    assert environment.world.episode_steps == 8
+    names = [agent.name for agent in environment.world.agents]
+    assert names == ["agent_0", "agent_1", "agent_2"]
+    plain = [simple_spread_v3.parallel_env(max_cycles=8) for _ in range(copies)]
+    turn = environment.reset(seed)
+    for i, (one, first) in enumerate(zip(plain, copy_seeds(seed, copies), strict=True)):
+        seen, _ = one.reset(seed=first)
+        for present in turn.present:
+            assert np.array_equal(present.observation[i], seen[names[present.agent]])
+    generator = np.random.default_rng(0)
+    cut = 0
+    for _ in range(30):
+        actions = [generator.integers(5, size=copies) for _ in names]
+        turn = environment.step(actions)
+        assert turn.env_steps == copies
+        assert [present.agent for present in turn.present] == [0, 1, 2]
+        for i, one in enumerate(plain):
+            chosen = {name: int(action[i]) for name, action in zip(names, actions, strict=True)}
+            seen, rewards, terminations, truncations, _ = one.step(chosen)
+            last = seen
+            if not one.agents:
+                seen, _ = one.reset()
+            for name, present in zip(names, turn.present, strict=True):
+                assert present.reward[i] == np.float32(rewards[name])
+                assert present.terminated[i] == terminations[name]
+                assert present.truncated[i] == truncations[name]
+                assert np.array_equal(present.observation[i], seen[name])
+                if truncations[name]:
+                    cut += 1
+                    assert present.final_observation is not None
+                    row = present.final_index.tolist().index(i)
+                    assert np.array_equal(present.final_observation[row], last[name])
+                    assert not np.array_equal(last[name], seen[name])
+    assert cut == 3 * 3 * 3
+    environment.close()
+
+
+def test_copies_differ_and_the_run_is_reproducible() -> None:
+    environment = from_id(SPREAD, 4, {})
+    first = environment.reset(1).present[0].observation.copy()
+    assert len(np.unique(first, axis=0)) == 4
+    assert np.array_equal(environment.reset(1).present[0].observation, first)
+    assert not np.array_equal(environment.reset(2).present[0].observation, first)
+    assert environment.world.episode_steps == 25
+    environment.close()
+
+
+class Pair:
+    """Two unlike agents; `plan` says at which step each one ends, and how."""
+
+    possible_agents = ["left", "right"]  # noqa: RUF012
+    unwrapped = None
+
+    def __init__(self, **plan: tuple[int, str]) -> None:
+        self.plan = plan
+        self.closed = False
+
+    def observation_space(self, name: str) -> Any:
+        return gymnasium.spaces.Box(0, 255, (2,) if name == "left" else (1, 3), np.uint8)
+
+    def action_space(self, name: str) -> Any:
+        return gymnasium.spaces.Discrete(2 if name == "left" else 4, start=10)
+
+    def _see(self) -> dict[str, Any]:
+        return {
+            "left": np.full(2, self.at, np.uint8),
+            "right": np.full((1, 3), self.at, np.uint8),
+        }
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.at = 0
+        return self._see(), {}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.at += 1
+        how = {name: self.plan[name][1] if self.at >= self.plan[name][0] else "" for name in self.possible_agents}
+        terminated = {name: how[name] == "terminated" for name in how}
+        truncated = {name: how[name] == "truncated" for name in how}
+        return self._see(), {name: float(actions[name]) for name in actions}, terminated, truncated, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_agents_may_have_unlike_spaces_and_ends_of_their_own_kind() -> None:
+    environment = PettingZooEnvironment("pair", lambda: Pair(left=(3, "terminated"), right=(3, "truncated")), copies=2)
+    left, right = environment.world.agents
+    assert (left.observation.shape, right.observation.shape) == ((2,), (1, 3))
+    assert (left.action.n, right.action.n) == (2, 4)
+    environment.reset(0)
+    for step in range(1, 10):
+        turn = environment.step([np.array([0, 1]), np.array([2, 3])])
+        one, other = turn.present
+        assert one.reward.tolist() == [10, 11]
+        assert other.reward.tolist() == [12, 13]
+        ended = step % 3 == 0
+        assert one.terminated.tolist() == other.truncated.tolist() == [ended, ended]
+        assert not one.truncated.any()
+        assert not other.terminated.any()
+        assert one.final_observation is None
+        assert (one.observation == step % 3).all()
+        if ended:
+            assert other.final_index.tolist() == [0, 1]
+            assert other.final_observation is not None
+            assert (other.final_observation == 3).all()
+    environment.close()
+
+
+def test_an_agent_that_dies_before_the_others_is_a_fault_in_one_sentence() -> None:
+    environment = PettingZooEnvironment("pair", lambda: Pair(left=(2, "terminated"), right=(9, "truncated")), 2)
+    environment.reset(0)
+    actions = [np.zeros(2, np.int64)] * 2
+    environment.step(actions)
+    with pytest.raises(EnvironmentFault, match=r"copy 0 of pair .*live as long as the episode; end the episode"):
+        environment.step(actions)
+
+
+def test_an_agent_that_vanishes_from_the_observations_is_a_fault() -> None:
+    class Vanishing(Pair):
+        def _see(self) -> dict[str, Any]:
+            return {"left": np.zeros(2, np.uint8)} if self.at == 1 else super()._see()
+
+    environment = PettingZooEnvironment("pair", lambda: Vanishing(left=(5, "truncated"), right=(5, "truncated")), 1)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFault, match="live as long as the episode"):
+        environment.step([np.zeros(1, np.int64)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("id", "settings", "word"),
+    [
+        ("pettingzoo:no_such_package.thing_v1", {}, "pip install no_such_package"),
+        ("pettingzoo:mpe2.simple_spread_v99", {}, "correct environment.id"),
+        ("pettingzoo:json", {}, "correct environment.id"),
+        (SPREAD, {"colour": 1}, "correct environment.settings"),
+        (SPREAD, {"continuous_actions": True}, r"agent agent_0, acts in Box.*Discrete actions only"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_one_sentence(id: str, settings: dict[str, Any], word: str) -> None:
+    with pytest.raises(ConfigurationError, match=word) as caught:
+        from_id(id, 1, settings)
+    assert "\n" not in str(caught.value)

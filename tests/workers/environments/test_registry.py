@@ -1,0 +1,200 @@
+"""From ids to environments: the forms that work, and the sentences for those that do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError
+from tests.tools import ROOT
+from workers.environments.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.environments.registry import describe, make
+from workers.environments.treasure_hunt import TreasureHunt
+
+OWN = """
+import gymnasium
+from mpe2 import simple_spread_v3
+from workers.environments.treasure_hunt import TreasureHunt
+
+calls = []
+
+def cart(**settings):
+    calls.append(settings)
+    return gymnasium.make("CartPole-v1", **settings)
+
+def spread(max_cycles=5):
+    return simple_spread_v3.parallel_env(max_cycles=max_cycles)
+
+def hunt(copies, gem=10.0):
+    return TreasureHunt(copies, gem=gem)
+
+def hunt_any(copies, turn_mode=None):
+    return TreasureHunt(copies, turn_mode)
+
+def few(copies):
+    return TreasureHunt(1)
+
+def stubborn():
+    return TreasureHunt(1)
+
+def number():
+    return 7
+
+def broken():
+    raise OSError("no disk")
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the working directory, which is nowhere on the path."""
+    name = f"own_worlds_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return name
+
+
+def config(id: str, copies: int = 2, **rest: Any) -> EnvironmentConfig:
+    return EnvironmentConfig(id=id, copies=copies, **rest)
+
+
+def test_treasure_hunt_gets_copies_turn_mode_and_settings() -> None:
+    environment = make(config("treasure_hunt", 3, turn_mode="simultaneous", settings={"agents": 4, "turns": 9}))
+    assert isinstance(environment, TreasureHunt)
+    assert environment.copies == 3
+    assert len(environment.world.agents) == 4
+    assert len(environment.reset(0).present) == 4
+
+
+def test_describe_gives_the_world_of_a_single_copy() -> None:
+    world = describe(config("treasure_hunt", 1_000_000))
+    assert [agent.name for agent in world.agents] == ["agent_0", "agent_1"]
+    assert world.episode_steps == 100
+    assert world.agents[0].observation.shape == (6, 5, 5)
+    assert describe(config("gymnasium:CartPole-v1")).id == "gymnasium:CartPole-v1"
+
+
+def test_a_users_gymnasium_function_is_called_once_for_each_copy(own: str) -> None:
+    environment = make(config(f"{own}:cart", 3, settings={"max_episode_steps": 12}))
+    assert isinstance(environment, GymnasiumEnvironment)
+    assert sys.modules[own].calls == [{"max_episode_steps": 12}] * 3
+    assert environment.world.episode_steps == 12
+    assert environment.reset(0).present[0].observation.shape == (3, 4)
+    environment.close()
+
+
+def test_the_working_directory_is_searched_last(own: str) -> None:
+    make(config(f"{own}:hunt")).close()
+    assert sys.path[-1] == str(Path.cwd())
+
+
+def test_a_users_parallel_environment_is_wrapped(own: str) -> None:
+    environment = make(config(f"{own}:spread"))
+    assert isinstance(environment, PettingZooEnvironment)
+    assert len(environment.reset(0).present) == 3
+    environment.close()
+    with pytest.raises(ConfigurationError, match="act all at once"):
+        make(config(f"{own}:spread", turn_mode="sequential"))
+
+
+def test_a_users_environment_makes_all_copies_at_once(own: str) -> None:
+    environment = make(config(f"{own}:hunt", 5, settings={"gem": 3.0}))
+    assert isinstance(environment, TreasureHunt)
+    assert (environment.copies, environment.settings.gem) == (5, 3.0)
+    chosen = make(config(f"{own}:hunt_any", turn_mode="simultaneous"))
+    assert isinstance(chosen, TreasureHunt)
+    assert chosen.turn_mode == "simultaneous"
+    with pytest.raises(ConfigurationError, match=r"turn_mode is sequential but .* its own way"):
+        make(config(f"{own}:hunt", turn_mode="sequential"))
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("few", "2 copies"),
+        ("stubborn", "takes no argument 'copies'"),
+        ("number", "returned int"),
+        ("broken", "OSError: no disk"),
+        ("missing", "no function 'missing'"),
+        ("constant", "not a function"),
+    ],
+)
+def test_a_users_function_that_does_not_fit_is_refused_in_one_sentence(own: str, name: str, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=word) as caught:
+        make(config(f"{own}:{name}"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_users_module_that_cannot_be_imported_says_why(own: str, tmp_path: Path) -> None:
+    (tmp_path / f"{own}_bad.py").write_text("1 / 0\n")
+    with pytest.raises(ConfigurationError, match="ZeroDivisionError"):
+        make(config(f"{own}_bad:anything"))
+    (tmp_path / f"{own}_needy.py").write_text("import no_such_package_here\n")
+    with pytest.raises(ConfigurationError, match="pip install no_such_package_here"):
+        make(config(f"{own}_needy:anything"))
+    with pytest.raises(ConfigurationError, match="not found in"):
+        make(config(f"{own}_absent:anything"))
+
+
+@pytest.mark.parametrize("id", ["treasure_hant", "CartPole-v1", ""])
+def test_an_unknown_id_is_refused_with_the_known_forms(id: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"treasure_hunt, gymnasium:ID, pettingzoo:MODULE or module:function"):
+        make(config(id))
+
+
+def test_a_parallel_world_refuses_sequential_turns_and_takes_simultaneous_ones() -> None:
+    with pytest.raises(ConfigurationError, match="set it to simultaneous or remove it"):
+        make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode="sequential"))
+    make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode="simultaneous")).close()
+
+
+@pytest.mark.parametrize("key", ["copies", "turn_mode"])
+def test_keys_of_environment_do_not_hide_in_its_settings(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"write environment.{key} instead"):
+        make(config("treasure_hunt", settings={key: 3}))
+
+
+def test_a_missing_adapter_package_is_told_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ConfigurationError, match="pip install gymnasium"):
+        make(config("gymnasium:CartPole-v1"))
+
+
+def test_worlds_are_made_without_importing_torch() -> None:
+    code = (
+        "import sys\n"
+        "from protocol.config import EnvironmentConfig as C\n"
+        "from workers.environments import baselines, checked, registry\n"
+        "for id in ('treasure_hunt', 'gymnasium:CartPole-v1', 'pettingzoo:mpe2.simple_spread_v3'):\n"
+        "    registry.describe(C(id=id))\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
+def test_all_worlds_speak_one_interface() -> None:
+    for id in ("treasure_hunt", "gymnasium:CartPole-v1", "pettingzoo:mpe2.simple_spread_v3"):
+        environment = make(config(id, 3))
+        turn = environment.reset(0)
+        steps = 0
+        for _ in range(6):
+            for present in turn.present:
+                space = environment.world.agents[present.agent].observation
+                assert present.observation.shape == (3, *space.shape)
+                assert present.observation.dtype == np.dtype(space.dtype)
+                assert present.reward.dtype == np.float32
+            turn = environment.step([np.zeros(3, np.int64) for _ in turn.present])
+            steps += turn.env_steps
+        assert steps == (9 if id == "treasure_hunt" else 18)
+        environment.close()

@@ -1,0 +1,1 @@
+"""Acting: policies that run, and the rows they write."""

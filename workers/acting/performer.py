@@ -1,0 +1,65 @@
+"""A policy that acts: weights adopted whole between two turns, never half-written.
+
+Two modules take turns: new weights are copied into the spare one, checked, and only then does it take over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import from_numpy
+
+from protocol.config import PolicyConfig
+from protocol.spaces import Agent
+from protocol.version import Version, pack
+from protocol.weights import WeightSubscriber
+from workers.policies.build import build
+from workers.policies.flat import flatten_
+
+__all__ = ["Performer"]
+
+
+class Performer:
+    """One policy on the actor. `seed` only matters until the first weights are adopted."""
+
+    def __init__(self, agent: Agent, config: PolicyConfig, seed: int = 0) -> None:
+        self._modules = [build(agent, config, seed) for _ in range(2)]
+        self._flat = [flatten_(module) for module in self._modules]
+        self._live = 0
+        self.version = Version(0, 0)
+        self.word = np.uint64(0)
+        self.adopted = 0
+
+    @property
+    def manifest(self) -> str:
+        """Hash of names, dtypes and shapes of the weights."""
+        return self._flat[0].hash
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        return self._flat[0].nbytes
+
+    def sync(self, subscriber: WeightSubscriber) -> bool:
+        """Adopts the newest weights if there are newer ones."""
+        version = subscriber.adopt(self.spare, self.version)
+        if version is None:
+            return False
+        self.swap(version)
+        return True
+
+    @property
+    def spare(self) -> NDArray[np.uint8]:
+        """Memory of the module that does not act now: [nbytes], to be filled before `swap`."""
+        return self._flat[1 - self._live].bytes_view()
+
+    def swap(self, version: Version) -> None:
+        """The spare module takes over with weights of `version`."""
+        self._live = 1 - self._live
+        self.version = version
+        self.word = np.uint64(pack(version))
+        self.adopted += 1
+
+    def act(self, observation: NDArray, noise: np.random.Generator, greedy: bool = False) -> dict[str, NDArray]:
+        """Actions and further row fields, [n] each, for `observation` [n, *shape] (or [n, F, *shape])."""
+        return self._modules[self._live].act(from_numpy(observation), noise, greedy=greedy)

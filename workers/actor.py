@@ -1,0 +1,215 @@
+"""The actor: steps environments, runs the policies of all agents in them, writes each agent's experience in place.
+
+    join -> first weights -> ( sync?  act  step ) until the quota is reached -> drain -> leave
+
+In flows: weights of every policy. Out flows: one ring of segments a policy, counters and episode returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import numpy as np
+import torch
+
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.errors import ConfigurationError, Timeout
+from protocol.experience import ExperienceSender
+from protocol.memory import PREFIX, memory_dir
+from protocol.messages import Welcome
+from protocol.ring import Ring
+from protocol.spaces import World
+from protocol.weights import WeightSubscriber
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.environments.base import Environment
+from workers.environments.registry import make
+from workers.life import Life, log_to, run_dir_of, worker_command
+from workers.plan import PolicyPlan, plan_policies, seed_of
+from workers.reporting import ActorReport
+
+__all__ = ["Actor", "main"]
+
+log = logging.getLogger(__name__)
+
+_WEIGHTS_PATIENCE = 120.0
+
+
+class Actor:
+    """One actor process: an environment of many copies, a seat for each agent, a way out for each policy."""
+
+    def __init__(self, life: Life, welcome: Welcome, environment: Environment, run: Run) -> None:
+        self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
+        self._quota = welcome.quota
+        plans = plan_policies(run, environment.world)
+        self._counters = self._open_counters(plans)
+        self._performers = {name: Performer(plan.agent, plan.config) for name, plan in plans.items()}
+        self._subscribers = {
+            name: WeightSubscriber(life.context, name, p.manifest, p.nbytes, run.transport)
+            for name, p in self._performers.items()
+        }
+        self._senders = {name: self._sender(plan) for name, plan in plans.items()}
+        self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
+        self._seats = self._seat_agents(plans, environment.world)
+        self._seen: object = None
+        self._draining = threading.Event()
+        self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._seats)
+
+    def run(self) -> None:
+        """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
+        client = self._life.client
+        assert client is not None
+        client.start(self._report.snapshot)
+        self._first_weights()
+        self._report.state = "acting"
+        log.info("event=acting quota=%d agents=%d copies=%d", self._quota, len(self._seats), self._environment.copies)
+        self._act()
+        self._report.state = "draining"
+        self._drain()
+
+    def close(self) -> None:
+        """Lets go of sockets and memory."""
+        for sender in self._senders.values():
+            sender.close(linger=1.0)
+        for subscriber in self._subscribers.values():
+            subscriber.close()
+        self._environment.close()
+
+    def _act(self) -> None:
+        seats, environment = self._seats, self._environment
+        turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
+        env_steps = agent_steps = turns = 0
+        while agent_steps < self._quota:
+            if turn.env_steps or not turns:
+                self._sync(turns)
+                turns += 1
+            actions = [seats[present.agent].act(present, self._check) for present in turn.present]
+            agent_steps += sum(map(len, actions))
+            turn = environment.step(actions)
+            env_steps += turn.env_steps
+            self._report.count(env_steps, agent_steps)
+            if self._life.must_stop or self._draining.is_set():
+                break
+
+    def _sync(self, turns: int) -> None:
+        """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
+        for name, interval in self._sync_intervals.items():
+            if turns % interval == 0:
+                self._performers[name].sync(self._subscribers[name])
+        client = self._life.client
+        if client is not None and client.changed.is_set():
+            client.changed.clear()
+            self._report.collect()
+            self._follow_routes()
+
+    def _check(self) -> None:
+        """While waiting for credit: follow a learner that moved; end if told so."""
+        self._follow_routes()
+        self._life.check()
+
+    def _follow_routes(self) -> None:
+        client = self._life.client
+        pulse = client.pulse if client is not None else None
+        if pulse is None or pulse is self._seen:
+            return
+        self._seen = pulse
+        if pulse.command == "drain":
+            self._draining.set()
+        for route in pulse.routes:
+            subscriber = self._subscribers.get(route.policy)
+            if subscriber is not None:
+                subscriber.route(route)
+                if subscriber.same_node is not None:
+                    self._senders[route.policy].route(route, inline=not subscriber.same_node)
+
+    def _first_weights(self) -> None:
+        """Acts with the learners' weights from the first step on, never with its own initial ones."""
+        self._report.state = "waiting"
+        for name, performer in self._performers.items():
+            started = time.monotonic()
+            version = self._subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, self._check)
+            if version is None:
+                raise Timeout(
+                    f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? see `logs/`"
+                )
+            performer.swap(version)
+            log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, time.monotonic() - started)
+        self._seen = None
+        self._follow_routes()
+
+    def _drain(self) -> None:
+        self._report.collect()
+        for name, sender in self._senders.items():
+            patience = 1.0 if self._life.orphaned else self._run.learner_timeout
+            if not sender.drain(patience, self._follow_routes):
+                log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
+        self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats))
+
+    def _sender(self, plan: PolicyPlan) -> ExperienceSender:
+        welcome = self._welcome
+        name = f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{plan.name}.ring"
+        path = None if self._run.transport == "tcp" else memory_dir() / name
+        ring = Ring.create(path, plan.layout, plan.blocks * plan.copies)
+        return ExperienceSender(
+            self._life.context,
+            welcome.run,
+            welcome.name,
+            welcome.incarnation,
+            plan.name,
+            ring,
+            plan.credit(),
+            plan.copies,
+            self._counters,
+        )
+
+    def _seat_agents(self, plans: dict[str, PolicyPlan], world: World) -> list[Seat]:
+        copies = self._environment.copies
+        seats: dict[int, Seat] = {}
+        for plan in plans.values():
+            for position, agent in enumerate(plan.agents):
+                noise = np.random.Generator(
+                    np.random.Philox(seed_of(self._run.seed, "noise", self._welcome.name, self._welcome.incarnation, agent))
+                )
+                seats[agent] = Seat(
+                    world.agents[agent].name,
+                    self._performers[plan.name],
+                    self._senders[plan.name],
+                    copies,
+                    position * copies,
+                    noise,
+                )
+        return [seats[i] for i in range(len(world.agents))]
+
+    def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:
+        run_dir = run_dir_of(self._welcome)
+        name = f"{self._welcome.name}.{self._welcome.incarnation}"
+        return Counters(run_dir / "counters" / name if run_dir else None, *ActorReport.names(list(plans)))
+
+
+def main(life: Life) -> None:
+    """Joins, makes the environment, acts."""
+    torch.set_num_threads(1)
+    _, welcome = life.join("actor")
+    run = Run.model_validate_json(welcome.config)
+    run_dir = run_dir_of(welcome)
+    log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
+    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    environment = make(run.environment)
+    if environment.world != World.model_validate_json(welcome.world):
+        raise ConfigurationError(
+            f"{run.environment.id} has other agents or spaces here than at the coordinator; install the same version on both"
+        )
+    actor = Actor(life, welcome, environment, run)
+    try:
+        actor.run()
+    finally:
+        actor.close()
+
+
+command = worker_command("actor", main)
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,1 @@
+"""Algorithms: pure maths on tensors, and one update class for each."""

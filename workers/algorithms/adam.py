@@ -1,0 +1,90 @@
+"""Adam over one flat tensor of parameters, with its gradient clipped by norm.
+
+In flow: gradients accumulated by `backward` into one flat tensor. Out flow: parameters changed in place. One tensor
+instead of one for each layer makes a step a handful of operations, whatever the network.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from protocol.errors import TrainingFault
+from workers.policies.flat import flatten_
+
+__all__ = ["FlatAdam"]
+
+
+class FlatAdam:
+    """Adam (Kingma & Ba 2015, algorithm 1) for all trainable parameters of `module`, which it makes flat.
+
+    `gradient` is the flat gradient: the `.grad` of every parameter is a view on it. Pass a module that is already on
+    its final device; after moving it, make a new optimiser.
+    """
+
+    def __init__(self, module: nn.Module, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-5) -> None:
+        weights = flatten_(module)
+        self.parameters = weights.parameters
+        self.betas, self.epsilon = betas, epsilon
+        self.gradient = torch.zeros_like(self.parameters)
+        self.first = torch.zeros_like(self.parameters)
+        self.second = torch.zeros_like(self.parameters)
+        self.steps = 0
+        base = self.parameters.storage_offset()
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                start = parameter.storage_offset() - base
+                parameter.grad = self.gradient[start : start + parameter.numel()].view(parameter.shape)
+
+    def backward(self, loss: Tensor, max_norm: float) -> Tensor:
+        """Replaces `gradient` by that of `loss`, cut to `max_norm`; returns the norm it had.
+
+        Raises TrainingFault, with the parameters as they were, if loss or gradient is not finite.
+        """
+        self.gradient.zero_()
+        loss.backward()
+        norm = torch.linalg.vector_norm(self.gradient)
+        if not math.isfinite(norm.item()) or not math.isfinite(loss.item()):
+            raise TrainingFault(
+                f"the update gave loss {loss.item():g} with gradient norm {norm.item():g}; look for rewards or "
+                "observations that are not finite, or lower learning_rate"
+            )
+        self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    def step(self, learning_rate: float) -> None:
+        """Moves the parameters by one Adam step along `gradient`."""
+        self.steps += 1
+        first, second = self.betas
+        self.first.lerp_(self.gradient, 1 - first)
+        self.second.mul_(second).addcmul_(self.gradient, self.gradient, value=1 - second)
+        scale = math.sqrt(1 - second**self.steps)
+        root = self.second.sqrt().div_(scale).add_(self.epsilon)
+        self.parameters.addcdiv_(self.first, root, value=-learning_rate / (1 - first**self.steps))
+
+    def reset(self) -> None:
+        """Forgets all moments, as after weights from elsewhere were loaded."""
+        self.steps = 0
+        for moment in (self.first, self.second, self.gradient):
+            moment.zero_()
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies in host memory, for a checkpoint."""
+        return {
+            "adam.first": self.first.cpu().clone(),
+            "adam.second": self.second.cpu().clone(),
+            "adam.steps": torch.tensor(self.steps),
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over what `state` gave; ValueError if it is of another network."""
+        if state["adam.first"].shape != self.first.shape:
+            raise ValueError(
+                f"the optimiser's state has {len(state['adam.first'])} numbers but the network {len(self.first)}; "
+                "resume with the network the checkpoint was made with"
+            )
+        self.first.copy_(state["adam.first"])
+        self.second.copy_(state["adam.second"])
+        self.steps = int(state["adam.steps"])

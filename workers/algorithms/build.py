@@ -1,0 +1,24 @@
+"""From a policy and its configuration to the update that trains it."""
+
+from __future__ import annotations
+
+from protocol.config import PolicyConfig
+from workers.algorithms.iqn import IQNUpdate
+from workers.algorithms.ppo import PPOUpdate
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import Policy
+
+__all__ = ["Update", "build_update"]
+
+Update = PPOUpdate | IQNUpdate
+
+
+def build_update(policy: Policy, config: PolicyConfig, seed: int = 0) -> Update:
+    """The update of `config`'s algorithm for `policy`, which must be on its final device.
+
+    `seed` decides the order of minibatches and the quantile fractions. Raises ValueError if policy and configuration
+    are of different algorithms.
+    """
+    if isinstance(policy, ActorCritic):
+        return PPOUpdate(policy, config, seed)
+    return IQNUpdate(policy, config, seed)

@@ -1,0 +1,156 @@
+"""Implicit quantile networks on replayed transitions, with double Q-learning and a target network.
+
+In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
+metrics.
+
+Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the target (as many), `A` actions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from protocol.config import IQN, PolicyConfig
+from protocol.errors import TrainingFault
+from workers.algorithms.adam import FlatAdam
+from workers.learning.batches import Transitions
+from workers.policies.flat import flatten_
+from workers.policies.quantile import QuantileNetwork
+
+__all__ = ["Estimates", "IQNUpdate", "decayed", "estimates", "quantile_huber"]
+
+
+class Estimates(NamedTuple):
+    """Both sides of the temporal difference."""
+
+    quantiles: Tensor
+    """[B, N] of the action taken, with gradient"""
+    target: Tensor
+    """[B, M], detached"""
+
+
+def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: float) -> Tensor:
+    """Quantile Huber loss [B] of quantiles [B, N] at `fractions` [B, N] against samples `target` [B, M]: summed over
+    N, averaged over M (Dabney et al. 2018, equations 2 and 3)."""
+    error = target[:, None, :] - quantiles[:, :, None]
+    size = error.abs()
+    huber = torch.where(size <= kappa, 0.5 * error.square(), kappa * (size - 0.5 * kappa))
+    weight = (fractions[:, :, None] - (error.detach() < 0).to(error.dtype)).abs()
+    return (weight * huber / kappa).mean(2).sum(1)
+
+
+def estimates(
+    policy: QuantileNetwork, batch: Transitions, fractions: Tensor, target_fractions: Tensor, *, double: bool
+) -> Estimates:
+    """Quantiles of the actions taken at `fractions` [B, N], and their targets at `target_fractions` [B, M].
+
+    target = reward + discount * Z_target(next, a*) with a* the action of greatest mean return by the online network
+    (`double`: van Hasselt et al. 2016) or else by the target network itself.
+    """
+    online, target = policy.online, policy.target
+    here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions)
+    taken = here.gather(2, _column(batch.action, fractions)).squeeze(2)
+    with torch.no_grad():
+        following = policy.inputs(batch.next_observation)
+        psi = target.perceptron(following)
+        chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
+        best = chooser.means(chooser_psi, policy.midpoints).argmax(1)
+        future = target.quantiles(psi, target_fractions).gather(2, _column(best, target_fractions)).squeeze(2)
+        backed = batch.reward[:, None] + batch.discount[:, None] * future
+    return Estimates(taken, backed)
+
+
+def decayed(epsilon: float, config: IQN) -> float:
+    """The exploration rate after one decay."""
+    return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
+
+
+def _column(action: Tensor, fractions: Tensor) -> Tensor:
+    return action[:, None, None].expand(*fractions.shape, 1)
+
+
+class IQNUpdate:
+    """Updates `policy`, which must be on its final device, from batches of transitions."""
+
+    def __init__(self, policy: QuantileNetwork, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, IQN):
+            raise ValueError(f"IQNUpdate needs the configuration of iqn, not of {config.algorithm.name}")
+        self.policy, self.config, self.algorithm = policy, config, config.algorithm
+        self.optimizer = FlatAdam(policy)
+        weights = flatten_(policy)
+        self._online, self._target = weights.span("online."), weights.span("target.")
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def train_steps(self) -> int:
+        """Optimiser steps so far."""
+        return self.optimizer.steps
+
+    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] changes nothing: this algorithm has no
+        schedule but those counted in train steps.
+
+        An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
+        parameters as they were, for a loss or gradient that is not finite.
+        """
+        _tensors_only(transitions)
+        rows = len(transitions.action)
+        if not rows:
+            return {"loss": 0.0, "rows": 0.0}
+        fractions = self._fractions(rows)
+        found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double)
+        loss = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa).mean()
+        norm = self.optimizer.backward(loss, self.config.max_grad_norm)
+        before = self.optimizer.parameters.clone()
+        self.optimizer.step(self.config.learning_rate)
+        self._schedules()
+        with torch.no_grad():
+            numbers = {
+                "loss": loss,
+                "grad_norm": norm,
+                "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
+                "value_mean": found.quantiles.mean(),
+                "target_mean": found.target.mean(),
+                "td_error": (found.target.mean(1) - found.quantiles.mean(1)).abs().mean(),
+                "reward_mean": transitions.reward.mean(),
+                "epsilon": self.policy.epsilon.float(),
+            }
+            metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
+        return {**metrics, "learning_rate": self.config.learning_rate, "rows": float(rows)}
+
+    def _fractions(self, rows: int) -> tuple[Tensor, Tensor]:
+        """Uniform quantile fractions for estimate and target, [B, N] each."""
+        device = self.optimizer.parameters.device
+        drawn = torch.rand(2, rows, self.algorithm.quantiles, generator=self.generator).to(device)
+        return drawn[0], drawn[1]
+
+    def _schedules(self) -> None:
+        """What happens every so many train steps, in this one place: the target network and epsilon."""
+        algorithm = self.algorithm
+        if self.train_steps % algorithm.target_update_freq == 0:
+            self._target.lerp_(self._online, algorithm.tau if algorithm.target_update == "soft" else 1.0)
+        if self.train_steps % algorithm.epsilon_decay_freq == 0:
+            self.policy.epsilon.fill_(decayed(self.policy.epsilon.item(), algorithm))
+
+    def state(self) -> dict[str, Tensor]:
+        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
+        return {**self.optimizer.state(), "generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over what `state` gave."""
+        self.optimizer.load_state(state)
+        self.generator.set_state(state["generator"])
+
+
+def _tensors_only(transitions: Transitions) -> None:
+    for field in fields(transitions):
+        given = getattr(transitions, field.name)
+        if not isinstance(given, Tensor):
+            raise TrainingFault(
+                f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on the "
+                "learner's device; convert it with torch.from_numpy first"
+            )

@@ -1,0 +1,181 @@
+"""Proximal policy optimisation on whole segments, corrected for lag by V-trace.
+
+In flow: `Segments` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
+changed in place, and metrics.
+
+Legend: `T` segment length, `b` segments of a minibatch, `A` actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from protocol.config import PPO, PolicyConfig
+from workers.algorithms.adam import FlatAdam
+from workers.algorithms.preparation import Batch, Minibatch, prepare
+from workers.algorithms.returns import next_values
+from workers.algorithms.vtrace import vtrace
+from workers.learning.batches import Segments
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.networks import input_rows
+from workers.policies.workspace import Workspace
+
+__all__ = ["Objective", "PPOUpdate", "objective"]
+
+
+class Objective(NamedTuple):
+    """What a minibatch is worth: the loss to descend, scalars for the metrics, and the value targets [T, b]."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+    target: Tensor
+
+
+def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
+    """The clipped objective (Schulman et al. 2017, equation 9) with V-trace advantages, against the behaviour policy.
+
+    One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
+    Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
+    """
+    shape, rows = batch.action.shape, batch.action.numel()
+    logits, values = policy(policy.inputs(batch.observation))
+    log_policy = logits[:, :rows].log_softmax(0)
+    log_ratio = log_policy.gather(0, batch.action.view(1, -1)).view(shape) - batch.log_probability
+    # rows that are not real have log-probability 0, which would give them an arbitrary ratio
+    ratio = (log_ratio * batch.mask).exp()
+    with torch.no_grad():
+        real = policy.real_value(values.detach())
+        until = rows + shape[1]
+        final = torch.zeros_like(batch.reward)
+        final.view(-1)[batch.final_place] = real[until:]
+        value = real[:until].view(-1, shape[1])
+        advantage, target = vtrace(
+            batch.reward,
+            value[:-1],
+            next_values(value, batch.terminated, batch.truncated, final),
+            batch.cut,
+            ratio.detach(),
+            gamma=config.gamma,
+            lambda_=config.gae_lambda,
+            rho_clip=config.rho_clip,
+            c_clip=config.c_clip,
+        )
+        weight = batch.mask / batch.mask.sum()
+        if config.normalize_advantage:
+            advantage = normalized(advantage, weight)
+    clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+    policy_loss = -(torch.minimum(ratio * advantage, clipped * advantage) * weight).sum()
+    entropy = -((log_policy.exp() * log_policy).sum(0) * weight.view(-1)).sum()
+    value_loss = (value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip) * weight).sum()
+    loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
+    with torch.no_grad():
+        metrics = {
+            "loss": loss,
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": ((ratio - 1 - log_ratio) * weight).sum(),
+            "clip_fraction": ((clipped != ratio) * weight).sum(),
+            "ratio_mean": (ratio * weight).sum(),
+        }
+    return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target)
+
+
+def normalized(x: Tensor, weight: Tensor) -> Tensor:
+    """`x` with mean 0 and standard deviation 1 under `weight`, which sums to 1."""
+    centred = x - (x * weight).sum()
+    return centred / ((centred * centred * weight).sum().sqrt() + 1e-8)
+
+
+def value_error(policy: ActorCritic, value: Tensor, target: Tensor, before: Tensor, clip: float | None) -> Tensor:
+    """Half the squared error [T, b] of normalised `value`; `target` and the behaviour's value `before` are real.
+
+    With `clip` the larger of the errors with and without `value` kept within `clip` of `before` counts.
+    """
+    target = policy.normal_value(target)
+    error = (value - target).square()
+    if clip is not None:
+        before = policy.normal_value(before)
+        kept = before + (value - before).clamp(-clip, clip)
+        error = torch.maximum(error, (kept - target).square())
+    return 0.5 * error
+
+
+class PPOUpdate:
+    """Updates `policy`, which must be on its final device, from batches of segments."""
+
+    def __init__(self, policy: ActorCritic, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, PPO):
+            raise ValueError(f"PPOUpdate needs the configuration of ppo, not of {config.algorithm.name}")
+        self.policy, self.config, self.algorithm = policy, config, config.algorithm
+        self.optimizer = FlatAdam(policy)
+        self.scratch = Workspace()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def train_steps(self) -> int:
+        """Optimiser steps so far."""
+        return self.optimizer.steps
+
+    def update(self, segments: Segments, progress: float = 0.0) -> dict[str, float]:
+        """Trains `epochs` times on all real rows of `segments`, `minibatches` steps an epoch; returns mean metrics.
+
+        `progress` in [0, 1] is how much of the run is over. Raises TrainingFault, before the parameters of that step
+        are touched, for a loss or gradient that is not finite. A batch without real rows changes nothing.
+        """
+        batch = prepare(segments)
+        if not batch.rows:
+            return {"loss": 0.0, "rows": 0.0}
+        algorithm = self.algorithm
+        learning_rate = self.config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
+        before = self.optimizer.parameters.clone()
+        records: list[Tensor] = []
+        names: list[str] = []
+        targets: list[Tensor] = []
+        for epoch in range(algorithm.epochs):
+            for minibatch in self._minibatches(batch):
+                found = objective(self.policy, minibatch, algorithm)
+                norm = self.optimizer.backward(found.loss, self.config.max_grad_norm)
+                self.optimizer.step(learning_rate)
+                names = [*found.metrics, "grad_norm"]
+                records.append(torch.stack([*found.metrics.values(), norm]))
+                if epoch == 0:
+                    targets.append(found.target[minibatch.mask.bool()])
+        delta = torch.linalg.vector_norm(self.optimizer.parameters - before)
+        self._normalizers(batch, torch.cat(targets))
+        reward = batch.reward.sum() / batch.rows
+        numbers = torch.cat([torch.stack(records).mean(0), torch.stack([delta, reward])]).tolist()
+        metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers, strict=True))
+        return {**metrics, "learning_rate": learning_rate, "rows": float(batch.rows)}
+
+    def _minibatches(self, batch: Batch) -> Iterator[Minibatch]:
+        """Whole segments in a new order, in parts as equal as can be; parts without real rows are left out."""
+        device = batch.mask.device
+        order = torch.randperm(batch.mask.shape[1], generator=self.generator).to(device)
+        for index in order.tensor_split(self.algorithm.minibatches):
+            if not len(index):
+                continue
+            minibatch = batch.minibatch(index, self.scratch)
+            if batch.rows == batch.mask.numel() or minibatch.mask.any():
+                yield minibatch
+
+    def _normalizers(self, batch: Batch, targets: Tensor) -> None:
+        """Statistics change only between updates, so that rows of the newest version have ratio 1 throughout one."""
+        if self.algorithm.normalize_return:
+            self.policy.update_returns(targets)
+        if self.policy.observations is not None:
+            real = batch.observation[:, :-1][batch.mask.T.bool()]
+            self.policy.observations.update(input_rows(real, self.policy.shape))
+
+    def state(self) -> dict[str, Tensor]:
+        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
+        return {**self.optimizer.state(), "generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over what `state` gave."""
+        self.optimizer.load_state(state)
+        self.generator.set_state(state["generator"])

@@ -1,0 +1,145 @@
+"""From segments as they lie in the ring to what a whole-segment update works on: time first, and nothing unreal in it.
+
+In flow: `Segments`, whose rows beyond `valid` may hold anything. Out flow: a `Batch` that is finite wherever the
+segments' real rows are, with a mask, and minibatches of it.
+
+Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from protocol.errors import TrainingFault
+from workers.learning.batches import Segments
+from workers.policies.workspace import Workspace
+
+__all__ = ["Batch", "Minibatch", "prepare"]
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """Whole segments, time first."""
+
+    observation: Tensor
+    """[(T + 1) * b + k, *shape]: row t of segment i at t * b + i, then the true last observations"""
+    final_place: Tensor
+    """[k] int64: place t * b + i of the row that each true last observation belongs to"""
+    action: Tensor
+    """[T, b] int64"""
+    reward: Tensor
+    """[T, b]"""
+    terminated: Tensor
+    """[T, b] bool"""
+    truncated: Tensor
+    """[T, b] bool"""
+    log_probability: Tensor
+    """[T, b]"""
+    value: Tensor
+    """[T, b]"""
+    cut: Tensor
+    """[T, b] bool: nothing flows back over this row, because the episode or the segment ends with it"""
+    mask: Tensor
+    """[T, b] float32: 1 for rows to train on, 0 for the rest"""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All segments of an update; fields as in `Minibatch` with B for b, except where described."""
+
+    observation: Tensor
+    """[B, T + 1, *shape]"""
+    final_observation: Tensor
+    """[B, K, *shape]"""
+    final_row: Tensor
+    """[B, K] int64: -1 where unused"""
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    log_probability: Tensor
+    value: Tensor
+    cut: Tensor
+    mask: Tensor
+    rows: int
+    """Rows to train on."""
+
+    def minibatch(self, index: Tensor, scratch: Workspace) -> Minibatch:
+        """The segments `index` [b] int64; their observations lie in `scratch`."""
+        rows = self.observation.shape[1]
+        places = (index * rows + torch.arange(rows, device=index.device)[:, None]).flatten()
+        final_row = self.final_row.index_select(0, index)
+        segment, entry = (final_row >= 0).nonzero(as_tuple=True)
+        shape = (len(places) + len(segment), *self.observation.shape[2:])
+        observation = scratch.take("observation", shape, self.observation)
+        torch.index_select(self.observation.flatten(0, 1), 0, places, out=observation[: len(places)])
+        observation[len(places) :] = self.final_observation[index[segment], entry]
+        columns = {name: getattr(self, name).index_select(1, index) for name in _COLUMNS}
+        return Minibatch(observation, final_row[segment, entry] * len(index) + segment, **columns)
+
+
+_COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "value", "cut", "mask")
+
+
+def prepare(segments: Segments) -> Batch:
+    """The batch of `segments`. Raises TrainingFault for a truncated row without its true last observation."""
+    length = segments.action.shape[1]
+    row = torch.arange(length, device=segments.valid.device)
+    real = row < segments.valid[:, None]
+    count = int(real.sum())
+    if count < real.numel():
+        segments = _without_garbage(segments, real)
+    truncated = segments.truncated & ~segments.terminated
+    final_row, carried = _used(segments, truncated)
+    if carried < int(truncated.sum()):
+        raise TrainingFault(
+            "a truncated row came without its true last observation; the actor must write final_observation and "
+            "final_row for every truncation"
+        )
+    last = row >= segments.valid[:, None] - 1
+    columns = {
+        "action": segments.action,
+        "reward": segments.reward,
+        "terminated": segments.terminated,
+        "truncated": truncated,
+        "log_probability": segments.log_probability,
+        "value": segments.value,
+        "cut": segments.terminated | truncated | last,
+        "mask": real.to(torch.float32),
+    }
+    return Batch(
+        segments.observation,
+        segments.final_observation,
+        final_row,
+        **{name: column.T.contiguous() for name, column in columns.items()},
+        rows=count,
+    )
+
+
+def _used(segments: Segments, truncated: Tensor) -> tuple[Tensor, int]:
+    """`final_row` with -1 for every entry that belongs to no truncated real row, and the number of the others."""
+    final_row = segments.final_row
+    length = truncated.shape[1]
+    inside = (final_row >= 0) & (final_row < length)
+    inside &= truncated.gather(1, final_row.clamp(0, length - 1))
+    return torch.where(inside, final_row, -1), int(inside.sum())
+
+
+def _without_garbage(segments: Segments, real: Tensor) -> Segments:
+    """Zeros in all rows that are not real: a NaN there would reach every gradient in spite of a mask."""
+    shown = torch.arange(real.shape[1] + 1, device=real.device) <= segments.valid[:, None]
+    shown &= (segments.valid > 0)[:, None]
+    trailing = segments.observation.dim() - 2
+    return replace(
+        segments,
+        observation=segments.observation.masked_fill(~shown.view(*shown.shape, *[1] * trailing), 0),
+        action=segments.action.masked_fill(~real, 0),
+        reward=segments.reward.masked_fill(~real, 0.0),
+        terminated=segments.terminated & real,
+        truncated=segments.truncated & real,
+        log_probability=segments.log_probability.masked_fill(~real, 0.0),
+        value=segments.value.masked_fill(~real, 0.0),
+    )

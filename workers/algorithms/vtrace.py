@@ -1,0 +1,52 @@
+"""V-trace: advantages from experience of an older policy, as a pure function on [T, B] tensors.
+
+Legend: `T` time, `B` batch of streams.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from workers.algorithms.returns import linear_recurrence
+
+__all__ = ["VTrace", "vtrace"]
+
+
+class VTrace(NamedTuple):
+    """Importance-corrected advantages."""
+
+    advantage: Tensor
+    """[T, B]"""
+    target: Tensor
+    """[T, B]: advantage + value, what the value should be."""
+
+
+def vtrace(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    ended: Tensor,
+    ratio: Tensor,
+    *,
+    gamma: float,
+    lambda_: float,
+    rho_clip: float,
+    c_clip: float,
+) -> VTrace:
+    """V-trace in its lambda form (Espeholt et al. 2018, section 4.1 and remark 2); all inputs [T, B], `ended` bool.
+
+    `next_value` is 0 after a termination and the value of the true last observation after a truncation (see
+    `returns.next_values`); `ratio` is the learner's probability of the action over the behaviour policy's.
+
+    delta[t] = min(rho_clip, ratio[t]) * (reward[t] + gamma * next_value[t] - value[t])
+    A[t] = delta[t] + gamma * lambda * min(c_clip, ratio[t]) * (1 - ended[t]) * A[t + 1]
+
+    With all ratios 1 (and clips of at least 1) this is generalised advantage estimation (Schulman et al. 2016). It
+    crosses no end, neither termination nor truncation.
+    """
+    delta = ratio.clamp(max=rho_clip) * (reward + gamma * next_value - value)
+    factor = (ratio.clamp(max=c_clip) * (gamma * lambda_)).masked_fill(ended, 0.0)
+    advantage = linear_recurrence(delta, factor)
+    return VTrace(advantage, advantage + value)

@@ -1,0 +1,232 @@
+"""Measurements of a run, gathered over time: returns, rates, lag, waits, and the summary at the end.
+
+In flows: episodes and counters of the workers. Out flows: a live view, `metrics.jsonl`, TensorBoard, `summary.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.config import Run
+from protocol.counters import read_counters
+from protocol.ledger import Ledger
+from workers.accounting import Page, Pages, segment_books, total
+from workers.events import EventLog
+
+__all__ = ["Books"]
+
+_BINS = 200
+_WINDOW = _BINS // 20
+"""5 % of the run."""
+
+
+class Books:
+    """One run's measurements. `policies` in the order of the world's agents."""
+
+    def __init__(self, run: Run, policies: list[str], folder: Path) -> None:
+        self._run, self._policies, self._folder = run, policies, folder
+        self._returns: dict[str, dict[int, list[float]]] = {p: defaultdict(lambda: [0, 0.0]) for p in policies}
+        self._recent: dict[str, list[float]] = {p: [] for p in policies}
+        self._events = EventLog(folder / "tensorboard")
+        self._metrics = (folder / "metrics.jsonl").open("a")
+        self._last: tuple[float, int, int] | None = None
+        self.acting_since = 0.0
+        self.acting_until = 0.0
+        self.view: dict[str, Any] = {}
+
+    def episodes(self, policy: str, at: int, count: int, total_return: float) -> None:
+        """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
+        entry = self._returns[policy][min(_BINS - 1, at * _BINS // self._run.steps)]
+        entry[0] += count
+        entry[1] += total_return
+        self._recent[policy].append(total_return / count)
+
+    def observe(self, actors: Pages, learners: Pages, workers: list[dict[str, Any]], restarts: Mapping[str, int]) -> None:
+        """Once a second: makes the live view and writes it down."""
+        now = time.monotonic()
+        env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
+        if agent_steps and not self.acting_since:
+            self.acting_since = now
+            self._last = (now, env_steps, agent_steps)
+        if self._last is not None and agent_steps > self._last[2]:
+            self.acting_until = now
+        rates = self._rates(now, env_steps, agent_steps)
+        policies = {policy: self._policy_view(policy, learners) for policy in self._policies}
+        self.view = {
+            "steps": self._run.steps,
+            "env_steps": env_steps,
+            "agent_steps": agent_steps,
+            "seconds": round(self.seconds, 3),
+            **rates,
+            "policies": policies,
+            "workers": workers,
+            "restarts": dict(restarts),
+            "waits": self._waits(actors, learners),
+            "verdict": self.verdict(actors, learners),
+        }
+        if self.acting_since:
+            self._write_down(policies, rates, env_steps, agent_steps)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds from the first to the newest step."""
+        return max(0.0, self.acting_until - self.acting_since) if self.acting_since else 0.0
+
+    def summary(
+        self,
+        actors: Pages,
+        learners: Pages,
+        clean: set[tuple[str, int]],
+        restarts: Mapping[str, int],
+        baselines: Mapping[str, Any],
+        complete: bool,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """What `summary.json` says."""
+        seconds = max(1e-9, self.seconds if seconds is None else seconds)
+        env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
+        pages = learners.values()
+        return {
+            "complete": complete,
+            "env_steps": env_steps,
+            "agent_steps": agent_steps,
+            "seconds": seconds,
+            "env_steps_per_second": env_steps / seconds,
+            "agent_steps_per_second": agent_steps / seconds,
+            "train_steps": {p: _newest(learners, f"train_steps.{p}") for p in self._policies},
+            "train_steps_per_second": sum(_newest(learners, f"train_steps.{p}") for p in self._policies) / seconds,
+            "versions": {p: _newest(learners, f"version.{p}") for p in self._policies},
+            "returns": {p: self._curve(p) for p in self._policies},
+            "baselines": dict(baselines),
+            "segments": segment_books(self._policies, actors, learners, self._ledgers(), clean),
+            "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
+            / max(1, total(actors.values(), "agent_steps")),
+            "lag": _lag(pages, self._policies),
+            "waits": self._waits(actors, learners),
+            "restarts": dict(restarts),
+            "verdict": self.verdict(actors, learners),
+        }
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Puts `summary.json` in place, whole."""
+        aside = self._folder / ".summary.json"
+        aside.write_text(json.dumps(summary, indent=2) + "\n")
+        aside.rename(self._folder / "summary.json")
+
+    def verdict(self, actors: Pages, learners: Pages) -> str:
+        """What the run waits for: `actor-bound`, `learner-bound` or `balanced`."""
+        seconds = self.seconds
+        if seconds < 1:
+            return "starting"
+        credit = sum(_share(actors, f"waits.credit.{p}", seconds) for p in self._policies)
+        data = [_share(learners, f"waits.data.{p}", seconds) for p in self._policies]
+        starved = sum(data) / len(data)
+        if max(credit, starved) < 0.15:
+            return "balanced"
+        return "learner-bound" if credit > starved else "actor-bound"
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._metrics.close()
+        self._events.close()
+
+    def pages(self, role: str) -> dict[tuple[str, int], Page]:
+        """The pages in the run's folder of all incarnations of workers of `role`, dead or alive."""
+        found: dict[tuple[str, int], Page] = {}
+        for path in sorted((self._folder / "counters").glob(f"{role}*.*")):
+            name, _, incarnation = path.name.rpartition(".")
+            found[name, int(incarnation)] = read_counters(path)
+        return found
+
+    def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
+        ledgers = {}
+        for policy in self._policies:
+            path = self._folder / "ledgers" / policy
+            if path.exists():
+                ledger = Ledger(path)
+                counts = ledger.counts()
+                ledgers[policy] = {key: (number, counts[key]) for key, number in ledger.entries().items()}
+        return ledgers
+
+    def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:
+        if self._last is None:
+            return {"env_steps_per_second": 0.0, "agent_steps_per_second": 0.0}
+        then, env_then, agent_then = self._last
+        elapsed = max(1e-9, now - then)
+        self._last = (now, env_steps, agent_steps)
+        return {
+            "env_steps_per_second": (env_steps - env_then) / elapsed,
+            "agent_steps_per_second": (agent_steps - agent_then) / elapsed,
+        }
+
+    def _policy_view(self, policy: str, learners: Pages) -> dict[str, Any]:
+        recent = self._recent[policy]
+        self._recent[policy] = []
+        previous = self.view.get("policies", {}).get(policy, {}).get("return")
+        bins = self._returns[policy]
+        return {
+            "return": sum(recent) / len(recent) if recent else previous,
+            "history": [bins[b][1] / bins[b][0] for b in sorted(bins)][-60:],
+            "version": _newest(learners, f"version.{policy}"),
+            "train_steps": _newest(learners, f"train_steps.{policy}"),
+            "lag": _lag(learners.values(), [policy])["mean"],
+        }
+
+    def _waits(self, actors: Pages, learners: Pages) -> dict[str, float]:
+        waits: dict[str, float] = defaultdict(float)
+        for page in (*actors.values(), *learners.values()):
+            for name, value in page.items():
+                if name.startswith("waits."):
+                    waits[name.removeprefix("waits.")] += value
+        return dict(waits)
+
+    def _write_down(self, policies: dict[str, Any], rates: dict[str, float], env_steps: int, agent_steps: int) -> None:
+        row: dict[str, Any] = {"time": time.time(), "env_steps": env_steps, "agent_steps": agent_steps, **rates}
+        scalars = dict(rates)
+        for name, policy in policies.items():
+            kept = {k: v for k, v in policy.items() if k != "history" and v is not None}
+            row[name] = kept
+            scalars.update({f"{name}/{k}": float(v) for k, v in kept.items()})
+        self._metrics.write(json.dumps(row) + "\n")
+        self._metrics.flush()
+        self._events.scalars(agent_steps, scalars)
+
+    def _curve(self, policy: str) -> dict[str, float | None]:
+        """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended)."""
+        bins = self._returns[policy]
+        if not bins:
+            return {"first": None, "last": None, "best": None}
+
+        def mean(parts: list[int]) -> float | None:
+            count = sum(bins[b][0] for b in parts if b in bins)
+            return sum(bins[b][1] for b in parts if b in bins) / count if count else None
+
+        first, last = min(bins), max(bins)
+        windows = [mean(list(range(b, b + _WINDOW))) for b in range(first, max(first, last - _WINDOW + 1) + 1)]
+        return {
+            "first": mean(list(range(first, first + _WINDOW))),
+            "last": mean(list(range(last - _WINDOW + 1, last + 1))),
+            "best": max(w for w in windows if w is not None),
+        }
+
+
+def _newest(pages: Pages, name: str) -> int:
+    """The counter's value in the newest incarnation that has it: it goes on across incarnations."""
+    return max((int(page[name]) for page in pages.values() if name in page), default=0)
+
+
+def _share(pages: Pages, name: str, seconds: float) -> float:
+    having = [page[name] for page in pages.values() if name in page]
+    return sum(having) / seconds / max(1, len(having))
+
+
+def _lag(pages: Any, policies: list[str]) -> dict[str, float]:
+    pages = list(pages)
+    rows = total(pages, *(f"lag_rows.{p}" for p in policies))
+    worst = max((int(page.get(f"lag_max.{p}", 0)) for page in pages for p in policies), default=0)
+    return {"mean": total(pages, *(f"lag_sum.{p}" for p in policies)) / max(1, rows), "max": worst}

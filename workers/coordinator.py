@@ -1,0 +1,304 @@
+"""The coordinator: who takes part, what the run wants, how far it is. Off the data path: training does not wait for it.
+
+    describe the world -> serve ( join  beat  leave ) -> actors done -> learners drain -> summary -> end
+
+In flows: joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import yaml
+import zmq
+
+from protocol.config import Run, parse_run
+from protocol.control import ControlServer, check_release
+from protocol.errors import ConfigurationError, RookeryError
+from protocol.memory import sweep
+from protocol.messages import Beat, Error, Join, Leave, Pulse, Refusal, Welcome
+from protocol.sockets import Ports, check_bind
+from protocol.spaces import World
+from workers.books import Books
+from workers.environments.baselines import baselines
+from workers.environments.registry import describe
+from workers.life import log_to
+from workers.membership import Member, Membership
+from workers.plan import plan_policies
+
+__all__ = ["Coordinator", "command"]
+
+log = logging.getLogger(__name__)
+
+_OBSERVE_EVERY = 0.5
+_BASELINE_EPISODES = 200
+
+
+class Coordinator:
+    """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run."""
+
+    def __init__(self, run: Run, world: World, folder: Path, server: ControlServer) -> None:
+        self._run, self._world, self._folder, self._server = run, world, folder, server
+        self._policies = list(plan_policies(run, world))
+        self._books = Books(run, self._policies, folder)
+        self._members = Membership(run, self._policies, folder / "state.json")
+        self._asked_to_stop = threading.Event()
+        self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
+        self._stop_after: float | None = None
+        self._observed_at = 0.0
+        self._dirty_since = time.monotonic()
+        self._stage = "running"
+
+    def serve(self) -> bool:
+        """Answers until the run has ended; True if it reached its end."""
+        while self._stage != "ended":
+            for peer, message in self._server.requests(100):
+                if isinstance(message, Join):
+                    self._join(peer, message)
+                elif isinstance(message, Beat):
+                    self._beat(peer, message)
+                elif isinstance(message, Leave):
+                    self._leave(peer, message)
+                elif isinstance(message, Error):
+                    log.warning("event=worker_error worker=%s message=%s", message.name, message.message)
+            now = time.monotonic()
+            for lost in self._members.expire(now):
+                log.warning("event=lease_ended worker=%s incarnation=%d; its memory is swept", lost.name, lost.incarnation)
+                sweep(self._members.run_id)
+            if now - self._observed_at >= _OBSERVE_EVERY:
+                self._observed_at = now
+                self._observe()
+            self._advance(now)
+        return self._members.complete
+
+    def finish(self) -> dict[str, Any]:
+        """The summary, written to the run's folder."""
+        run = self._run
+        found = baselines(run.environment, _BASELINE_EPISODES, run.seed)
+        by_policy: dict[str, Any] = {}
+        for agent, policy in run.policy_of(self._world).items():
+            by_policy.setdefault(policy, found[agent])
+        summary = self._books.summary(
+            self._actor_pages(),
+            self._learner_pages(),
+            self._members.clean,
+            self._members.restarts,
+            by_policy,
+            self._members.complete,
+        )
+        self._books.write_summary(summary)
+        return summary
+
+    def linger(self, seconds: float) -> None:
+        """Tells supervisors and observers that still ask that the run has ended."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._members.watching:
+            for peer, message in self._server.requests(50):
+                if isinstance(message, Beat):
+                    self._server.answer(peer, Pulse(command="stop", view=self._books.view))
+                elif isinstance(message, Leave):
+                    self._leave(peer, message)
+                elif isinstance(message, Join):
+                    self._server.answer(peer, Refusal(reason="this run has ended; start another with `rookery train`"))
+
+    def close(self) -> None:
+        """Closes files and sweeps what dead workers left."""
+        self._books.close()
+        for path in sweep(self._members.run_id):
+            log.info("event=swept file=%s", path.name)
+
+    def stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """Asks for an early end; safe in a signal handler, and twice."""
+        self._asked_to_stop.set()
+
+    def _join(self, peer: bytes, join: Join) -> None:
+        reason = check_release(join)
+        answer = Refusal(reason=reason) if reason else self._members.join(join, self._actor_steps())
+        if isinstance(answer, Refusal):
+            log.info("event=join_refused role=%s name=%s reason=%s", join.role, join.name, answer.reason)
+            self._server.answer(peer, answer)
+            return
+        member = answer
+        run = self._run
+        welcome = Welcome(
+            run=self._members.run_id,
+            name=member.name,
+            incarnation=member.incarnation,
+            config=run.model_dump_json(),
+            world=self._world.model_dump_json(),
+            run_dir=str(self._folder),
+            policies=member.policies,
+            index=member.index,
+            quota=member.quota,
+            lease=member.lease,
+            beat=min(run.monitor_period, member.lease / 3),
+            learners=self._members.learners_wanted,
+            actors=run.actors,
+        )
+        log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", member.name, member.incarnation, join.host, join.pid)
+        self._server.answer(peer, welcome)
+
+    def _beat(self, peer: bytes, beat: Beat) -> None:
+        member = self._members.beat(beat)
+        if member is None:
+            self._server.answer(peer, Pulse(command="rejoin"))
+            return
+        self._take_episodes(member, beat)
+        view = self._books.view if member.role in ("supervisor", "observer") else {}
+        self._server.answer(
+            peer,
+            Pulse(
+                command=self._command(member),
+                routes=self._members.routes(),
+                actors=self._members.living_actors(),
+                quota=member.quota,
+                view=view,
+            ),
+        )
+
+    def _leave(self, peer: bytes, leave: Leave) -> None:
+        member = self._members.leave(leave)
+        if member is not None:
+            self._take_episodes(member, leave)
+            how = "failed" if leave.error else "left"
+            log.info("event=%s worker=%s incarnation=%d", how, member.name, member.incarnation)
+            if leave.error:
+                log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
+        self._server.answer(peer, Pulse(command="stop"))
+
+    def _take_episodes(self, member: Member, message: Beat | Leave) -> None:
+        for policy, steps, count, total in message.episodes:
+            if policy in self._policies and count:
+                at = (member.steps_before + steps) * self._run.actors
+                self._books.episodes(policy, at, count, total)
+
+    def _command(self, member: Member) -> Any:
+        if self._stage == "running" or member.role in ("supervisor", "observer"):
+            return "go"
+        if member.role == "actor":
+            return "drain"
+        return "go" if self._stage == "actors_draining" else "drain"
+
+    def _advance(self, now: float) -> None:
+        """running -> actors_draining -> learners_draining -> ended, each as soon as nobody of the last one is left."""
+        members = self._members
+        if self._stage == "running":
+            orphaned = bool(self._parent) and os.getppid() != self._parent
+            over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
+            if members.actors_done(self._actor_steps()) or over:
+                members.complete = True
+                self._enter("actors_draining", now)
+            elif self._asked_to_stop.is_set() or orphaned:
+                log.warning("event=stopping reason=%s", "supervisor gone" if orphaned else "asked to")
+                self._enter("actors_draining", now)
+        if self._stage == "actors_draining" and (not members.having("actor") or self._overdue(now)):
+            self._enter("learners_draining", now)
+        if self._stage == "learners_draining" and (not members.having("learner") or self._overdue(now)):
+            self._enter("ended", now)
+
+    def _enter(self, stage: str, now: float) -> None:
+        self._stage = stage
+        self._stop_after = now + 2 * max(self._run.actor_timeout, self._run.learner_timeout)
+        self._observe()
+        log.info("event=stage stage=%s", stage)
+
+    def _overdue(self, now: float) -> bool:
+        return self._stop_after is not None and now > self._stop_after
+
+    def _observe(self) -> None:
+        self._books.observe(self._actor_pages(), self._learner_pages(), self._members.table(), self._members.restarts)
+        self._members.save()
+
+    def _actor_pages(self) -> dict[tuple[str, int], Any]:
+        return {**self._members.counters("actor"), **self._books.pages("actor")}
+
+    def _learner_pages(self) -> dict[tuple[str, int], Any]:
+        return {**self._members.counters("learner"), **self._books.pages("learner")}
+
+    def _actor_steps(self) -> dict[tuple[str, int], int]:
+        return {key: int(page.get("agent_steps", 0)) for key, page in self._actor_pages().items()}
+
+
+@click.command(name="coordinator", help="The coordinator of one run: CONFIG is a YAML file.")
+@click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
+@click.option("--bind", default="127.0.0.1:5600", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
+@click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
+def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool) -> None:
+    """Command line of the coordinator."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    code = 1
+    try:
+        code = _run(context, config, run_dir.resolve(), bind, advertise, insecure)
+    except RookeryError as fault:
+        log.error("event=failed error=%s", fault)
+        click.echo(f"coordinator: {fault}", err=True)
+        code = fault.exit_code
+    finally:
+        context.destroy(linger=0)
+    sys.exit(code)
+
+
+def read_config(path: Path) -> Run:
+    """The run in a YAML file; ConfigurationError in one sentence."""
+    try:
+        data = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as fault:
+        raise ConfigurationError(f"cannot read configuration {path}: {fault}; give a YAML file") from None
+    if not isinstance(data, dict):
+        raise ConfigurationError(f"{path} holds no mapping of keys to values; see launch/presets for examples")
+    return parse_run(data)
+
+
+def _run(
+    context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bind: str, advertise: str, insecure: bool
+) -> int:
+    run = read_config(config)
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigurationError(f"--bind {bind!r} is no HOST:PORT; write for example 127.0.0.1:5600")
+    check_bind(host, insecure)
+    world = describe(run.environment)
+    plan_policies(run, world)
+    ports = Ports(context, host, int(port), advertise)
+    address = ports.bind({0: zmq.ROUTER})[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    log_to("coordinator", folder / run.log_dir / "coordinator.log" if run.logging else None)
+    (folder / "config.yaml").write_text(yaml.safe_dump(run.model_dump(mode="json", by_alias=False), sort_keys=False))
+    coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, coordinator.stop)
+    _announce(folder, address)
+    try:
+        complete = coordinator.serve()
+        coordinator.finish()
+        coordinator.linger(3.0)
+    finally:
+        coordinator.close()
+        ports.close()
+    return 0 if complete else 1
+
+
+def _announce(folder: Path, address: str) -> None:
+    """Tells those who can see the folder where the coordinator is."""
+    aside = folder / f".coordinator.{secrets.token_hex(4)}"
+    aside.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+    aside.rename(folder / "coordinator.json")
+
+
+if __name__ == "__main__":
+    command()

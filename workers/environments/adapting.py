@@ -1,0 +1,85 @@
+"""What the adapters of foreign environments share: translated spaces, checked copying of observations, seeds.
+
+In flows: a Gymnasium space and what an environment returns. Out flows: our spaces and filled arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.spaces import Box, Discrete
+
+__all__ = ["box", "copy_in", "copy_seeds", "discrete"]
+
+_WIDER = {"float64": "float32", "float16": "float32", "uint16": "int32", "uint32": "int64"}
+"""Dtypes held as another one; float64 loses digits that no network uses."""
+_KNOWN = frozenset(get_args(Box.model_fields["dtype"].annotation))
+
+
+def box(space: Any, where: str) -> Box:
+    """Our `Box` of a Gymnasium observation space; ConfigurationError for a space that is no Box of numbers.
+
+    `where` names the environment (and agent) in the error.
+    """
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Box):
+        raise ConfigurationError(
+            f"{where} observes {space}, and this release takes Box observations only; "
+            "flatten it (gymnasium.wrappers.FlattenObservation) in a function of your own, with the id module:function"
+        )
+    dtype = _WIDER.get(space.dtype.name, space.dtype.name)
+    if dtype not in _KNOWN:
+        raise ConfigurationError(
+            f"{where} observes {space}, and this release has no {dtype} observations; "
+            "convert them in a function of your own, with the id module:function"
+        )
+    low, high = (float(space.low.min()), float(space.high.max())) if space.low.size else (np.inf, np.inf)
+    return Box.model_validate(
+        {
+            "shape": space.shape,
+            "dtype": dtype,
+            "low": low if np.isfinite(low) else None,
+            "high": high if np.isfinite(high) else None,
+        }
+    )
+
+
+def discrete(space: Any, where: str) -> tuple[Discrete, int]:
+    """Our `Discrete` of a Gymnasium action space and the number of its first action; ConfigurationError for others."""
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Discrete):
+        raise ConfigurationError(
+            f"{where} acts in {space}, and this release takes Discrete actions only; "
+            "map a list of choices onto it in a function of your own, with the id module:function"
+        )
+    return Discrete(n=int(space.n)), int(space.start)
+
+
+def copy_in(target: NDArray[Any], row: int, value: Any, where: str) -> None:
+    """`target[row] = value`; EnvironmentFault where numpy would have to broadcast or to change the kind of number."""
+    array = np.asarray(value)
+    if array.shape != target.shape[1:]:
+        raise EnvironmentFault(
+            f"{where} returned an observation of shape {array.shape} where its space says {target.shape[1:]}; "
+            "make the environment return what its observation space declares"
+        )
+    if array.dtype != target.dtype and not np.can_cast(array.dtype, target.dtype, "same_kind"):
+        raise EnvironmentFault(
+            f"{where} returned an observation of {array.dtype} where its space says {target.dtype}; "
+            "make the environment return what its observation space declares"
+        )
+    target[row] = array
+
+
+def copy_seeds(seed: int, copies: int) -> list[int]:
+    """[E] distinct seeds below 2**31 (some environments take no larger ones), one for each copy, drawn from `seed`."""
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    # An odd stride visits every number once before it repeats one, and keeps neighbours apart.
+    every = start + np.arange(copies, dtype=np.uint64) * np.uint64(0x9E3779B1)
+    return [int(one) for one in every % np.uint64(2**31)]

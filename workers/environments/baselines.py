@@ -1,0 +1,121 @@
+"""What given players earn in a world: the yardsticks that training is compared with.
+
+In flows: an environment and a player for each agent. Out flow: mean return of an episode, and its standard error.
+
+Legend: `E` copies, `n` copies in which an agent is present.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.spaces import Agent
+from workers.environments.base import Environment, Player, Present
+from workers.environments.registry import make
+
+__all__ = ["baselines", "play", "random_player"]
+
+_COPIES = 256
+"""At most so many copies play at once."""
+_LIMIT = 1_000_000
+"""Steps after which an episode counts as endless."""
+
+
+class _Account:
+    """Returns of one agent's episodes: the first `quota` of every copy, so that short episodes do not crowd out long
+    ones (those that end first are not a fair sample)."""
+
+    def __init__(self, copies: int, quota: int) -> None:
+        self._running = np.zeros(copies, np.float64)
+        self._finished = np.zeros(copies, np.int64)
+        self._quota = quota
+        self.returns: list[float] = []
+
+    @property
+    def full(self) -> bool:
+        """Has every copy given its episodes?"""
+        return bool((self._finished >= self._quota).all())
+
+    def add(self, present: Present) -> None:
+        """Enters what the previous actions brought; an end closes the episode with that reward in it."""
+        copies = np.arange(self._running.size) if present.copies is None else present.copies
+        self._running[copies] += present.reward
+        ended = copies[present.terminated | present.truncated]
+        wanted = ended[self._finished[ended] < 10**9]
+        self.returns.extend(self._running[wanted].tolist())
+        self._finished[ended] += 1
+        self._running[ended] = 0
+
+
+def play(
+    environment: Environment, players: Mapping[str, Player], episodes: int, seed: int
+) -> dict[str, tuple[float, float]]:
+    """agent -> (mean return, its standard error) over at least `episodes` episodes, equally many from every copy.
+
+    The standard error is 0 where there was a single episode. EnvironmentFault if episodes do not end.
+    """
+    if episodes < 1:
+        raise ConfigurationError(f"{episodes} episodes give no baseline; ask for at least 1")
+    names = [agent.name for agent in environment.world.agents]
+    quota = math.ceil(episodes / environment.copies)
+    accounts = [_Account(environment.copies, quota) for _ in names]
+    turn = environment.reset(seed)
+    for _ in range(_LIMIT * quota):
+        turn = environment.step([players[names[present.agent]](present) for present in turn.present])
+        for present in turn.present:
+            accounts[present.agent].add(present)
+        if all(account.full for account in accounts):
+            return {name: _mean(account.returns) for name, account in zip(names, accounts, strict=True)}
+    raise EnvironmentFault(
+        f"{environment.world.id} did not finish {quota} episodes a copy within {_LIMIT * quota} steps; "
+        "give its episodes a time limit"
+    )
+
+
+def random_player(agent: Agent, generator: np.random.Generator) -> Player:
+    """Chooses every action with equal probability."""
+
+    def choose(present: Present) -> NDArray[np.int64]:
+        return generator.integers(agent.action.n, size=len(present.observation))
+
+    return choose
+
+
+def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, dict[str, float]]:
+    """agent -> {"random", "random_stderr"} and, where the world has a scripted player, {"scripted", "scripted_stderr"}.
+
+    Mean returns of whole episodes; reproducible from `seed`.
+    """
+    settings = dict(config.settings)
+    if config.id == "treasure_hunt":
+        # Shortened first episodes serve training only.
+        settings.pop("desynchronize", None)
+    copies = max(1, min(_COPIES, config.copies, episodes))
+    environment = make(config.model_copy(update={"copies": copies, "settings": settings}))
+    try:
+        agents = environment.world.agents
+        generators = np.random.default_rng(seed).spawn(len(agents))
+        chance = {a.name: random_player(a, g) for a, g in zip(agents, generators, strict=True)}
+        result = {
+            name: {"random": mean, "random_stderr": error}
+            for name, (mean, error) in play(environment, chance, episodes, seed).items()
+        }
+        environment.reset(seed)
+        player = environment.scripted()
+        if player is not None:
+            for name, (mean, error) in play(environment, dict.fromkeys(chance, player), episodes, seed).items():
+                result[name] |= {"scripted": mean, "scripted_stderr": error}
+        return result
+    finally:
+        environment.close()
+
+
+def _mean(returns: list[float]) -> tuple[float, float]:
+    spread = float(np.std(returns, ddof=1)) / math.sqrt(len(returns)) if len(returns) > 1 else 0.0
+    return float(np.mean(returns)), spread

@@ -1,0 +1,120 @@
+"""A guard around any environment: what raises inside, or contradicts the declared spaces, becomes one clear sentence.
+
+In flow: the turns of another environment. Out flow: the same turns, or an EnvironmentFault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from workers.environments.base import Environment, Player, Present, Turn
+
+__all__ = ["Checked"]
+
+
+class Checked(Environment):
+    """Passes every turn of `inner` on after checking it; costs a few microseconds an agent."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+        self.world = inner.world
+        self.copies = inner.copies
+        self._expected = [((*a.observation.shape,), np.dtype(a.observation.dtype)) for a in inner.world.agents]
+
+    def reset(self, seed: int) -> Turn:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+        return self._guarded("reset", lambda: self._inner.reset(seed))
+
+    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+        return self._guarded("step", lambda: self._inner.step(actions))
+
+    def scripted(self) -> Player | None:
+        """As the environment's."""
+        return self._inner.scripted()
+
+    def close(self) -> None:
+        """Closes the environment; EnvironmentFault if that raises."""
+        self._run("close", self._inner.close)
+
+    def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
+        turn = self._run(verb, call)
+        if not isinstance(turn, Turn):
+            raise EnvironmentFault(f"{self.world.id} returned {type(turn).__name__} from {verb}; let it return a Turn")
+        # Sums of infinities and of very large numbers are looked into below: numpy need not warn of them.
+        with np.errstate(invalid="ignore", over="ignore"):
+            for present in turn.present:
+                self._check(present)
+        return turn
+
+    def _run(self, verb: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except EnvironmentFault:
+            raise
+        except Exception as fault:
+            text = " ".join(f"{type(fault).__name__}: {fault}".split())
+            raise EnvironmentFault(
+                f"{self.world.id} raised in {verb} ({text}); correct the environment, the traceback tells where"
+            ) from fault
+
+    def _check(self, present: Present) -> None:
+        agents = self.world.agents
+        if not 0 <= present.agent < len(agents):
+            raise EnvironmentFault(
+                f"{self.world.id} says that agent number {present.agent} is present but has agents 0 to "
+                f"{len(agents) - 1}; correct the environment"
+            )
+        shape, dtype = self._expected[present.agent]
+        copies = present.copies
+        n = self.copies if copies is None else len(copies)
+        if copies is not None:
+            self._array(present, "copies", copies, (n,), np.dtype(np.int64))
+            if n and not (copies[0] >= 0 and copies[-1] < self.copies and (copies[1:] > copies[:-1]).all()):
+                raise self._fault(present, "copies", f"increasing numbers in 0..{self.copies - 1}", str(copies))
+        self._array(present, "observation", present.observation, (n, *shape), dtype)
+        self._array(present, "reward", present.reward, (n,), np.dtype(np.float32))
+        self._array(present, "terminated", present.terminated, (n,), np.dtype(np.bool_))
+        self._array(present, "truncated", present.truncated, (n,), np.dtype(np.bool_))
+        self._finite(present, "observation", present.observation)
+        self._finite(present, "reward", present.reward)
+        self._check_final(present, shape, dtype)
+
+    def _check_final(self, present: Present, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """A final observation for every truncated row, and for no other."""
+        index, final = present.final_index, present.final_observation
+        m = len(index)
+        if m == 0 and final is None and not present.truncated.any():
+            return
+        if not np.array_equal(np.flatnonzero(present.truncated), index):
+            expected = f"the truncated rows {np.flatnonzero(present.truncated)}"
+            raise self._fault(present, "final_index", expected, str(index))
+        if m == 0:
+            return
+        self._array(present, "final_observation", final, (m, *shape), dtype)
+        assert final is not None
+        self._finite(present, "final_observation", final)
+
+    def _array(self, present: Present, field: str, got: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if not isinstance(got, np.ndarray):
+            raise self._fault(present, field, f"an array {dtype}{list(shape)}", type(got).__name__)
+        if got.shape != shape or got.dtype != dtype:
+            raise self._fault(present, field, f"{dtype}{list(shape)}", f"{got.dtype}{list(got.shape)}")
+
+    def _finite(self, present: Present, field: str, got: NDArray[Any]) -> None:
+        # One NaN or infinity makes the sum NaN or infinite; a sum that merely overflowed is looked at in full.
+        if got.dtype.kind != "f" or np.isfinite(got.sum()) or np.isfinite(got).all():
+            return
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(got))[0])
+        raise self._fault(present, field, "finite numbers", f"{got[where]} at {list(where)}")
+
+    def _fault(self, present: Present, field: str, expected: str, got: str) -> EnvironmentFault:
+        agent = self.world.agents[present.agent].name
+        return EnvironmentFault(
+            f"{self.world.id}, agent {agent}: {field} should be {expected} but is {got}; correct the environment"
+        )

@@ -1,0 +1,168 @@
+"""From a configured id to an environment.
+
+In flow: an `EnvironmentConfig`. Out flow: the environment, or a ConfigurationError that says what to write instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, RookeryError
+from protocol.spaces import World
+from workers.environments import gymnasium_adapter, pettingzoo_adapter
+from workers.environments.base import Environment
+from workers.environments.treasure_hunt import TreasureHunt
+
+__all__ = ["describe", "make"]
+
+_FORMS = "treasure_hunt, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
+
+
+def make(config: EnvironmentConfig) -> Environment:
+    """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit."""
+    for reserved in ("copies", "turn_mode"):
+        if reserved in config.settings:
+            raise ConfigurationError(
+                f"environment.settings has {reserved!r}, which is a key of environment itself; "
+                f"write environment.{reserved} instead"
+            )
+    if config.id == "treasure_hunt":
+        return TreasureHunt(config.copies, config.turn_mode, **config.settings)
+    if config.id.startswith("gymnasium:"):
+        return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
+    if config.id.startswith("pettingzoo:"):
+        _refuse_sequential(config)
+        return pettingzoo_adapter.from_id(config.id, config.copies, config.settings)
+    if ":" in config.id:
+        return _users_own(config)
+    raise ConfigurationError(f"unknown environment {config.id!r}; environment.id is one of {_FORMS}")
+
+
+def describe(config: EnvironmentConfig) -> World:
+    """The world of `config`, learned from a single copy."""
+    environment = make(config.model_copy(update={"copies": 1}))
+    try:
+        return environment.world
+    finally:
+        environment.close()
+
+
+def _users_own(config: EnvironmentConfig) -> Environment:
+    """Calls `module:function` with the settings.
+
+    A function that takes `copies` is called once and returns an `Environment` of as many; any other is called once for
+    each copy and returns a `gymnasium.Env` or a PettingZoo parallel environment.
+    """
+    function = _function(config.id)
+    if "copies" in _parameters(function):
+        return _whole(config, function)
+    first = _call(config, function, {})
+    made = [first]
+
+    def make_one() -> Any:
+        return made.pop() if made else _call(config, function, {})
+
+    if isinstance(first, Environment):
+        first.close()
+        raise ConfigurationError(
+            f"{config.id} returned an Environment but takes no argument 'copies'; "
+            "let it take one and return an Environment of that many copies"
+        )
+    if hasattr(first, "possible_agents"):
+        try:
+            _refuse_sequential(config)
+        except ConfigurationError:
+            first.close()
+            raise
+        return pettingzoo_adapter.PettingZooEnvironment(config.id, make_one, config.copies)
+    if hasattr(first, "observation_space") and hasattr(first, "step"):
+        return gymnasium_adapter.GymnasiumEnvironment(config.id, make_one, config.copies)
+    raise ConfigurationError(
+        f"{config.id} returned {type(first).__name__}; let it return an Environment, a gymnasium.Env "
+        "or a PettingZoo parallel environment"
+    )
+
+
+def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environment:
+    """Calls a function that makes all copies at once."""
+    arguments: dict[str, Any] = {"copies": config.copies}
+    takes_mode = "turn_mode" in _parameters(function)
+    if takes_mode:
+        arguments["turn_mode"] = config.turn_mode
+    environment = _call(config, function, arguments)
+    if not isinstance(environment, Environment) or environment.copies != config.copies:
+        raise ConfigurationError(
+            f"{config.id} takes 'copies' but did not return an Environment of {config.copies} copies; "
+            "let it return one, or drop the argument to be called once for each copy"
+        )
+    if config.turn_mode is not None and not takes_mode and len(environment.world.agents) > 1:
+        environment.close()
+        raise ConfigurationError(
+            f"environment.turn_mode is {config.turn_mode} but {config.id} has its own way; "
+            "remove the key, or let the function take an argument 'turn_mode'"
+        )
+    return environment
+
+
+def _refuse_sequential(config: EnvironmentConfig) -> None:
+    if config.turn_mode == "sequential":
+        raise ConfigurationError(
+            f"environment.turn_mode is sequential but the agents of {config.id} act all at once; "
+            "set it to simultaneous or remove it"
+        )
+
+
+def _function(id: str) -> Callable[..., Any]:
+    """The user's function; modules of the working directory are found last, so that they shadow none of ours."""
+    module, _, name = id.partition(":")
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as fault:
+        missing = fault.name or module
+        if missing == module or module.startswith(f"{missing}."):
+            raise ConfigurationError(
+                f"environment.id {id!r} names module {module!r}, which is not found in {here} nor installed; "
+                f"correct it or start in its folder (environment.id is one of {_FORMS})"
+            ) from None
+        raise ConfigurationError(
+            f"{id} needs a package that is missing; run: pip install {missing.partition('.')[0]}"
+        ) from fault
+    except AttributeError:
+        raise ConfigurationError(f"module {module!r} has no function {name!r}; correct environment.id {id!r}") from None
+    except Exception as fault:
+        raise ConfigurationError(f"{id} cannot be imported ({_said(fault)}); correct that module") from fault
+    if not callable(function):
+        raise ConfigurationError(f"{id} is not a function; correct environment.id")
+    return function
+
+
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return frozenset()
+
+
+def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**config.settings, **arguments)
+    except RookeryError:
+        raise
+    except Exception as fault:
+        raise ConfigurationError(
+            f"{config.id} cannot be made with the settings {config.settings} ({_said(fault)}); "
+            "correct environment.settings or the function"
+        ) from fault
+
+
+def _said(fault: Exception) -> str:
+    return " ".join(f"{type(fault).__name__}: {fault}".split())

@@ -1,0 +1,189 @@
+"""The learner: receives segments, trains, publishes weights, keeps checkpoints. One policy a process by default.
+
+    join -> resume -> first publication -> ( receive  update  publish ) until told to drain -> last checkpoint -> leave
+
+In flows: segments of its policies. Out flows: weights, acknowledgements, checkpoints, measurements.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import torch
+import zmq
+
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.experience import ExperienceReceiver
+from protocol.ledger import Ledger
+from protocol.memory import PREFIX, memory_dir
+from protocol.messages import Route, Welcome
+from protocol.sockets import Ports, check_bind, poll
+from protocol.spaces import World
+from protocol.weights import WeightPublisher
+from workers.learning.device import choose_device
+from workers.learning.member import Member
+from workers.life import Life, log_to, run_dir_of, worker_command
+from workers.plan import PolicyPlan, plan_policies
+from workers.reporting import LearnerReport
+
+__all__ = ["Learner", "main"]
+
+log = logging.getLogger(__name__)
+
+_EXPERIENCE, _WEIGHTS, _ACKS = 1, 2, 3
+_DRAIN_QUIET = 0.2
+
+
+class Learner:
+    """One learner process and its members, which take turns."""
+
+    def __init__(self, life: Life, welcome: Welcome, run: Run, plans: dict[str, PolicyPlan], world: World) -> None:
+        self._life, self._welcome, self._run = life, welcome, run
+        self._folder = run_dir_of(welcome)
+        policies = welcome.policies
+        self._counters = Counters(
+            self._folder / "counters" / f"{welcome.name}.{welcome.incarnation}" if self._folder else None,
+            *LearnerReport.names(policies),
+        )
+        self._report = LearnerReport(self._counters)
+        host, base = life.options.host_and_base
+        check_bind(host, life.options.insecure)
+        self._ports = Ports(life.context, host, base, life.options.advertise)
+        addresses = self._ports.bind({_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB})
+        sockets = self._ports.sockets
+        self._receiver = ExperienceReceiver(
+            sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
+        )
+        self._publisher = WeightPublisher(sockets[_WEIGHTS])
+        self._pulse: object = None
+        self._members = [self._member(plans[name], len(world.agents)) for name in policies]
+        self._report.routes = [
+            Route(
+                policy=name,
+                learner=welcome.name,
+                incarnation=welcome.incarnation,
+                experience=addresses[_EXPERIENCE],
+                weights=addresses[_WEIGHTS],
+                acknowledgements=addresses[_ACKS],
+            )
+            for name in policies
+        ]
+
+    def run(self) -> None:
+        """Learns until the actors are done and everything they finished is used, or until told to stop."""
+        client = self._life.client
+        assert client is not None
+        self._report.state = "learning"
+        client.start(self._report.snapshot)
+        log.info("event=learning policies=%s", ",".join(self._welcome.policies))
+        while client.command == "go" and not self._life.stopping.is_set():
+            if not self._turn():
+                self._starve()
+        self._report.state = "draining"
+        self._drain()
+
+    def close(self) -> None:
+        """Lets go of memory and sockets."""
+        self._receiver.close()
+        self._publisher.close()
+        self._ports.close()
+
+    def _turn(self) -> bool:
+        """Everything that does not wait, once; whether any member made an update."""
+        now = time.monotonic()
+        self._receiver.receive()
+        trained = False
+        for member in self._members:
+            if member.step():
+                trained = True
+                self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.metrics.items()})
+            member.save_if_due()
+        self._receiver.beacon(now)
+        self._publisher.serve(now)
+        self._follow_members()
+        return trained
+
+    def _starve(self) -> None:
+        """Sleeps until a message comes; data wake it at once."""
+        started = time.monotonic()
+        poll([*self._receiver.sockets, self._publisher.socket], max(1, int(self._run.starvation_sleep * 1000)))
+        waited = time.monotonic() - started
+        for member in self._members:
+            self._counters.add(f"waits.data.{member.name}", waited / len(self._members))
+
+    def _follow_members(self) -> None:
+        """Who lives and who died, when the coordinator has news."""
+        client = self._life.client
+        pulse = client.pulse if client is not None else None
+        if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
+            return
+        self._pulse = pulse
+        self._receiver.living({(name, incarnation) for name, incarnation in pulse.actors})
+        for member in self._members:
+            waiting = {id(arrival.ring) for arrival in self._receiver.arrivals(member.name)}
+            for key, ring in list(self._receiver.rings(member.name).items()):
+                if not self._receiver.is_living(*key) and id(ring) not in waiting and not member.uses(ring):
+                    self._receiver.forget(member.name, *key)
+
+    def _drain(self) -> None:
+        """Uses what still arrives until nothing came for a moment, then publishes and saves for the last time."""
+        end = time.monotonic() + self._run.learner_timeout
+        quiet = time.monotonic() + _DRAIN_QUIET
+        while time.monotonic() < min(end, quiet):
+            if self._receiver.receive() or self._turn():
+                quiet = time.monotonic() + _DRAIN_QUIET
+            else:
+                poll(self._receiver.sockets, 20)
+        for member in self._members:
+            member.finish()
+
+    def _member(self, plan: PolicyPlan, agents: int) -> Member:
+        welcome, run = self._welcome, self._run
+        device = choose_device(run, welcome.index)
+        member = Member(
+            plan,
+            run,
+            len(plan.agents) / agents,
+            welcome.incarnation,
+            device,
+            self._receiver,
+            self._counters,
+            self._publisher.publish,
+            self._folder,
+        )
+        ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots)
+        path = None if run.transport == "tcp" else self._mailbox_path(plan.name)
+        last, found = self._publisher.add_policy(
+            plan.name, member.weights.nbytes, member.weights.hash, path, plan.config.publish_mode
+        )
+        member.resume(found, last)
+        return member
+
+    def _mailbox_path(self, policy: str) -> Path:
+        return memory_dir() / f"{PREFIX}{self._welcome.run}-{policy}.weights"
+
+
+def main(life: Life) -> None:
+    """Joins, resumes, learns."""
+    torch.set_num_threads(1)
+    _, welcome = life.join("learner")
+    run = Run.model_validate_json(welcome.config)
+    folder = run_dir_of(welcome)
+    log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
+    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    world = World.model_validate_json(welcome.world)
+    learner = Learner(life, welcome, run, plan_policies(run, world), world)
+    try:
+        learner.run()
+    finally:
+        learner.close()
+
+
+command = worker_command("learner", main)
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,1 @@
+"""Learning: batches, replay, members, checkpoints."""

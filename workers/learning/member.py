@@ -1,0 +1,199 @@
+"""One policy in a learner: segments in, updates, weights out. It knows nothing of sockets or of other policies.
+
+    stage or replay -> update -> publish (every `publish_interval` train steps) -> checkpoint (every so many seconds)
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protocol.config import IQN, Run
+from protocol.counters import Counters
+from protocol.errors import TrainingFault
+from protocol.ring import Ring
+from protocol.version import Version
+from workers.algorithms.build import build_update
+from workers.learning import checkpoint
+from workers.learning.governor import Governor
+from workers.learning.replay import Replay
+from workers.learning.source import Source
+from workers.learning.stage import Stage
+from workers.plan import PolicyPlan, seed_of
+from workers.policies.build import build
+from workers.policies.flat import flatten_
+
+__all__ = ["Member"]
+
+log = logging.getLogger(__name__)
+
+_FAULTS = 3
+"""Updates in a row that may fail before the learner gives up."""
+
+
+class Member:
+    """The learner's part for `plan.name`. `publish` gets the flat weights [nbytes] and their version."""
+
+    def __init__(
+        self,
+        plan: PolicyPlan,
+        run: Run,
+        share: float,
+        incarnation: int,
+        device: torch.device,
+        source: Source,
+        counters: Counters,
+        publish: Callable[[str, NDArray[np.uint8], Version], None],
+        folder: Path | None,
+    ) -> None:
+        self.name = plan.name
+        self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
+        self._rows_expected = max(1.0, run.steps * share)
+        self.policy = build(plan.agent, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
+        self.weights = flatten_(self.policy)
+        self.update = build_update(self.policy, plan.config)
+        self._bytes = np.empty(self.weights.nbytes, np.uint8)
+        self._folder = folder / "checkpoints" / plan.name if folder is not None else None
+        self._saved_at = time.monotonic()
+        self._published_step = 0
+        self._logged_step = 0
+        self._rows_done = 0
+        self._faults = 0
+        self.version = Version(incarnation, 0)
+        self.metrics: dict[str, float] = {}
+        algorithm = plan.config.algorithm
+        self._stage: Stage | None = None
+        self._replay: Replay | None = None
+        if isinstance(algorithm, IQN):
+            insertion = plan.copies * plan.layout.length
+            paces = plan.config.flow == "block"
+            governor = Governor(algorithm.replay_ratio, algorithm.learning_starts, algorithm.batch_size, insertion, paces)
+            seed = seed_of(run.seed, "replay", plan.name, incarnation)
+            self._replay = Replay(plan.name, plan.layout, algorithm, source, counters, governor, seed)
+        else:
+            self._stage = Stage(plan.name, plan.layout, plan.batch_segments, source, counters, device)
+
+    @property
+    def progress(self) -> float:
+        """How much of its part of the run this policy has received: 0..1."""
+        rows = self._rows_done + int(self._counters[f"rows_received.{self.name}"])
+        return min(1.0, rows / self._rows_expected)
+
+    def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
+        """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
+        optimiser; without those from the initial ones. Versions go on after `last` in any case."""
+        loaded = checkpoint.load_newest(self._folder, self.weights.hash) if self._folder is not None else None
+        number = last.version
+        if loaded is not None:
+            weights, optimizer, manifest = loaded
+            self.policy.load_state_dict(weights)
+            self.update.load_state(optimizer)
+            self._rows_done = int(manifest["rows"])
+            number = max(number, int(manifest["version"]))
+            log.info("event=resumed policy=%s from=checkpoint train_steps=%d", self.name, self.update.train_steps)
+        elif found is not None:
+            self.weights.load(found)
+            log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
+        self.version = Version(self.version.incarnation, number)
+        self._published_step = self._logged_step = self.update.train_steps
+        self.publish()
+
+    def step(self) -> bool:
+        """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
+        started = time.monotonic()
+        if self._stage is not None:
+            if not self._stage.fill(self.version):
+                return False
+            batch, segments = self._stage.take(), self._plan.batch_segments
+        else:
+            assert self._replay is not None
+            self._replay.admit(self.version)
+            sampled = self._replay.sample(self.version)
+            if sampled is None:
+                return False
+            batch, segments = sampled, 0
+        self._learn(batch, segments)
+        self._counters.add(f"busy.{self.name}", time.monotonic() - started)
+        return True
+
+    def uses(self, ring: Ring) -> bool:
+        """Whether `ring` may still be read."""
+        return self._replay is not None and self._replay.uses(ring)
+
+    def publish(self) -> None:
+        """The present weights become the next version."""
+        self.version = Version(self.version.incarnation, self.version.version + 1)
+        self.weights.snapshot(self._bytes)
+        self._publish(self.name, self._bytes, self.version)
+        self._published_step = self.update.train_steps
+        self._counters.set(f"version.{self.name}", self.version.version)
+
+    def save_if_due(self, force: bool = False) -> None:
+        """Writes a checkpoint when its time has come."""
+        now = time.monotonic()
+        if self._folder is None or not (force or now - self._saved_at >= self._run.checkpoint_interval):
+            return
+        self._saved_at = now
+        facts = {
+            "policy": self.name,
+            "version": self.version.version,
+            "incarnation": self.version.incarnation,
+            "train_steps": self.update.train_steps,
+            "rows": self._rows_done + int(self._counters[f"rows_received.{self.name}"]),
+            "weights_hash": self.weights.hash,
+            "agent": self._plan.agent.model_dump(),
+            "config": self._plan.config.model_dump(mode="json"),
+        }
+        path = checkpoint.save(
+            self._folder,
+            self.update.train_steps,
+            self.policy.state_dict(),
+            self.update.state(),
+            facts,
+            self._run.keep_checkpoints,
+        )
+        log.info("event=checkpoint policy=%s path=%s seconds=%.2f", self.name, path, time.monotonic() - now)
+
+    def finish(self) -> None:
+        """The last publication and checkpoint of the run."""
+        if self._stage is not None:
+            self._stage.fill(self.version)
+        else:
+            assert self._replay is not None
+            self._replay.admit(self.version)
+        if self.update.train_steps > self._published_step:
+            self.publish()
+        self.save_if_due(force=True)
+
+    def _learn(self, batch: object, segments: int) -> None:
+        before = self.update.train_steps
+        try:
+            metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type]
+        except TrainingFault as fault:
+            self._faults += 1
+            self._counters.add(f"rejected.{self.name}", segments)
+            log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
+            if self._faults >= _FAULTS:
+                raise
+            return
+        self._faults = 0
+        self._counters.add(f"trained.{self.name}", segments)
+        self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
+        rows = segments * self._plan.layout.length if segments else self._plan.config.algorithm.batch_size  # type: ignore[union-attr]
+        self._counters.add(f"rows_trained.{self.name}", rows)
+        self.metrics = metrics
+        if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
+            self.publish()
+        if self._run.logging and self.update.train_steps - self._logged_step >= self._run.log_interval:
+            self._log(before)
+
+    def _log(self, before: int) -> None:
+        self._logged_step = self.update.train_steps
+        text = " ".join(f"{name}={value:.6g}" for name, value in self.metrics.items())
+        log.info("event=update policy=%s train_step=%d version=%d %s", self.name, before, self.version.version, text)

@@ -1,0 +1,133 @@
+"""The stream discipline's way from ring to update: each segment is copied once into the next batch, then settled.
+
+Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protocol.counters import Counters
+from protocol.experience import Arrival
+from protocol.layout import Layout
+from protocol.version import Version, lag
+from workers.learning.batches import Segments
+from workers.learning.source import Source
+
+__all__ = ["Stage"]
+
+_FIELDS = (
+    "observation",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "log_probability",
+    "value",
+    "final_observation",
+    "final_row",
+)
+
+
+class Stage:
+    """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it."""
+
+    def __init__(
+        self, policy: str, layout: Layout, segments: int, source: Source, counters: Counters, device: torch.device
+    ) -> None:
+        self._policy, self._source, self._counters, self._device = policy, source, counters, device
+        self._length, self._capacity = layout.length, segments
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._arrays: dict[str, NDArray] = {}
+        for field in layout.fields:
+            if field.name in _FIELDS:
+                shape = layout.shape(field, segments)
+                array = np.zeros(shape, np.dtype(field.dtype))
+                tensor = torch.from_numpy(array)
+                if device.type == "cuda":
+                    tensor = tensor.pin_memory()
+                self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
+        self._valid = np.zeros(segments, np.int64)
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether there is a whole batch."""
+        return self.count == self._capacity
+
+    def fill(self, now: Version) -> bool:
+        """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
+        arrivals = self._source.arrivals(self._policy)
+        while arrivals and self.count < self._capacity:
+            arrival = arrivals[0]
+            chunk = arrival.records[: self._capacity - self.count]
+            self._copy(arrival, chunk, now)
+            arrival.records = arrival.records[len(chunk) :]
+            if arrival.owned:
+                self._source.give_back(self._policy, chunk["slot"])
+            self._source.settle(self._policy, arrival, int(chunk["number"][-1]), len(chunk))
+            if len(arrival.records) == 0:
+                arrivals.popleft()
+        self._counters.set(f"held.{self._policy}", self.count)
+        return self.full
+
+    def take(self) -> Segments:
+        """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
+        tensors = {n: t.to(self._device, non_blocking=True) for n, t in self._tensors.items()}
+        self.count = 0
+        return Segments(
+            observation=tensors["observation"],
+            action=tensors["action"][:, : self._length],
+            reward=tensors["reward"][:, : self._length],
+            terminated=tensors["terminated"][:, : self._length],
+            truncated=tensors["truncated"][:, : self._length],
+            log_probability=tensors["log_probability"][:, : self._length],
+            value=tensors["value"][:, : self._length],
+            valid=torch.from_numpy(self._valid).to(self._device),
+            final_observation=tensors["final_observation"],
+            final_row=tensors["final_row"].long(),
+        )
+
+    def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
+        slots = records["slot"].astype(np.int64)
+        n, at = len(slots), self.count
+        source: slice | NDArray[np.int64] = slots
+        if int(slots[-1]) - int(slots[0]) == n - 1 and bool((np.diff(slots) == 1).all()):
+            source = slice(int(slots[0]), int(slots[-1]) + 1)
+        for name, target in self._arrays.items():
+            if isinstance(source, slice):
+                target[at : at + n] = arrival.ring.columns[name][source]
+            else:
+                np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
+        versions = arrival.ring.columns["version"][source][:, : self._length]
+        intact = arrival.ring.intact(records)
+        if not intact.all():
+            versions = versions[intact]
+            self._squeeze(at, n, intact)
+            torn = n - int(intact.sum())
+            self._counters.add(f"torn.{self._policy}", torn)
+            self._counters.add(f"dropped.recycled.{self._policy}", torn)
+            n -= torn
+            records = records[intact]
+        self._valid[at : at + n] = records["valid"]
+        self._count_lag(versions, records["valid"], now)
+        self.count += n
+        self._counters.add(f"received.{self._policy}", n)
+        self._counters.add(f"rows_received.{self._policy}", int(records["valid"].sum()))
+
+    def _squeeze(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
+        for target in self._arrays.values():
+            kept = target[at : at + n][intact]
+            target[at : at + len(kept)] = kept
+
+    def _count_lag(self, versions: NDArray[np.uint64], valid: NDArray[np.uint16], now: Version) -> None:
+        if len(versions) == 0:
+            return
+        lags = lag(now, versions)
+        if int(valid.min()) < self._length:
+            lags = lags[np.arange(self._length) < valid[:, None]]
+        self._counters.add(f"lag_rows.{self._policy}", lags.size)
+        self._counters.add(f"lag_sum.{self._policy}", int(lags.sum()))
+        self._counters.set(f"lag_max.{self._policy}", max(self._counters[f"lag_max.{self._policy}"], int(lags.max())))

@@ -1,0 +1,166 @@
+"""What all workers share: the command line, signals, logs, the coordinator's leave and the exit code.
+
+A worker is a function that gets a `Life`; whatever it raises ends up here, is told in one sentence (a traceback for what
+nobody foresaw), is reported to the coordinator and becomes the exit code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import click
+import zmq
+
+from protocol.control import ControlClient
+from protocol.errors import RookeryError
+from protocol.messages import Role, Welcome
+
+__all__ = ["Life", "Options", "Stop", "log_to", "run_dir_of", "worker_command"]
+
+log = logging.getLogger(__name__)
+
+_FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
+
+
+class Stop(Exception):  # noqa: N818 - not an error: the order to end
+    """Raised inside a wait when the worker has to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a worker is started with; everything else it is told at joining."""
+
+    coordinator: str
+    name: str
+    bind: str
+    advertise: str
+    insecure: bool
+    patience: float
+
+    @property
+    def host_and_base(self) -> tuple[str, int]:
+        """The host to bind and the first port of the block (0: a free one)."""
+        host, _, port = self.bind.rpartition(":")
+        if not host:
+            host, port = self.bind, "0"
+        if not port.isdigit():
+            raise click.BadParameter(f"{self.bind!r} is no HOST:PORT", param_hint="--bind")
+        return host, int(port)
+
+
+@dataclass(slots=True)
+class Life:
+    """A running worker: its context, options, and the order to stop."""
+
+    role: str
+    options: Options
+    context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=lambda: zmq.Context(1))
+    stopping: threading.Event = field(default_factory=threading.Event)
+    client: ControlClient | None = None
+
+    def join(self, role: Role, world: str = "") -> tuple[ControlClient, Welcome]:
+        """Becomes a member, waiting for the coordinator as long as `--patience` says."""
+        self.client = ControlClient(self.context, self.options.coordinator, role, self.options.name, world)
+        welcome = self.client.join(self.options.patience)
+        return self.client, welcome
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether a signal or the coordinator said stop."""
+        return self.stopping.is_set() or (self.client is not None and self.client.command == "stop")
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the process that started this worker is gone."""
+        return self.client is not None and self.client.orphaned
+
+    def check(self) -> None:
+        """Raises Stop when the worker must end; for waits."""
+        if self.must_stop:
+            raise Stop
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Only takes note: the loop ends at its next turn, in order."""
+        self.stopping.set()
+
+    def guard(self, body: Callable[[Life], None]) -> int:
+        """Runs `body`; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.on_signal)
+        error, code = "", 0
+        try:
+            body(self)
+        except Stop:
+            log.info("event=stopped role=%s", self.role)
+        except RookeryError as fault:
+            error, code = str(fault), fault.exit_code
+            log.error("event=failed error=%s", fault)
+            print(f"{self.role}: {fault}", file=sys.stderr)  # noqa: T201 - the worker's last word
+        except Exception as fault:
+            error, code = traceback.format_exc(), 1
+            log.exception("event=crashed error=%s", type(fault).__name__)
+            traceback.print_exc()
+        finally:
+            if self.client is not None:
+                self.client.leave(error)
+                self.client.close()
+            self.context.destroy(linger=0)
+        return code
+
+
+def log_to(name: str, path: Path | None) -> None:
+    """Sends logs to `path` and, unless a supervisor watches the terminal, to stderr; `name` is the worker's."""
+    formatter = logging.Formatter(_FORMAT.format(name=name))
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    for old in list(root.handlers):
+        root.removeHandler(old)
+        old.close()
+    handlers: list[logging.Handler] = []
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(path))
+    if "ROOKERY_PARENT" not in os.environ or path is None:
+        handlers.append(logging.StreamHandler())
+    for handler in handlers:
+        handler.setFormatter(formatter)
+        root.addHandler(handler)
+
+
+def run_dir_of(welcome: Welcome) -> Path | None:
+    """The run's folder if it can be seen from here: it holds a file with the run's identity."""
+    if not welcome.run_dir:
+        return None
+    marker = Path(welcome.run_dir) / "run_id"
+    try:
+        return Path(welcome.run_dir) if marker.read_text().strip() == welcome.run else None
+    except OSError:
+        return None
+
+
+def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
+    """The command line of a worker."""
+
+    @click.command(name=role, help=f"One {role}. Everything but the coordinator's address it is told at joining.")
+    @click.option("--coordinator", envvar="ROOKERY_COORDINATOR", required=True, metavar="tcp://HOST:PORT")
+    @click.option("--name", default="", help="Identity to claim; the coordinator chooses one otherwise.")
+    @click.option("--bind", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="First of its ports.")
+    @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
+    @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
+    @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
+    def command(**options: object) -> None:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+        log_to(role, None)
+        sys.exit(Life(role, Options(**options)).guard(body))  # type: ignore[arg-type]
+
+    return command

@@ -1,0 +1,120 @@
+"""What follows from a run's configuration and its world: who plays what, how large rings are. Pure.
+
+Legend: `E` copies, `T` segment length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from protocol.config import IQN, PolicyConfig, Run
+from protocol.credit import Credit
+from protocol.errors import ConfigurationError
+from protocol.layout import Layout, segment_layout
+from protocol.spaces import Agent, World
+
+__all__ = ["PolicyPlan", "plan_policies", "seed_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan:
+    """One policy of a run: `agents` are the indices of the agents it plays, `agent` one of them (all are alike)."""
+
+    name: str
+    agents: tuple[int, ...]
+    agent: Agent
+    config: PolicyConfig
+    layout: Layout
+    copies: int
+    actors: int
+
+    @property
+    def streams(self) -> int:
+        """Streams of this policy in one actor."""
+        return len(self.agents) * self.copies
+
+    @property
+    def credit_blocks(self) -> int:
+        """Blocks of E segments that one actor may have in flight."""
+        config = self.config
+        return 2 * len(self.agents) if config.credits is None else max(1, config.credits // self.copies)
+
+    @property
+    def kept_blocks(self) -> int:
+        """Blocks of E segments that one actor's ring keeps for replay."""
+        algorithm = self.config.algorithm
+        if not isinstance(algorithm, IQN):
+            return 0
+        return max(1, algorithm.buffer_capacity // (self.layout.length * self.copies * self.actors))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of E slots in one actor's ring."""
+        spare = 0 if self.config.flow == "block" else len(self.agents)
+        return len(self.agents) + self.credit_blocks + self.kept_blocks + spare
+
+    def credit(self) -> Credit:
+        """The credit of one actor's ring."""
+        algorithm = self.config.algorithm
+        return Credit(self.blocks, self.credit_blocks, len(self.agents), algorithm.discipline, self.config.flow)
+
+    @property
+    def batch_segments(self) -> int:
+        """Segments in a batch of the stream discipline."""
+        algorithm = self.config.algorithm
+        if isinstance(algorithm, IQN):
+            return 0
+        return algorithm.segments or self.streams
+
+    @property
+    def pool_slots(self) -> int:
+        """Slots for what remote actors send."""
+        in_flight = self.actors * (self.credit_blocks + 1) * self.copies
+        return in_flight + self.actors * self.kept_blocks * self.copies
+
+
+def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
+    """The plan of every policy, in the order in which the world names their agents; raises ConfigurationError."""
+    mapping = run.policy_of(world)
+    plans: dict[str, PolicyPlan] = {}
+    for name in dict.fromkeys(mapping.values()):
+        agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
+        agent = world.agents[agents[0]]
+        config = run.policy_config(name)
+        layout = segment_layout(world, agent, config)
+        plan = PolicyPlan(name, agents, agent, config, layout, run.environment.copies, run.actors)
+        _check(plan)
+        plans[name] = plan
+    return plans
+
+
+def seed_of(seed: int, *names: object) -> int:
+    """A 63-bit seed for one purpose, from the run's seed and names; different names give unrelated seeds."""
+    digest = hashlib.blake2b(repr((seed, *names)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _check(plan: PolicyPlan) -> None:
+    algorithm = plan.config.algorithm
+    if isinstance(algorithm, IQN):
+        reachable = plan.kept_blocks * plan.copies * plan.layout.length * plan.actors
+        if algorithm.learning_starts > reachable:
+            raise ConfigurationError(
+                f"policy {plan.name!r}: learning_starts {algorithm.learning_starts} can never be reached, its rings keep {reachable} "
+                "rows; raise buffer_capacity or lower environment.copies, segment_length or learning_starts"
+            )
+        if algorithm.batch_size > reachable:
+            raise ConfigurationError(
+                f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {reachable} rows its rings keep; lower it"
+            )
+        if algorithm.frames - 1 > plan.config.segment_length:
+            raise ConfigurationError(
+                f"policy {plan.name!r}: {algorithm.frames} frames need segment_length of at least {algorithm.frames - 1}"
+            )
+    elif plan.batch_segments % algorithm.minibatches:
+        raise ConfigurationError(
+            f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into {algorithm.minibatches} "
+            "minibatches; make algorithm.segments or environment.copies a multiple"
+        )
+    plan.credit()  # refuses what would deadlock

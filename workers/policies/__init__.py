@@ -1,0 +1,1 @@
+"""Policies: the networks that act and learn, and their flat weights."""

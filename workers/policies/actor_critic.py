@@ -1,0 +1,131 @@
+"""The policy of PPO: discrete actions and a value from two separate perceptrons.
+
+In flow: observations. Out flows: actions with their log-probabilities and values (acting), or logits and normalised
+values with gradients (learning).
+
+Units: the value head speaks in normalised units; `value = returns.mean + returns.std * head`. Everything that leaves
+the policy by `act`, and so `Segments.value`, is in the unit of the reward.
+
+Legend: `B` rows acted on, `N` rows learnt from, `A` actions, `H` units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workers.policies.kernels import Activation
+from workers.policies.networks import HIDDEN_GAIN, RunningMoments, orthogonal
+from workers.policies.towers import evaluate, towers
+from workers.policies.workspace import Workspace
+
+__all__ = ["ActorCritic"]
+
+CLIP = 10.0
+"""Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
+
+RETURN_MEMORY = 10.0
+"""Updates whose returns are remembered: returns grow while the policy learns."""
+
+
+class ActorCritic(nn.Module):
+    """Policy and value network with their normalisers. The parameters are those of `towers.py`, in its order."""
+
+    value_weight: nn.Parameter
+    value_bias: nn.Parameter
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        actions: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        normalize_observation: bool = False,
+    ) -> None:
+        super().__init__()
+        self.shape, self.actions, self.activation = tuple(shape), actions, activation
+        self.features, self.scratch = prod(shape), Workspace()
+        sizes = [self.features, *hidden]
+        for index, (inputs, units) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+            stack = orthogonal((2, inputs, units), HIDDEN_GAIN)
+            if index == 0:
+                self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(2 * units))
+            else:
+                self._add(f"layer_{index}", stack, torch.zeros(2, 1, units))
+        self._add("policy", orthogonal((sizes[-1], actions), 0.01), torch.zeros(actions))
+        self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
+        self.observations = RunningMoments(sizes[0]) if normalize_observation else None
+        self.returns = RunningMoments(memory=RETURN_MEMORY)
+
+    def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
+        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+        self.register_parameter(f"{name}_bias", nn.Parameter(bias))
+
+    def inputs(self, observation: Tensor) -> Tensor:
+        """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that."""
+        rows = observation.reshape(-1, self.features)
+        x = self.scratch.take("inputs", tuple(rows.shape), self.value_weight).copy_(rows)
+        if self.observations is None:
+            return x
+        return x.sub_(self.observations.mean).div_(self.observations.std).clamp_(-CLIP, CLIP)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`inputs(...)` [N, I] -> logits [A, N] and normalised values [N], with gradients.
+
+        One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
+        """
+        return towers(x, list(self._parameters.values()), self.activation, self.scratch)
+
+    def real_value(self, value: Tensor) -> Tensor:
+        """Normalised values in the unit of the reward, float32."""
+        return value * self.returns.std.float() + self.returns.mean.float()
+
+    def normal_value(self, value: Tensor) -> Tensor:
+        """Values in the unit of the reward as the value head would say them, float32."""
+        return (value - self.returns.mean.float()) / self.returns.std.float()
+
+    @torch.no_grad()
+    def update_returns(self, targets: Tensor) -> None:
+        """Adds value targets [N] (unit of the reward) to the return statistics and rescales the value head so that
+        every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
+        mean, std = self.returns.mean.clone(), self.returns.std
+        self.returns.update(targets)
+        weight, bias = self.value_weight, self.value_bias
+        weight.mul_((std / self.returns.std).float())
+        bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)
+
+    @torch.inference_mode()
+    def act(self, observation: Tensor, noise: np.random.Generator, *, greedy: bool = False) -> dict[str, NDArray]:
+        """Actions for `observation` [B, *shape].
+
+        Returns `action` int64 [B], `log_probability` float32 [B] and `value` float32 [B] in the unit of the reward.
+        Takes B float32 numbers from `noise`, or none when `greedy` (then the likeliest action is chosen).
+        """
+        weights = [weight.detach() for weight in self._parameters.values()]
+        logits, values, _ = evaluate(self.inputs(observation), weights, self.activation, self.scratch)
+        mean, std = self.returns.scalars()
+        value = values.mul_(std).add_(mean).cpu().numpy()
+        action, log_probability = sample(logits.cpu().numpy(), None if greedy else noise)
+        return {"action": action, "log_probability": log_probability, "value": value}
+
+
+def sample(
+    logits: NDArray[np.float32], noise: np.random.Generator | None
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Draws from softmax(logits) of [A, B] by inversion, or takes the mode without `noise`: actions and log-probabilities [B]."""
+    rows = logits.shape[1]
+    shifted = logits - logits.max(0)
+    cumulative = np.exp(shifted).cumsum(0)
+    total = cumulative[-1]
+    if noise is None:
+        action = shifted.argmax(0)
+    else:
+        # below A by construction: only the first A - 1 bounds are counted
+        action = (cumulative[:-1] <= noise.random(rows, np.float32) * total).sum(0)
+    return action, shifted[action, np.arange(rows)] - np.log(total)

@@ -1,0 +1,130 @@
+"""Two perceptrons side by side, one for the policy and one for the value, evaluated together with their gradient.
+
+In flows: inputs [N, I] and the parameters. Out flows: logits [A, N] (actions first: reductions over few actions then
+run along rows) and values [N]. The gradient is written out, because recording it costs more than computing it.
+
+Legend: `N` rows, `I` inputs, `H` units of a hidden layer, `A` actions.
+
+Parameters, in order: first layer weight [I, 2H] and bias [2H] (policy's columns first, one product for both); each
+further hidden layer weight [2, H, H'] and bias [2, 1, H']; policy head [H', A], [A]; value head [H', 1], [1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.policies.kernels import Activation, activate_, activation_gradient_, matmul
+from workers.policies.workspace import Workspace
+
+__all__ = ["evaluate", "hidden_layers", "towers"]
+
+
+def hidden_layers(x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace) -> list[Tensor]:
+    """What each hidden layer gives, [2, N, H] (policy, value) a layer; the input itself, twice, if there is none.
+
+    They lie in `scratch`.
+    """
+    if len(parameters) == 4:
+        return [x.expand(2, *x.shape)]
+    rows, width = len(x), parameters[0].shape[1] // 2
+    both = matmul(x, parameters[0], scratch.take("layer 0", (rows, 2 * width), x)).add_(parameters[1])
+    layers = [_pair(activate_(both, activation))]
+    for weight, bias in zip(parameters[2:-4:2], parameters[3:-4:2], strict=True):
+        space = scratch.take(f"layer {len(layers)}", (2, rows, weight.shape[2]), x)
+        z = matmul(layers[-1], weight, space).add_(bias)
+        layers.append(activate_(z, activation))
+    return layers
+
+
+def evaluate(
+    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """logits [A, N], values [N] and the hidden layers' outputs (in `scratch`), without recording anything."""
+    policy, policy_bias, value, value_bias = parameters[-4:]
+    layers = hidden_layers(x, parameters, activation, scratch)
+    top = layers[-1]
+    logits = matmul(policy.T, top[0].T, x.new_empty(policy.shape[1], len(x))).add_(policy_bias[:, None])
+    values = matmul(top[1], value, x.new_empty(len(x), 1)).add_(value_bias)
+    return logits, values[:, 0], layers
+
+
+def towers(
+    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace
+) -> tuple[Tensor, Tensor]:
+    """logits [A, N] and values [N] with gradients for `parameters` (none for `x`).
+
+    `x` and `scratch` must stay untouched until the gradient is taken: one evaluation, one `backward`.
+    """
+    return _Towers.apply(x, activation, scratch, *parameters)  # type: ignore[no-untyped-call]
+
+
+class _Towers(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, activation: Activation, scratch: Workspace, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        inner = [parameter.detach() for parameter in parameters]
+        logits, values, ctx.layers = evaluate(x, inner, activation, scratch)
+        ctx.x, ctx.parameters, ctx.activation, ctx.scratch = x, inner, activation, scratch
+        return logits, values
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        parameters: list[Tensor] = ctx.parameters
+        d_logits, d_values = outputs[0].contiguous(), outputs[1].contiguous()[:, None]
+        layers: list[Tensor] = ctx.layers
+        gradients = _heads(layers[-1], d_logits, d_values, parameters)
+        if len(parameters) == 4:
+            return (None, None, None, *gradients)
+        d_layers = [_like(layer, f"gradient {i}", ctx.scratch) for i, layer in enumerate(layers)]
+        matmul(d_logits.T, parameters[-4].T, d_layers[-1][0])
+        torch.mul(d_values, parameters[-2].T, out=d_layers[-1][1])
+        hidden = _into_hidden(ctx.x, d_layers, layers, parameters, ctx.activation)
+        return (None, None, None, *hidden, *gradients)
+
+
+def _heads(top: Tensor, d_logits: Tensor, d_values: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    policy, _, value, _ = parameters[-4:]
+    d_policy = matmul(d_logits, top[0], top.new_empty(policy.T.shape)).T
+    d_value = matmul(top[1].T, d_values, torch.empty_like(value))
+    return [d_policy, d_logits.sum(1), d_value, d_values.sum(0)]
+
+
+def _into_hidden(
+    x: Tensor, d_layers: list[Tensor], layers: list[Tensor], parameters: Sequence[Tensor], activation: Activation
+) -> list[Tensor]:
+    """Gradients of the hidden layers' parameters. `d_layers` is memory for the gradients of the layers' outputs, each
+    in its layer's own memory order; the last is given."""
+    gradients: list[Tensor] = []
+    for index in range(len(layers) - 1, 0, -1):
+        d_layer, below, weight = d_layers[index], layers[index - 1], parameters[2 * index]
+        activation_gradient_(d_layer, layers[index], activation)
+        d_weight = matmul(below.transpose(1, 2), d_layer, torch.empty_like(weight))
+        gradients[:0] = [d_weight, d_layer.sum(1, keepdim=True)]
+        matmul(d_layer, weight.transpose(1, 2), d_layers[index - 1])
+    both, d_both = _unpair(layers[0]), _unpair(d_layers[0])
+    activation_gradient_(d_both, both, activation)
+    d_first = matmul(x.T, d_both, torch.empty_like(parameters[0]))
+    return [d_first, d_both.sum(0), *gradients]
+
+
+def _pair(both: Tensor) -> Tensor:
+    """[N, 2H] seen as [2, N, H]."""
+    return both.view(len(both), 2, -1).transpose(0, 1)
+
+
+def _unpair(pair: Tensor) -> Tensor:
+    """[2, N, H] in the first layer's memory order seen as [N, 2H]."""
+    return pair.transpose(0, 1).reshape(pair.shape[1], -1)
+
+
+def _like(layer: Tensor, name: str, scratch: Workspace) -> Tensor:
+    """Scratch memory of a layer's shape and memory order."""
+    if layer.is_contiguous():
+        return scratch.take(name, tuple(layer.shape), layer)
+    _, rows, width = layer.shape
+    return _pair(scratch.take(name, (rows, 2 * width), layer))

@@ -1,0 +1,130 @@
+"""What actors and learners tell the coordinator with each heartbeat, gathered without stopping them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from protocol.control import Report
+from protocol.counters import Counters
+from protocol.messages import Route
+from protocol.weights import WeightSubscriber
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+
+__all__ = ["ActorReport", "LearnerReport"]
+
+_BINS = 200
+"""Parts of the run for which returns are told apart."""
+
+
+class ActorReport:
+    """Counts steps and collects the returns of finished episodes."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        quota: int,
+        performers: dict[str, Performer],
+        subscribers: dict[str, WeightSubscriber],
+        seats: Sequence[Seat],
+    ) -> None:
+        self.state = "starting"
+        self._counters = counters
+        self._bin = max(1, quota // _BINS)
+        self._next_bin = self._bin
+        self._performers, self._subscribers, self._seats = performers, subscribers, seats
+        self._policy_of = [next(n for n, p in performers.items() if p is seat.performer) for seat in seats]
+        self._lock = threading.Lock()
+        self._episodes: list[tuple[str, int, int, float]] = []
+        self._agent_steps = 0
+
+    @staticmethod
+    def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Names of an actor's counters: whole ones and seconds."""
+        whole = ["env_steps", "agent_steps", "unfinished_steps", "push_full"]
+        for policy in policies:
+            whole += [
+                f"{kind}.{policy}"
+                for kind in (
+                    "produced",
+                    "resent",
+                    "backlog",
+                    "flight",
+                    "flight_first",
+                    "flight_last",
+                    "dropped.overwritten",
+                    "dropped.no_credit",
+                )
+            ]
+        return whole, [f"waits.credit.{policy}" for policy in policies]
+
+    def count(self, env_steps: int, agent_steps: int) -> None:
+        """After each turn: totals so far."""
+        self._counters.set("env_steps", env_steps)
+        self._counters.set("agent_steps", agent_steps)
+        self._agent_steps = agent_steps
+        if agent_steps >= self._next_bin:
+            self._next_bin = agent_steps + self._bin
+            self.collect()
+
+    def collect(self) -> None:
+        """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only."""
+        for seat, policy in zip(self._seats, self._policy_of, strict=True):
+            episodes, total = seat.take_episodes()
+            if episodes:
+                with self._lock:
+                    self._episodes.append((policy, self._agent_steps, episodes, total))
+
+    def snapshot(self) -> Report:
+        """For the control thread."""
+        with self._lock:
+            episodes, self._episodes = self._episodes, []
+        metrics: dict[str, float] = {}
+        for policy, performer in self._performers.items():
+            metrics[f"adopted.{policy}"] = performer.version.version
+            metrics[f"staleness.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
+            metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
+        return Report(self.state, counters=self._counters.snapshot(), metrics=metrics, episodes=episodes)
+
+
+class LearnerReport:
+    """Counters and the latest measurements of every policy a learner serves."""
+
+    def __init__(self, counters: Counters) -> None:
+        self.state = "starting"
+        self.routes: list[Route] = []
+        self.metrics: dict[str, float] = {}
+        self._counters = counters
+
+    @staticmethod
+    def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Names of a learner's counters: whole ones and seconds."""
+        whole = ["quarantined_messages", "repeated_headers", "salvaged"]
+        seconds = []
+        for policy in policies:
+            whole += [
+                f"{kind}.{policy}"
+                for kind in (
+                    "received",
+                    "duplicates",
+                    "trained",
+                    "rejected",
+                    "held",
+                    "torn",
+                    "dropped.recycled",
+                    "train_steps",
+                    "version",
+                    "rows_received",
+                    "rows_trained",
+                    "lag_rows",
+                    "lag_sum",
+                    "lag_max",
+                )
+            ]
+            seconds += [f"waits.data.{policy}", f"busy.{policy}"]
+        return whole, seconds
+
+    def snapshot(self) -> Report:
+        """For the control thread."""
+        return Report(self.state, list(self.routes), self._counters.snapshot(), dict(self.metrics))

@@ -1,0 +1,241 @@
+"""The sequential reference: the same configuration in one process, without any queue.
+
+    ( sync?  act  step  update* ) until all steps are made
+
+The same seats, members and maths as the separate workers; only the way between them is a function call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.credit import Block
+from protocol.errors import RookeryError, TrainingFault
+from protocol.experience import Arrival
+from protocol.ring import Ring
+from protocol.version import Version
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.books import Books
+from workers.coordinator import read_config
+from workers.environments.baselines import baselines
+from workers.environments.registry import make
+from workers.learning.device import choose_device
+from workers.learning.member import Member
+from workers.life import log_to
+from workers.plan import PolicyPlan, plan_policies, seed_of
+from workers.reporting import ActorReport, LearnerReport
+
+__all__ = ["Sequential", "command"]
+
+log = logging.getLogger(__name__)
+
+_NAME = ("actor-0", 1)
+_OBSERVE_EVERY = 0.5
+_BASELINE_EPISODES = 200
+
+
+class _Channel:
+    """Sender and source of one policy at once: what a seat finishes is what the member finds."""
+
+    def __init__(self, plan: PolicyPlan, counters: Counters) -> None:
+        self.ring = Ring.create(None, plan.layout, plan.blocks * plan.copies)
+        self._credit = plan.credit()
+        self._policy, self._copies, self._counters = plan.name, plan.copies, counters
+        self._arrivals: deque[Arrival] = deque()
+        self._next = 1
+
+    def take(self, on_wait: Callable[[], None]) -> slice:
+        """Slots to write; the member has always made room by then."""
+        index = self._credit.take()
+        if index is None:
+            raise TrainingFault(f"policy {self._policy!r} found no room for segments; raise credits")
+        slots = slice(index * self._copies, (index + 1) * self._copies)
+        self.ring.begin(slots)
+        return slots
+
+    def finish(self, slots: slice, valid: int, before: int) -> None:
+        """The slots are whole: the member's arrivals."""
+        first, last = self._next, self._next + self._copies - 1
+        self._next = last + 1
+        self.ring.finish(slots, np.arange(first, last + 1, dtype=np.uint64), valid, before)
+        self._counters.add(f"produced.{self._policy}", self._copies)
+        self._credit.finish(Block(slots.start // self._copies, first, last))
+        for block in self._credit.announce():
+            where = slice(block.index * self._copies, (block.index + 1) * self._copies)
+            self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.table[where].copy(), owned=False))
+
+    def arrivals(self, policy: str) -> deque[Arrival]:
+        """What was finished and not taken."""
+        return self._arrivals
+
+    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+        """The member has it."""
+        self._credit.acknowledge(upto)
+        self._counters.set(f"flight.{self._policy}", sum(block.segments for block in self._credit.flight))
+
+    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+        """Nothing is pooled here."""
+
+
+class Sequential:
+    """The whole run in this process."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run, self._folder = run, folder
+        self._environment = make(run.environment)
+        world = self._environment.world
+        self._plans = plan_policies(run, world)
+        names = list(self._plans)
+        self._actor_page = Counters(folder / "counters" / "actor-0.1", *ActorReport.names(names))
+        self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
+        self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
+        self._members: list[Member] = []
+        self._performers: dict[str, Performer] = {}
+        seats: dict[int, Seat] = {}
+        for plan in self._plans.values():
+            channel = _Channel(plan, self._actor_page)
+            share = len(plan.agents) / len(world.agents)
+            device = choose_device(run, len(self._members))
+            member = Member(plan, run, share, 1, device, channel, self._learner_page, self._publish, folder)
+            member.resume(None, Version(0, 0))
+            self._members.append(member)
+            performer = self._performers[plan.name] = Performer(plan.agent, plan.config)
+            for position, agent in enumerate(plan.agents):
+                noise = np.random.Generator(np.random.Philox(seed_of(run.seed, "noise", *_NAME, agent)))
+                name = world.agents[agent].name
+                seats[agent] = Seat(name, performer, channel, plan.copies, position * plan.copies, noise)
+        self._seats = [seats[i] for i in range(len(world.agents))]
+        self._books = Books(run, names, folder)
+        self._stopping = threading.Event()
+        self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
+
+    def stop(self, *_: object) -> None:
+        """Ends at the next turn; safe in a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> bool:
+        """Until all steps are made; False if stopped before."""
+        environment, seats, run = self._environment, self._seats, self._run
+        turn = environment.reset(seed_of(run.seed, "environment", *_NAME))
+        env_steps = agent_steps = turns = 0
+        observed = time.monotonic()
+        while agent_steps < run.steps:
+            if turn.env_steps or not turns:
+                self._sync(turns)
+                turns += 1
+            actions = [seats[present.agent].act(present, _never) for present in turn.present]
+            agent_steps += sum(map(len, actions))
+            turn = environment.step(actions)
+            env_steps += turn.env_steps
+            self._actor_page.set("env_steps", env_steps)
+            self._actor_page.set("agent_steps", agent_steps)
+            for member in self._members:
+                while member.step():
+                    member.save_if_due()
+            now = time.monotonic()
+            if now - observed >= _OBSERVE_EVERY or agent_steps == len(actions[0]):
+                observed = now
+                self._observe(agent_steps)
+                if self._over:
+                    break
+        self._actor_page.set("unfinished_steps", sum(seat.open_rows for seat in seats))
+        for member in self._members:
+            member.finish()
+        self._observe(agent_steps)
+        return agent_steps >= run.steps or (run.seconds is not None and self._books.seconds >= run.seconds)
+
+    def finish(self, complete: bool) -> None:
+        """The summary."""
+        run = self._run
+        found = baselines(run.environment, _BASELINE_EPISODES, run.seed)
+        by_policy: dict[str, object] = {}
+        for agent, policy in run.policy_of(self._environment.world).items():
+            by_policy.setdefault(policy, found[agent])
+        pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
+        clean = {_NAME, ("learner-0", 1)}
+        self._books.write_summary(self._books.summary(*pages, clean, {}, by_policy, complete))
+        self._books.close()
+        self._environment.close()
+
+    @property
+    def _over(self) -> bool:
+        orphaned = bool(self._parent) and os.getppid() != self._parent
+        late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
+        return self._stopping.is_set() or orphaned or late
+
+    def _publish(self, policy: str, weights: NDArray[np.uint8], version: Version) -> None:
+        self._published[policy] = (weights.copy(), version)
+
+    def _sync(self, turns: int) -> None:
+        for name, plan in self._plans.items():
+            performer = self._performers[name]
+            if turns % plan.config.sync_interval == 0 and self._published[name][1] > performer.version:
+                weights, version = self._published[name]
+                performer.spare[:] = weights
+                performer.swap(version)
+
+    def _observe(self, agent_steps: int) -> None:
+        for seat, policy in zip(self._seats, self._policy_of_seats(), strict=True):
+            count, total = seat.take_episodes()
+            if count:
+                self._books.episodes(policy, agent_steps, count, total)
+        me = [{"name": "sequential", "role": "sequential", "state": "running", "pid": os.getpid(), "silent": 0.0, "incarnation": 1}]
+        self._books.observe(
+            {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}, me, {}
+        )
+        sys.stdout.write(json.dumps(self._books.view) + "\n")
+        sys.stdout.flush()
+
+    def _policy_of_seats(self) -> list[str]:
+        return [next(n for n, p in self._performers.items() if p is seat.performer) for seat in self._seats]
+
+
+def _never() -> None:
+    """Nothing waits here."""
+
+
+@click.command(name="sequential", help="The whole of CONFIG (a YAML file) in one process; one line of JSON a moment.")
+@click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
+def command(config: Path, run_dir: Path) -> None:
+    """Command line of the sequential reference."""
+    torch.set_num_threads(1)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        run = read_config(config)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        log_to("sequential", run_dir / run.log_dir / "sequential.log" if run.logging else None)
+        (run_dir / "config.yaml").write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
+        sequential = Sequential(run, run_dir)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, sequential.stop)
+        complete = sequential.run()
+        sequential.finish(complete)
+    except RookeryError as fault:
+        log.error("event=failed error=%s", fault)
+        click.echo(f"sequential: {fault}", err=True)
+        sys.exit(fault.exit_code)
+    sys.exit(0 if complete else 1)
+
+
+if __name__ == "__main__":
+    command()
