@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import from_numpy
 
-from protocol.config import PolicyConfig
+from protocol.config import IQN, PolicyConfig
 from protocol.spaces import Agent
 from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
@@ -26,6 +26,7 @@ class Performer:
         self._modules = [build(agent, config, seed) for _ in range(2)]
         self._flat = [flatten_(module) for module in self._modules]
         self._live = 0
+        self._single_frame = isinstance(config.algorithm, IQN) and config.algorithm.frames == 1
         self.version = Version(0, 0)
         self.word = np.uint64(0)
         self.adopted = 0
@@ -62,4 +63,6 @@ class Performer:
 
     def act(self, observation: NDArray, noise: np.random.Generator, greedy: bool = False) -> dict[str, NDArray]:
         """Actions and further row fields, [n] each, for `observation` [n, *shape] (or [n, F, *shape])."""
+        if self._single_frame:
+            observation = observation[:, None]
         return self._modules[self._live].act(from_numpy(observation), noise, greedy=greedy)

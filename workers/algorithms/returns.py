@@ -36,7 +36,7 @@ class NStep(NamedTuple):
 
 
 def next_values(value: Tensor, terminated: Tensor, truncated: Tensor, final_value: Tensor) -> Tensor:
-    """Bootstrap values [T, B] from values [T + 1, B] of each row; `final_value` [T, B] is read at truncated rows only."""
+    """Bootstrap values [T, B] from the rows' values [T + 1, B]; `final_value` [T, B] is read at truncated rows only."""
     follows = torch.where(truncated, final_value, value[1:])
     return follows.masked_fill(terminated, 0.0)
 

@@ -47,7 +47,7 @@ class _Account:
         copies = np.arange(self._running.size) if present.copies is None else present.copies
         self._running[copies] += present.reward
         ended = copies[present.terminated | present.truncated]
-        wanted = ended[self._finished[ended] < 10**9]
+        wanted = ended[self._finished[ended] < self._quota]
         self.returns.extend(self._running[wanted].tolist())
         self._finished[ended] += 1
         self._running[ended] = 0

@@ -12,6 +12,7 @@ Legend: `B` rows acted on, `N` rows learnt from, `A` actions, `H` units.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -31,6 +32,10 @@ CLIP = 10.0
 
 RETURN_MEMORY = 10.0
 """Updates whose returns are remembered: returns grow while the policy learns."""
+
+RETURN_FLOOR = 0.01
+"""Least spread of returns as a fraction of their mean. When every episode goes equally well their spread vanishes, and
+value errors in its unit would drown the policy's gradient in the common norm."""
 
 
 class ActorCritic(nn.Module):
@@ -52,7 +57,7 @@ class ActorCritic(nn.Module):
         self.shape, self.actions, self.activation = tuple(shape), actions, activation
         self.features, self.scratch = prod(shape), Workspace()
         sizes = [self.features, *hidden]
-        for index, (inputs, units) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for index, (inputs, units) in enumerate(pairwise(sizes)):
             stack = orthogonal((2, inputs, units), HIDDEN_GAIN)
             if index == 0:
                 self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(2 * units))
@@ -61,11 +66,15 @@ class ActorCritic(nn.Module):
         self._add("policy", orthogonal((sizes[-1], actions), 0.01), torch.zeros(actions))
         self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
         self.observations = RunningMoments(sizes[0]) if normalize_observation else None
-        self.returns = RunningMoments(memory=RETURN_MEMORY)
+        self.returns = RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
 
     def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
         self.register_parameter(f"{name}_weight", nn.Parameter(weight))
         self.register_parameter(f"{name}_bias", nn.Parameter(bias))
+
+    def _tensors(self) -> list[nn.Parameter]:
+        # parameters() walks all modules by name, which takes longer than a layer
+        return [parameter for parameter in self._parameters.values() if parameter is not None]
 
     def inputs(self, observation: Tensor) -> Tensor:
         """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that."""
@@ -80,7 +89,7 @@ class ActorCritic(nn.Module):
 
         One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
         """
-        return towers(x, list(self._parameters.values()), self.activation, self.scratch)
+        return towers(x, self._tensors(), self.activation, self.scratch)
 
     def real_value(self, value: Tensor) -> Tensor:
         """Normalised values in the unit of the reward, float32."""
@@ -107,7 +116,7 @@ class ActorCritic(nn.Module):
         Returns `action` int64 [B], `log_probability` float32 [B] and `value` float32 [B] in the unit of the reward.
         Takes B float32 numbers from `noise`, or none when `greedy` (then the likeliest action is chosen).
         """
-        weights = [weight.detach() for weight in self._parameters.values()]
+        weights = [tensor.detach() for tensor in self._tensors()]
         logits, values, _ = evaluate(self.inputs(observation), weights, self.activation, self.scratch)
         mean, std = self.returns.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
@@ -118,14 +127,11 @@ class ActorCritic(nn.Module):
 def sample(
     logits: NDArray[np.float32], noise: np.random.Generator | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Draws from softmax(logits) of [A, B] by inversion, or takes the mode without `noise`: actions and log-probabilities [B]."""
+    """Actions and log-probabilities [B] from softmax(logits) [A, B], by inversion; its mode without `noise`."""
     rows = logits.shape[1]
     shifted = logits - logits.max(0)
     cumulative = np.exp(shifted).cumsum(0)
     total = cumulative[-1]
-    if noise is None:
-        action = shifted.argmax(0)
-    else:
-        # below A by construction: only the first A - 1 bounds are counted
-        action = (cumulative[:-1] <= noise.random(rows, np.float32) * total).sum(0)
+    # below A by construction: only the first A - 1 bounds are counted
+    action = shifted.argmax(0) if noise is None else (cumulative[:-1] <= noise.random(rows, np.float32) * total).sum(0)
     return action, shifted[action, np.arange(rows)] - np.log(total)

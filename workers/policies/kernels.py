@@ -59,4 +59,4 @@ class _Tanh(torch.autograd.Function):
 
 def tanh(x: Tensor) -> Tensor:
     """tanh with a gradient."""
-    return _Tanh.apply(x)  # type: ignore[no-untyped-call]
+    return _Tanh.apply(x)

@@ -58,16 +58,17 @@ class RunningMoments(nn.Module):
     """Mean and variance of all rows seen, as buffers that travel with the weights.
 
     With `memory`, the past weighs at most `memory` times the rows being added, so that old rows are forgotten.
+    `floor` is the least standard deviation as a fraction of the mean's size, for quantities that may become constant.
     """
 
     mean: Tensor
     variance: Tensor
     count: Tensor
 
-    def __init__(self, features: int | None = None, memory: float | None = None) -> None:
+    def __init__(self, features: int | None = None, memory: float | None = None, floor: float = 0.0) -> None:
         super().__init__()
         size = () if features is None else (features,)
-        self.memory = memory
+        self.memory, self.floor = memory, floor
         self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -89,9 +90,10 @@ class RunningMoments(nn.Module):
 
     @property
     def std(self) -> Tensor:
-        """Standard deviation, float64, never below 1e-4, so that a constant cannot divide by zero."""
-        return self.variance.sqrt().clamp(min=STD_FLOOR)
+        """Standard deviation, float64, at least 1e-4 and `floor * |mean|`, so that a constant cannot divide by zero."""
+        return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=STD_FLOOR)
 
     def scalars(self) -> tuple[float, float]:
         """Mean and standard deviation as numbers, where there is one feature."""
-        return self.mean.item(), max(sqrt(self.variance.item()), STD_FLOOR)
+        mean = self.mean.item()
+        return mean, max(sqrt(self.variance.item()), self.floor * abs(mean), STD_FLOOR)

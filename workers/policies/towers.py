@@ -59,7 +59,7 @@ def towers(
 
     `x` and `scratch` must stay untouched until the gradient is taken: one evaluation, one `backward`.
     """
-    return _Towers.apply(x, activation, scratch, *parameters)  # type: ignore[no-untyped-call]
+    return _Towers.apply(x, activation, scratch, *parameters)
 
 
 class _Towers(torch.autograd.Function):

@@ -218,8 +218,8 @@ def test_all_copies_are_closed_also_when_the_spaces_are_refused() -> None:
 
 
 def test_an_observation_space_that_is_no_box_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"gymnasium:Taxi-v4 observes Discrete.*flatten"):
-        from_id("gymnasium:Taxi-v4", 1, {})
+    with pytest.raises(ConfigurationError, match=r"gymnasium:Blackjack-v1 observes Tuple.*flatten"):
+        from_id("gymnasium:Blackjack-v1", 1, {})
 
 
 @pytest.mark.parametrize(
