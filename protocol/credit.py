@@ -74,6 +74,8 @@ class Credit:
 
     def take(self) -> int | None:
         """A block to write, or None: wait for an acknowledgement."""
+        if self._flow == "block" and self._backlog:
+            return None
         if self._free:
             return self._free.popleft()
         if self._kept:

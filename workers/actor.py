@@ -26,6 +26,7 @@ from protocol.weights import WeightSubscriber
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Environment
+from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.life import Life, log_to, run_dir_of, worker_command
 from workers.plan import PolicyPlan, plan_policies, seed_of
@@ -197,7 +198,7 @@ def main(life: Life) -> None:
     run_dir = run_dir_of(welcome)
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    environment = make(run.environment)
+    environment = Checked(make(run.environment))
     if environment.world != World.model_validate_json(welcome.world):
         raise ConfigurationError(
             f"{run.environment.id} has other agents or spaces here than at the coordinator; install the same version on both"

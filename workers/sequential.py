@@ -36,6 +36,7 @@ from workers.acting.seat import Seat
 from workers.books import Books
 from workers.coordinator import read_config
 from workers.environments.baselines import baselines
+from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.learning.device import choose_device
 from workers.learning.member import Member
@@ -100,7 +101,7 @@ class Sequential:
 
     def __init__(self, run: Run, folder: Path) -> None:
         self._run, self._folder = run, folder
-        self._environment = make(run.environment)
+        self._environment = Checked(make(run.environment))
         world = self._environment.world
         self._plans = plan_policies(run, world)
         names = list(self._plans)

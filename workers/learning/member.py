@@ -113,7 +113,7 @@ class Member:
             batch, segments = self._stage.take(), self._plan.batch_segments
         else:
             assert self._replay is not None
-            self._replay.admit(self.version)
+            self._replay.admit()
             sampled = self._replay.sample(self.version)
             if sampled is None:
                 return False
@@ -166,7 +166,7 @@ class Member:
             self._stage.fill(self.version)
         else:
             assert self._replay is not None
-            self._replay.admit(self.version)
+            self._replay.admit(everything=True)
         if self.update.train_steps > self._published_step:
             self.publish()
         self.save_if_due(force=True)

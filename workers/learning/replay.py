@@ -53,10 +53,10 @@ class Replay:
         self._entries: deque[_Entry] = deque()
         self.rows = 0
 
-    def admit(self, now: Version) -> None:
-        """Takes in what has arrived as far as the governor lets it."""
+    def admit(self, everything: bool = False) -> None:
+        """Takes in what has arrived as far as the governor lets it, or (at the end) all of it."""
         arrivals = self._source.arrivals(self._policy)
-        while arrivals and self._governor.may_insert:
+        while arrivals and (everything or self._governor.may_insert):
             arrival = arrivals.popleft()
             intact = arrival.ring.intact(arrival.records)
             last, count = int(arrival.records["number"][-1]), len(intact)

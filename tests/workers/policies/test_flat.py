@@ -1,0 +1,146 @@
+"""One storage for all weights of a module."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from protocol.config import IQN, PPO, PolicyConfig
+from protocol.spaces import Agent, Box, Discrete
+from workers.policies.build import Policy, build
+from workers.policies.flat import flatten_
+from workers.policies.quantile import QuantileNetwork
+
+AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=3))
+
+
+def make(algorithm: PPO | IQN, seed: int = 0) -> Policy:
+    return build(AGENT, PolicyConfig(algorithm=algorithm), seed)
+
+
+@pytest.mark.parametrize("algorithm", [PPO(normalize_observation=True), IQN(dueling=True)])
+def test_c5_everything_that_acts_arrives_as_one_unit(algorithm: PPO | IQN) -> None:
+    """C5: parameters, target network, normaliser statistics and epsilon are all in the flat bytes."""
+    there, here = make(algorithm, 1), make(algorithm, 2)
+    with torch.no_grad():
+        for tensor in (*there.parameters(), *there.buffers()):
+            tensor.add_(1)
+    bytes_ = np.empty(flatten_(there).nbytes, np.uint8)
+    flatten_(there).snapshot(bytes_)
+    flatten_(here).load(bytes_)
+    sent = there.state_dict()
+    assert set(sent) == {entry["name"] for entry in flatten_(there).manifest}
+    assert all(torch.equal(sent[name], tensor) for name, tensor in here.state_dict().items())
+    expected = "epsilon" if isinstance(there, QuantileNetwork) else "observations.mean"
+    assert expected in sent
+    assert any(name.startswith("target.") for name in sent) == isinstance(there, QuantileNetwork)
+
+
+def test_c8_epsilon_reaches_the_acting_copy_with_the_weights() -> None:
+    """C8: one load, and the actor explores at the learner's rate."""
+    there, here = make(IQN(epsilon=1.0)), make(IQN(epsilon=0.5))
+    assert isinstance(there, QuantileNetwork)
+    assert isinstance(here, QuantileNetwork)
+    there.epsilon.fill_(0.25)
+    flatten_(here).load(flatten_(there).bytes_view())
+    assert here.epsilon.item() == 0.25
+
+
+def test_c10_loaded_tensors_own_their_storage_and_have_gradients() -> None:
+    """C10: after a load nothing is shared with the source, and gradients flow."""
+    there, here = make(PPO(), 1), make(PPO(), 2)
+    flatten_(here).load(flatten_(there).bytes_view())
+    kept = flatten_(here).bytes_view().copy()
+    flatten_(there).parameters.fill_(7)
+    np.testing.assert_array_equal(flatten_(here).bytes_view(), kept)
+    logits, values = here(here.inputs(torch.ones(4, 3, 2, dtype=torch.uint8)))
+    (logits.square().sum() + values.square().sum()).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for n, p in here.named_parameters() if "bias" not in n)
+
+
+def test_a_module_goes_on_computing_the_same_after_it_was_made_flat() -> None:
+    module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).eval()
+    x = torch.randn(4, 3)
+    before = module(x)
+    weights = flatten_(module)
+    assert torch.equal(module(x), before)
+    weights.parameters.zero_()
+    assert not module(x).any()
+
+
+def test_parameters_come_first_aligned_and_in_one_float_view() -> None:
+    module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
+    weights = flatten_(module)
+    manifest = weights.manifest
+    assert all(entry["offset"] % 64 == 0 for entry in manifest)
+    trainable = [name for name, _ in module.named_parameters()]
+    assert [entry["name"] for entry in manifest][: len(trainable)] == trainable
+    assert {entry["name"]: entry["dtype"] for entry in manifest}["1.num_batches_tracked"] == "<i8"
+    total = sum(float(p.detach().sum()) for p in module.parameters())
+    assert weights.parameters.sum().item() == pytest.approx(total, abs=1e-5)
+
+
+def test_the_manifest_is_json_and_its_hash_tells_networks_apart() -> None:
+    small, same, wide = make(PPO(), 1), make(PPO(), 2), build(AGENT, PolicyConfig(network={"hidden": (8,)}), 1)
+    weights = flatten_(small)
+    assert json.loads(json.dumps(weights.manifest)) == weights.manifest
+    assert weights.hash == flatten_(same).hash != flatten_(wide).hash
+
+
+def test_making_flat_twice_gives_the_same_storage_until_tensors_move() -> None:
+    module = nn.Linear(3, 2)
+    weights = flatten_(module)
+    assert flatten_(module) is weights
+    module.weight.data = module.weight.data.clone()
+    assert flatten_(module) is not weights
+    assert flatten_(module).storage.data_ptr() == module.weight.data_ptr()
+
+
+def test_bool_and_integer_buffers_survive_a_round_trip() -> None:
+    def module(value: int) -> nn.Module:
+        holder = nn.Linear(2, 2)
+        holder.register_buffer("count", torch.tensor(value))
+        holder.register_buffer("mask", torch.tensor([bool(value % 2)] * 3))
+        return holder
+
+    there, here = module(5), module(2)
+    out = np.empty(flatten_(there).nbytes, np.uint8)
+    flatten_(there).snapshot(out)
+    flatten_(here).load(out)
+    assert all(torch.equal(a, b) for a, b in zip(there.buffers(), here.buffers(), strict=True))
+
+
+def test_read_only_bytes_can_be_loaded() -> None:
+    policy = make(PPO(), 1)
+    source = flatten_(policy).bytes_view().copy()
+    source.flags.writeable = False
+    flatten_(policy).load(source)
+
+
+def test_bytes_of_another_network_are_refused() -> None:
+    with pytest.raises(ValueError, match="same configuration"):
+        flatten_(make(PPO())).load(np.zeros(64, np.uint8))
+
+
+def test_a_half_precision_parameter_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be float32"):
+        flatten_(nn.Linear(2, 2).double())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_c11_a_snapshot_leaves_the_module_on_its_device() -> None:
+    """C11: publishing from a GPU copies, and moves nothing."""
+    module = nn.Linear(3, 2).cuda()
+    weights = flatten_(module)
+    out = np.empty(weights.nbytes, np.uint8)
+    weights.snapshot(out)
+    assert module.weight.is_cuda
+    assert out[:24].view(np.float32).reshape(2, 3).tolist() == module.weight.tolist()
+    weights.load(np.zeros_like(out))
+    assert not module.weight.any()
+    with pytest.raises(ValueError, match="snapshot"):
+        weights.bytes_view()
