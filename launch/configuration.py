@@ -58,7 +58,9 @@ def _read(source: str) -> dict[str, Any]:
 def _set(data: dict[str, Any], setting: str) -> None:
     key, sign, text = setting.partition("=")
     if not sign or not key:
-        raise ConfigurationError(f"--set {setting!r} is not of the form key.key=value; write for example policy.learning_rate=0.001")
+        raise ConfigurationError(
+            f"--set {setting!r} is not of the form key.key=value; write for example policy.learning_rate=0.001"
+        )
     *parents, last = key.split(".")
     place = data
     for parent in parents:

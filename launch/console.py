@@ -134,7 +134,9 @@ def _workers(view: dict[str, Any]) -> Table:
         table.add_column(column, justify="left" if column in ("worker", "state") else "right")
     for worker in view["workers"]:
         restarts = view["restarts"].get(worker["name"], 0)
-        table.add_row(worker["name"], worker["state"], str(worker["pid"]), f"{worker['silent']:.1f} s ago", str(restarts))
+        table.add_row(
+            worker["name"], worker["state"], str(worker["pid"]), f"{worker['silent']:.1f} s ago", str(restarts)
+        )
     return table
 
 

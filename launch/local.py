@@ -1,6 +1,6 @@
 """A run on this machine: the same workers as anywhere, started, supervised and cleared away.
 
-    coordinator -> learners and actors it asks for -> restart what dies, within its budget -> end when the coordinator ends
+coordinator -> learners and actors it asks for -> restart what dies, within its budget -> end when the coordinator ends
 """
 
 from __future__ import annotations

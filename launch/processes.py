@@ -46,7 +46,9 @@ class Process:
 def start(role: str, command: Sequence[str], output: Path, pipe: bool = False) -> Process:
     """Starts `python -m ...`; its output goes to a file (with `pipe`, only its errors do)."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    threads = {name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    threads = {
+        name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    }
     environment = {**os.environ, **threads, "ROOKERY_PARENT": str(os.getpid())}
     with output.open("a") as errors:
         popen = subprocess.Popen(

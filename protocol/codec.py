@@ -22,7 +22,9 @@ MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
 
 _CLASSES: dict[str, type[Message]] = {
-    cls.type: cls for name in messages.__all__ if isinstance(cls := getattr(messages, name), type) and hasattr(cls, "type")
+    cls.type: cls
+    for name in messages.__all__
+    if isinstance(cls := getattr(messages, name), type) and hasattr(cls, "type")
 }
 
 Frame = bytes | memoryview | zmq.Frame
@@ -48,7 +50,9 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
         raise WireError("a header that is no map with a type; see protocol/README.md")
     number = fields.get("schema_number")
     if number != SCHEMA:
-        raise WireError(f"a message of schema {number!r}, this release speaks {SCHEMA}; run the same release everywhere")
+        raise WireError(
+            f"a message of schema {number!r}, this release speaks {SCHEMA}; run the same release everywhere"
+        )
     cls = _CLASSES.get(fields.pop("type"))
     if cls is None:
         raise WireError("a message of unknown type; run the same release everywhere")

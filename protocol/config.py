@@ -168,7 +168,9 @@ class PolicyConfig(_Frozen):
                     f"{algorithm.buffer_capacity}; lower learning_starts or raise buffer_capacity"
                 )
             if self.flow == "drop_newest":
-                raise ValueError("flow drop_newest cannot serve replay, whose ring overwrites its oldest; use block or drop_oldest")
+                raise ValueError(
+                    "flow drop_newest cannot serve replay, whose ring overwrites its oldest; use block or drop_oldest"
+                )
         if isinstance(algorithm, PPO):
             segments = algorithm.segments
             if segments is not None and segments % algorithm.minibatches:
@@ -236,7 +238,9 @@ class Run(_Frozen):
     @classmethod
     def _refused(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "lock_timeout" in data:
-            raise ValueError("lock_timeout belongs to locked rings, which this release does not have; remove it (rings take no locks)")
+            raise ValueError(
+                "lock_timeout belongs to locked rings, which this release does not have; remove it (rings take no locks)"
+            )
         return data
 
     @model_validator(mode="after")
@@ -307,7 +311,9 @@ def parse_run(data: Mapping[str, Any]) -> Run:
 
 def _sentence(fault: ValidationError) -> str:
     first = fault.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("ppo", "iqn", "function-before", "function-after"))
+    place = ".".join(
+        str(part) for part in first["loc"] if part not in ("ppo", "iqn", "function-before", "function-after")
+    )
     if first["type"] == "extra_forbidden":
         return f"unknown configuration key {place!r}; remove it or correct its spelling (see launch/README.md for all keys)"
     message = first["msg"].removeprefix("Value error, ")

@@ -97,7 +97,9 @@ class ControlClient:
             if time.monotonic() >= told:
                 told = time.monotonic() + 10
                 log.warning(
-                    "event=waiting for=coordinator address=%s seconds_left=%.0f", self._coordinator, end - time.monotonic()
+                    "event=waiting for=coordinator address=%s seconds_left=%.0f",
+                    self._coordinator,
+                    end - time.monotonic(),
                 )
 
     def start(self, report: Callable[[], Report]) -> None:
@@ -252,5 +254,3 @@ def check_release(join: Join) -> str:
     if join.release != RELEASE:
         return f"this worker is of release {join.release}, the coordinator of {RELEASE}; install the same release everywhere"
     return ""
-
-

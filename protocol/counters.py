@@ -72,4 +72,7 @@ def read_counters(path: Path) -> dict[str, float]:
     offset = -(-(data.index(b"\n") + 1) // _PAGE) * _PAGE
     whole = np.frombuffer(data, np.int64, len(names), offset)
     real = np.frombuffer(data, np.float64, len(seconds), offset + 8 * len(names))
-    return {**{n: int(v) for n, v in zip(names, whole, strict=True)}, **{n: float(v) for n, v in zip(seconds, real, strict=True)}}
+    return {
+        **{n: int(v) for n, v in zip(names, whole, strict=True)},
+        **{n: float(v) for n, v in zip(seconds, real, strict=True)},
+    }

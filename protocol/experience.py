@@ -244,7 +244,9 @@ class ExperienceReceiver:
     """The learner's end for all policies it serves and all actors: one PULL socket in, arrivals out, one XPUB socket for
     acknowledgements back."""
 
-    def __init__(self, pull: zmq.Socket[bytes], acks: zmq.Socket[bytes], run: str, incarnation: int, counters: Counters):
+    def __init__(
+        self, pull: zmq.Socket[bytes], acks: zmq.Socket[bytes], run: str, incarnation: int, counters: Counters
+    ):
         self._pull = pull
         self._acks = acks
         self._run = run
@@ -354,7 +356,9 @@ class ExperienceReceiver:
         if not isinstance(header, Segments):
             raise WireError(f"a {header.type} message where segments are expected")
         if header.run != self._run:
-            raise WireError(f"segments of run {header.run!r} at a learner of run {self._run!r}; check the coordinator's address")
+            raise WireError(
+                f"segments of run {header.run!r} at a learner of run {self._run!r}; check the coordinator's address"
+            )
         intake = self._intakes.get(header.policy)
         if intake is None:
             raise WireError(f"segments of policy {header.policy!r}, which this learner does not serve")
@@ -376,7 +380,9 @@ class ExperienceReceiver:
             ring = Ring.attach(Path(header.ring), intake.layout)
             if ring.nonce != header.nonce:
                 ring.close()
-                raise SharedMemoryError(f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp")
+                raise SharedMemoryError(
+                    f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp"
+                )
             intake.rings[key] = ring
         if int(records["slot"].max(initial=0)) >= ring.slots:
             raise WireError(f"slot {int(records['slot'].max())} of a ring of {ring.slots} slots")
@@ -385,9 +391,13 @@ class ExperienceReceiver:
     def _accept_inline(self, intake: _Intake, header: Segments, frames: list[zmq.Frame]) -> int:
         layout = intake.layout
         if len(frames) != 1 + len(layout.fields):
-            raise WireError(f"{len(frames)} frames after a header of inline segments, expected {1 + len(layout.fields)}")
+            raise WireError(
+                f"{len(frames)} frames after a header of inline segments, expected {1 + len(layout.fields)}"
+            )
         if header.count > intake.pool_slots:
-            raise WireError(f"{header.count} segments in a message, the pool has {intake.pool_slots}; send fewer at once")
+            raise WireError(
+                f"{header.count} segments in a message, the pool has {intake.pool_slots}; send fewer at once"
+            )
         records = _records(frames[0], header.count)
         key = (header.actor, header.incarnation)
         records = records[records["number"] > intake.announced.get(key, 0)]
@@ -479,6 +489,8 @@ def _records(frame: zmq.Frame, count: int) -> NDArray[np.void]:
 
 def _bytes_of(array: NDArray) -> memoryview:
     """The memory of a contiguous array as a frame."""
-    return memoryview(array.reshape(-1).view(np.uint8)) if array.dtype != np.bool_ else memoryview(array.view(np.uint8).reshape(-1))
-
-
+    return (
+        memoryview(array.reshape(-1).view(np.uint8))
+        if array.dtype != np.bool_
+        else memoryview(array.view(np.uint8).reshape(-1))
+    )

@@ -77,7 +77,9 @@ class SharedFile:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as fault:
-            raise SharedMemoryError(f"cannot open shared memory {path}: {fault.strerror}; its owner may have ended") from None
+            raise SharedMemoryError(
+                f"cannot open shared memory {path}: {fault.strerror}; its owner may have ended"
+            ) from None
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         status = os.fstat(descriptor)
         if status.st_nlink == 0 or status.st_size == 0:

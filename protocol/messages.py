@@ -207,4 +207,3 @@ class Error(Message):
     token: Name
     incarnation: Count
     message: Text
-

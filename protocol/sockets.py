@@ -75,7 +75,9 @@ class Ports:
         socket = self._context.socket(kind)
         _manners(socket)
         if kind == zmq.XPUB:
-            socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # every subscriber of a topic must get the current value, not only the first
+            socket.setsockopt(
+                zmq.XPUB_VERBOSER, 1
+            )  # every subscriber of a topic must get the current value, not only the first
         try:
             socket.bind(f"tcp://{_bracket(self._host)}:{port}")
         except zmq.ZMQError:

@@ -36,8 +36,6 @@ class Discrete(_Frozen):
     n: int = Field(ge=1)
 
 
-
-
 class Agent(_Frozen):
     """A named place in a world that observes and acts."""
 

@@ -268,7 +268,9 @@ class WeightSubscriber:
     def _snapshot(self, header: Weights, data: bytes) -> None:
         version = Version(header.incarnation, header.version)
         if header.manifest != self._manifest or len(data) != self._nbytes:
-            raise WireError(f"weights of {self._policy!r} with {len(data)} bytes, expected {self._nbytes}; use the same release")
+            raise WireError(
+                f"weights of {self._policy!r} with {len(data)} bytes, expected {self._nbytes}; use the same release"
+            )
         if zlib.crc32(data) != header.crc:
             self.torn += 1
             log.warning("event=weights_damaged policy=%s version=%d", self._policy, header.version)

@@ -1,7 +1,7 @@
 """The books of a run: what became of every finished segment, from the pages that survive any worker. Pure.
 
-    produced = (received - duplicates) + in_flight + sum(dropped)
-    received = trained + duplicates + rejected + held + lost_in_learner
+produced = (received - duplicates) + in_flight + sum(dropped)
+received = trained + duplicates + rejected + held + lost_in_learner
 """
 
 from __future__ import annotations
@@ -54,11 +54,16 @@ def segment_books(
             else:
                 dropped["actor_lost"] += made - gone - count
         for key, page in learners.items():
-            parts = {k: int(page.get(f"{k}.{policy}", 0)) for k in ("received", "duplicates", "trained", "rejected", "held", "torn")}
+            parts = {
+                k: int(page.get(f"{k}.{policy}", 0))
+                for k in ("received", "duplicates", "trained", "rejected", "held", "torn")
+            }
             dropped["recycled"] += int(page.get(f"dropped.recycled.{policy}", 0))
             if key not in clean:
                 parts["held"] = 0
-                books["lost_in_learner"] += parts["received"] - parts["duplicates"] - parts["trained"] - parts["rejected"]
+                books["lost_in_learner"] += (
+                    parts["received"] - parts["duplicates"] - parts["trained"] - parts["rejected"]
+                )
             for name, value in parts.items():
                 books[name] += value
     books["dropped"] = dropped

@@ -137,7 +137,12 @@ class Actor:
                     f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? see `logs/`"
                 )
             performer.swap(version)
-            log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, time.monotonic() - started)
+            log.info(
+                "event=first_weights policy=%s version=%d waited=%.1f",
+                name,
+                version.version,
+                time.monotonic() - started,
+            )
         self._seen = None
         self._follow_routes()
 
@@ -172,7 +177,9 @@ class Actor:
         for plan in plans.values():
             for position, agent in enumerate(plan.agents):
                 noise = np.random.Generator(
-                    np.random.Philox(seed_of(self._run.seed, "noise", self._welcome.name, self._welcome.incarnation, agent))
+                    np.random.Philox(
+                        seed_of(self._run.seed, "noise", self._welcome.name, self._welcome.incarnation, agent)
+                    )
                 )
                 seats[agent] = Seat(
                     world.agents[agent].name,

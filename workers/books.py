@@ -46,7 +46,9 @@ class Books:
         entry[1] += total_return
         self._recent[policy].append(total_return / count)
 
-    def observe(self, actors: Pages, learners: Pages, workers: list[dict[str, Any]], restarts: Mapping[str, int]) -> None:
+    def observe(
+        self, actors: Pages, learners: Pages, workers: list[dict[str, Any]], restarts: Mapping[str, int]
+    ) -> None:
         """Once a second: makes the live view and writes it down."""
         now = time.monotonic()
         env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")

@@ -74,7 +74,9 @@ class Coordinator:
                     log.warning("event=worker_error worker=%s message=%s", message.name, message.message)
             now = time.monotonic()
             for lost in self._members.expire(now):
-                log.warning("event=lease_ended worker=%s incarnation=%d; its memory is swept", lost.name, lost.incarnation)
+                log.warning(
+                    "event=lease_ended worker=%s incarnation=%d; its memory is swept", lost.name, lost.incarnation
+                )
                 sweep(self._members.run_id)
             if now - self._observed_at >= _OBSERVE_EVERY:
                 self._observed_at = now
@@ -146,7 +148,9 @@ class Coordinator:
             learners=self._members.learners_wanted,
             actors=run.actors,
         )
-        log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", member.name, member.incarnation, join.host, join.pid)
+        log.info(
+            "event=joined worker=%s incarnation=%d host=%s pid=%d", member.name, member.incarnation, join.host, join.pid
+        )
         self._server.answer(peer, welcome)
 
     def _beat(self, peer: bytes, beat: Beat) -> None:

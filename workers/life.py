@@ -155,7 +155,9 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
     @click.option("--name", default="", help="Identity to claim; the coordinator chooses one otherwise.")
     @click.option("--bind", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="First of its ports.")
     @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
-    @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
+    @click.option(
+        "--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication."
+    )
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
         if str(Path.cwd()) not in sys.path:

@@ -71,11 +71,17 @@ class Membership:
 
     def join(self, join: Join, steps: Steps) -> Member | Refusal:
         """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
-        if join.incarnation and self._incarnations.get(join.name) == join.incarnation and join.name not in self._members:
+        if (
+            join.incarnation
+            and self._incarnations.get(join.name) == join.incarnation
+            and join.name not in self._members
+        ):
             return self._admit(join, join.name, join.incarnation, steps)  # the coordinator was away, not the worker
         name = join.name or self._vacant(join.role)
         if name is None:
-            return Refusal(reason=f"all {join.role}s of this run are there; raise {_KEY[join.role]} or stop one of them")
+            return Refusal(
+                reason=f"all {join.role}s of this run are there; raise {_KEY[join.role]} or stop one of them"
+            )
         holder = self._members.get(name)
         if holder is not None:
             if holder.token == join.token:
@@ -87,7 +93,9 @@ class Membership:
                 )
             self._end(holder)
         if join.role in ("actor", "learner") and self._index(join.role, name) is None:
-            return Refusal(reason=f"this run has no {join.role} called {name!r}; its names are {', '.join(self._names(join.role))}")
+            return Refusal(
+                reason=f"this run has no {join.role} called {name!r}; its names are {', '.join(self._names(join.role))}"
+            )
         member = self._admit(join, name, self._incarnations.get(name, 0) + 1, steps)
         if member.role == "actor" and member.quota <= 0:
             self._end(member)
@@ -191,7 +199,9 @@ class Membership:
         run = self._run
         lease = run.learner_timeout if join.role == "learner" else run.actor_timeout
         index = self._index(join.role, name) or 0
-        member = Member(name, join.role, join.token, incarnation, join.host, join.pid, lease, index, seen=time.monotonic())
+        member = Member(
+            name, join.role, join.token, incarnation, join.host, join.pid, lease, index, seen=time.monotonic()
+        )
         if join.role == "learner":
             member.policies = self._policies[index :: self.learners_wanted]
         elif join.role == "actor":

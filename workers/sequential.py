@@ -198,7 +198,16 @@ class Sequential:
             count, total = seat.take_episodes()
             if count:
                 self._books.episodes(policy, agent_steps, count, total)
-        me = [{"name": "sequential", "role": "sequential", "state": "running", "pid": os.getpid(), "silent": 0.0, "incarnation": 1}]
+        me = [
+            {
+                "name": "sequential",
+                "role": "sequential",
+                "state": "running",
+                "pid": os.getpid(),
+                "silent": 0.0,
+                "incarnation": 1,
+            }
+        ]
         self._books.observe(
             {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}, me, {}
         )

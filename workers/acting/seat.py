@@ -37,7 +37,13 @@ class Seat:
     """Agent `name`, which `performer` plays in `copies` copies; its streams are numbered from `first_stream`."""
 
     def __init__(
-        self, name: str, performer: Performer, sender: Sender, copies: int, first_stream: int, noise: np.random.Generator
+        self,
+        name: str,
+        performer: Performer,
+        sender: Sender,
+        copies: int,
+        first_stream: int,
+        noise: np.random.Generator,
     ) -> None:
         self.name = name
         self.performer = performer
@@ -53,8 +59,12 @@ class Seat:
         self._history = 0
         self._columns: dict[str, NDArray] = {}
         shape = layout.fields[0].shape
-        self._stack = np.zeros((copies, layout.before + 1, *shape), np.dtype(layout.fields[0].dtype)) if self._before else None
-        self._fields = [f.name for f in layout.fields if f.per == "row" and f.name in ("action", "log_probability", "value")]
+        self._stack = (
+            np.zeros((copies, layout.before + 1, *shape), np.dtype(layout.fields[0].dtype)) if self._before else None
+        )
+        self._fields = [
+            f.name for f in layout.fields if f.per == "row" and f.name in ("action", "log_probability", "value")
+        ]
         self._ends = np.zeros(copies, np.int64)
         self._version_min = self._version_max = np.uint64(0)
         self._returns = np.zeros(copies)
@@ -67,8 +77,9 @@ class Seat:
         observation = present.observation
         if len(observation) != self._copies:
             raise EnvironmentFault(
-                f"agent {self.name!r} is present in {len(observation)} of {self._copies} copies; this release needs every "
-                "agent in every copy at each of its turns: make the environment keep all agents until the episode ends"
+                f"agent {self.name!r} is present in {len(observation)} of {self._copies} copies; this release needs "
+                "every agent in every copy at each of its turns: make the environment keep all agents until "
+                "the episode ends"
             )
         done = self._close_row(present) if self._slots is not None else None
         if self._slots is None or self._row == self._length:

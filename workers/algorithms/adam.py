@@ -16,6 +16,8 @@ from workers.policies.flat import flatten_
 
 __all__ = ["FlatAdam"]
 
+TINY = 1e-30
+
 
 class FlatAdam:
     """Adam (Kingma & Ba 2015, algorithm 1) for all trainable parameters of `module`, which it makes flat.
@@ -61,7 +63,8 @@ class FlatAdam:
         self.first.lerp_(self.gradient, 1 - first)
         self.second.mul_(second).addcmul_(self.gradient, self.gradient, value=1 - second)
         scale = math.sqrt(1 - second**self.steps)
-        root = self.second.sqrt().div_(scale).add_(self.epsilon)
+        # zeros and denormal numbers, common where inputs never vary, would make the square root up to 30 times slower
+        root = self.second.add(TINY).sqrt_().div_(scale).add_(self.epsilon)
         self.parameters.addcdiv_(self.first, root, value=-learning_rate / (1 - first**self.steps))
 
     def reset(self) -> None:

@@ -34,32 +34,33 @@ class Estimates(NamedTuple):
 
 
 def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: float) -> Tensor:
-    """Quantile Huber loss [B] of quantiles [B, N] at `fractions` [B, N] against samples `target` [B, M]: summed over
-    N, averaged over M (Dabney et al. 2018, equations 2 and 3)."""
+    """Quantile Huber loss [B] of quantiles [B, N] at `fractions` [N] against samples `target` [B, M]: summed over N,
+    averaged over M (Dabney et al. 2018, equations 2 and 3)."""
     error = target[:, None, :] - quantiles[:, :, None]
-    size = error.abs()
-    huber = torch.where(size <= kappa, 0.5 * error.square(), kappa * (size - 0.5 * kappa))
-    weight = (fractions[:, :, None] - (error.detach() < 0).to(error.dtype)).abs()
-    return (weight * huber / kappa).mean(2).sum(1)
+    cut = error.clamp(-kappa, kappa)
+    # half the square within kappa, linear beyond it
+    huber = cut * (error - 0.5 * cut)
+    weight = (fractions[:, None] - (error.detach() < 0).to(error.dtype)).abs()
+    return (weight * huber).mean(2).sum(1) / kappa
 
 
 def estimates(
     policy: QuantileNetwork, batch: Transitions, fractions: Tensor, target_fractions: Tensor, *, double: bool
 ) -> Estimates:
-    """Quantiles of the actions taken at `fractions` [B, N], and their targets at `target_fractions` [B, M].
+    """Quantiles of the actions taken at `fractions` [N], and their targets at `target_fractions` [M].
 
     target = reward + discount * Z_target(next, a*) with a* the action of greatest mean return by the online network
     (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     online, target = policy.online, policy.target
     here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions)
-    taken = here.gather(2, _column(batch.action, fractions)).squeeze(2)
+    taken = _of(batch.action, here)
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
         psi = target.perceptron(following)
         chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
         best = chooser.means(chooser_psi, policy.midpoints).argmax(1)
-        future = target.quantiles(psi, target_fractions).gather(2, _column(best, target_fractions)).squeeze(2)
+        future = _of(best, target.quantiles(psi, target_fractions))
         backed = batch.reward[:, None] + batch.discount[:, None] * future
     return Estimates(taken, backed)
 
@@ -69,8 +70,9 @@ def decayed(epsilon: float, config: IQN) -> float:
     return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
 
 
-def _column(action: Tensor, fractions: Tensor) -> Tensor:
-    return action[:, None, None].expand(*fractions.shape, 1)
+def _of(action: Tensor, quantiles: Tensor) -> Tensor:
+    """The quantiles [B, N] of one action [B] a row, from those of all [B, N, A]."""
+    return quantiles.gather(2, action[:, None, None].expand(*quantiles.shape[:2], 1)).squeeze(2)
 
 
 class IQNUpdate:
@@ -101,7 +103,7 @@ class IQNUpdate:
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
-        fractions = self._fractions(rows)
+        fractions = self._fractions()
         found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double)
         loss = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa).mean()
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)
@@ -122,11 +124,16 @@ class IQNUpdate:
             metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
         return {**metrics, "learning_rate": self.config.learning_rate, "rows": float(rows)}
 
-    def _fractions(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Uniform quantile fractions for estimate and target, [B, N] each."""
-        device = self.optimizer.parameters.device
-        drawn = torch.rand(2, rows, self.algorithm.quantiles, generator=self.generator).to(device)
-        return drawn[0], drawn[1]
+    def _fractions(self) -> tuple[Tensor, Tensor]:
+        """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).
+
+        All rows of a batch share them. Every fraction stays as likely as if drawn for each row, so the expected loss
+        is the paper's, and the embedding is computed N times instead of B * N times.
+        """
+        count = self.algorithm.quantiles
+        drawn = (torch.rand(2, count, generator=self.generator) + torch.arange(count)) / count
+        estimate, target = drawn.to(self.optimizer.parameters.device)
+        return estimate, target
 
     def _schedules(self) -> None:
         """What happens every so many train steps, in this one place: the target network and epsilon."""

@@ -54,7 +54,7 @@ def save(
 def load_newest(
     folder: Path, weights_hash: str
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]] | None:
-    """(weights, optimizer, manifest) of the newest checkpoint, or None; ConfigurationError if it is of another network."""
+    """(weights, optimizer, manifest) of the newest checkpoint, or None; ConfigurationError if it does not fit."""
     steps = _steps(folder)
     if not steps:
         return None
@@ -64,10 +64,13 @@ def load_newest(
         weights = load_file(path / "weights.safetensors")
         optimizer = load_file(path / "optimizer.safetensors")
     except (OSError, ValueError, SafetensorError) as fault:
-        raise ConfigurationError(f"checkpoint {path} cannot be read ({fault}); remove this folder to use an older one") from None
+        raise ConfigurationError(
+            f"checkpoint {path} cannot be read ({fault}); remove this folder to use an older one"
+        ) from None
     if manifest.get("format") != FORMAT:
         raise ConfigurationError(
-            f"checkpoint {path} has format {manifest.get('format')!r}, this release reads {FORMAT}; use the release that wrote it"
+            f"checkpoint {path} has format {manifest.get('format')!r}, this release reads {FORMAT}; "
+            "use the release that wrote it"
         )
     if manifest.get("weights_hash") != weights_hash:
         raise ConfigurationError(f"checkpoint {path} is of another network; use the configuration it was trained with")

@@ -1,7 +1,8 @@
 """How often data are replayed: neither the learner nor the actors may run away from the other.
 
-The rule of Reverb's sample-to-insert rate limiter (Cassirer et al. 2021, section 3.3): with `diff = (inserted - start) *
-ratio - sampled`, a batch may be drawn while it leaves `diff >= 0`, and rows may come in while `diff <= slack`.
+The rule of Reverb's sample-to-insert rate limiter (Cassirer et al. 2021, section 3.3): with
+`diff = (inserted - start) * ratio - sampled`, a batch may be drawn while it leaves `diff >= 0`, and rows may come in
+while `diff <= slack`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One policy in a learner: segments in, updates, weights out. It knows nothing of sockets or of other policies.
 
-    stage or replay -> update -> publish (every `publish_interval` train steps) -> checkpoint (every so many seconds)
+stage or replay -> update -> publish (every `publish_interval` train steps) -> checkpoint (every so many seconds)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from protocol.ring import Ring
 from protocol.version import Version
 from workers.algorithms.build import build_update
 from workers.learning import checkpoint
+from workers.learning.batches import Segments, Transitions
 from workers.learning.governor import Governor
 from workers.learning.replay import Replay
 from workers.learning.source import Source
@@ -73,7 +74,9 @@ class Member:
         if isinstance(algorithm, IQN):
             insertion = plan.copies * plan.layout.length
             paces = plan.config.flow == "block"
-            governor = Governor(algorithm.replay_ratio, algorithm.learning_starts, algorithm.batch_size, insertion, paces)
+            governor = Governor(
+                algorithm.replay_ratio, algorithm.learning_starts, algorithm.batch_size, insertion, paces
+            )
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
             self._replay = Replay(plan.name, plan.layout, algorithm, source, counters, governor, seed)
         else:
@@ -107,17 +110,9 @@ class Member:
     def step(self) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
         started = time.monotonic()
-        if self._stage is not None:
-            if not self._stage.fill(self.version):
-                return False
-            batch, segments = self._stage.take(), self._plan.batch_segments
-        else:
-            assert self._replay is not None
-            self._replay.admit()
-            sampled = self._replay.sample(self.version)
-            if sampled is None:
-                return False
-            batch, segments = sampled, 0
+        batch, segments = self._next_batch()
+        if batch is None:
+            return False
         self._learn(batch, segments)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
@@ -171,10 +166,18 @@ class Member:
             self.publish()
         self.save_if_due(force=True)
 
-    def _learn(self, batch: object, segments: int) -> None:
+    def _next_batch(self) -> tuple[Segments | Transitions | None, int]:
+        """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""
+        if self._stage is not None:
+            return (self._stage.take(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
+        assert self._replay is not None
+        self._replay.admit()
+        return self._replay.sample(self.version), 0
+
+    def _learn(self, batch: Segments | Transitions, segments: int) -> None:
         before = self.update.train_steps
         try:
-            metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type]
+            metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this discipline
         except TrainingFault as fault:
             self._faults += 1
             self._counters.add(f"rejected.{self.name}", segments)
@@ -185,8 +188,7 @@ class Member:
         self._faults = 0
         self._counters.add(f"trained.{self.name}", segments)
         self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
-        rows = segments * self._plan.layout.length if segments else self._plan.config.algorithm.batch_size  # type: ignore[union-attr]
-        self._counters.add(f"rows_trained.{self.name}", rows)
+        self._counters.add(f"rows_trained.{self.name}", segments * self._plan.layout.length or len(batch.action))
         self.metrics = metrics
         if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
             self.publish()

@@ -44,7 +44,14 @@ class Replay:
     """All rows of one policy that may be replayed."""
 
     def __init__(
-        self, policy: str, layout: Layout, config: IQN, source: Source, counters: Counters, governor: Governor, seed: int
+        self,
+        policy: str,
+        layout: Layout,
+        config: IQN,
+        source: Source,
+        counters: Counters,
+        governor: Governor,
+        seed: int,
     ) -> None:
         self._policy, self._layout, self._config = policy, layout, config
         self._source, self._counters = source, counters
@@ -90,7 +97,8 @@ class Replay:
                 return batch
             self._evict()
         raise TrainingFault(
-            f"policy {self._policy!r}: {_ATTEMPTS} batches in a row were overwritten while they were copied; raise buffer_capacity"
+            f"policy {self._policy!r}: {_ATTEMPTS} batches in a row were overwritten while they were copied; "
+            "raise buffer_capacity"
         )
 
     def _evict(self) -> None:
@@ -164,10 +172,13 @@ def gather(
 ) -> dict[str, NDArray]:
     """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`.
 
-    A return ends early at the episode's end and at the segment's last valid row. No row beyond the bootstrap row is read.
+    A return ends early at the episode's end and at the segment's last valid row. No row beyond the bootstrap row is
+    read.
     """
     rows = layout.rows
-    columns = {name: ring.columns[name].reshape(ring.slots * rows) for name in ("action", "reward", "terminated", "truncated")}
+    columns = {
+        name: ring.columns[name].reshape(ring.slots * rows) for name in ("action", "reward", "terminated", "truncated")
+    }
     base = records["slot"].astype(np.int64) * rows + layout.before
     valid = records["valid"].astype(np.int64)
     total = np.zeros(len(row), np.float32)
@@ -211,8 +222,8 @@ def _stack_index(
     columns: dict[str, NDArray],
     frames: int,
 ) -> NDArray[np.int64]:
-    """[b, F] row indices of the stack whose newest frame is `newest`: it never reaches beyond an episode's first row nor
-    `first`, but repeats the first row it may use."""
+    """[b, F] row indices of the stack whose newest frame is `newest`: it reaches neither beyond an episode's first row
+    nor beyond `first`, but repeats the first row it may use."""
     index = np.empty((len(newest), frames), np.int64)
     index[:, -1] = newest
     for frame in range(frames - 2, -1, -1):

@@ -3,8 +3,9 @@
 In flow: stacked observations. Out flows: epsilon-greedy actions (acting), or returns' quantiles and means (learning).
 
 The quantile function of action a is `sum_h psi_h(x) * phi_h(tau) * W[h, a]`: a perceptron psi of the observation, a
-cosine embedding phi of the quantile fraction, and a linear head. Being linear behind the product, the mean over
-fractions is the head applied to psi times the mean of phi, so that acting costs what a plain perceptron costs.
+cosine embedding phi of the quantile fraction, and a linear head. Being linear behind the product, phi and W make one
+matrix for fractions common to all rows, and the mean over fractions is the head applied to psi times the mean of phi:
+learning and acting cost little more than a plain perceptron.
 
 Legend: `B` rows, `F` stacked frames, `N` quantile fractions, `A` actions, `H` units of the last layer.
 """
@@ -40,16 +41,18 @@ class QuantileTower(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def embed(self, fractions: Tensor) -> Tensor:
-        """Quantile fractions [..., N] in (0, 1) -> phi [..., N, H] (equation 4 of the paper)."""
+        """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
         frequencies = torch.arange(self.cosines, device=fractions.device, dtype=fractions.dtype) * pi
-        return self.embedding((fractions[..., None] * frequencies).cos()).relu()
+        return self.embedding((fractions[:, None] * frequencies).cos()).relu()
 
     def quantiles(self, psi: Tensor, fractions: Tensor) -> Tensor:
-        """psi [B, H] and fractions [B, N] -> quantiles of the returns [B, N, A]."""
-        return self._combined(self.head(psi[:, None] * self.embed(fractions)))
+        """psi [B, H] and fractions [N] common to all rows -> quantiles of the returns [B, N, A]."""
+        mixed = (self.embed(fractions)[:, None] * self.head.weight).flatten(0, 1)
+        heads = (psi @ mixed.T).view(len(psi), len(fractions), -1)
+        return self._combined(heads + self.head.bias)
 
     def means(self, psi: Tensor, fractions: Tensor) -> Tensor:
-        """psi [B, H] and fractions [N] common to all rows -> mean returns [B, A] over these fractions."""
+        """psi [B, H] and fractions [N] -> mean returns [B, A] over these fractions."""
         return self._combined(self.head(psi * self.embed(fractions).mean(0)))
 
     def _combined(self, heads: Tensor) -> Tensor:
@@ -95,7 +98,7 @@ class QuantileNetwork(nn.Module):
                 f"the policy stacks {self.frames} frames but was given {observation.shape[1]}; "
                 "pass [B, F, *shape], newest frame last"
             )
-        return input_rows(observation, (self.frames, *self.shape))
+        return input_rows(observation, (self.frames, *self.shape)).to(self.midpoints.device)
 
     @torch.inference_mode()
     def act(self, observation: Tensor, noise: np.random.Generator, *, greedy: bool = False) -> dict[str, NDArray]:

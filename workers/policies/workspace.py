@@ -22,6 +22,8 @@ class Workspace:
         size = prod(shape)
         held = self._held.get(name)
         if held is None or len(held) < size or held.dtype != like.dtype or held.device != like.device:
-            # an eighth more, because rows vary a little from one minibatch to the next
-            held = self._held[name] = torch.empty(size + size // 8, dtype=like.dtype, device=like.device)
+            # an eighth more, because rows vary a little from one minibatch to the next; never an inference tensor,
+            # because who acts may also learn
+            with torch.inference_mode(False):
+                held = self._held[name] = torch.empty(size + size // 8, dtype=like.dtype, device=like.device)
         return held[:size].view(shape)

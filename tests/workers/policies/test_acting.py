@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -16,13 +18,13 @@ from workers.policies.quantile import QuantileNetwork
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 
 
-def actor_critic(**changes: object) -> ActorCritic:
+def actor_critic(**changes: Any) -> ActorCritic:
     policy = build(AGENT, PolicyConfig(algorithm=PPO(**changes)), 3)
     assert isinstance(policy, ActorCritic)
     return policy
 
 
-def quantile(**changes: object) -> QuantileNetwork:
+def quantile(**changes: Any) -> QuantileNetwork:
     policy = build(AGENT, PolicyConfig(algorithm=IQN(**changes)), 3)
     assert isinstance(policy, QuantileNetwork)
     return policy
@@ -131,6 +133,6 @@ def test_a_wrong_number_of_frames_is_told() -> None:
 def test_the_mean_over_fractions_is_the_mean_of_the_quantiles(dueling: bool) -> None:
     tower = quantile(dueling=dueling).online
     psi, fractions = torch.randn(7, 64), torch.rand(9)
-    quantiles = tower.quantiles(psi, fractions.expand(7, 9))
+    quantiles = tower.quantiles(psi, fractions)
     assert quantiles.shape == (7, 9, 4)
     torch.testing.assert_close(tower.means(psi, fractions), quantiles.mean(1), rtol=0, atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from protocol.config import IQN, PPO, PolicyConfig
+from protocol.config import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import Policy, build
 from workers.policies.flat import flatten_
@@ -85,7 +85,7 @@ def test_parameters_come_first_aligned_and_in_one_float_view() -> None:
 
 
 def test_the_manifest_is_json_and_its_hash_tells_networks_apart() -> None:
-    small, same, wide = make(PPO(), 1), make(PPO(), 2), build(AGENT, PolicyConfig(network={"hidden": (8,)}), 1)
+    small, same, wide = make(PPO(), 1), make(PPO(), 2), build(AGENT, PolicyConfig(model_config=Network(hidden=(8,))), 1)
     weights = flatten_(small)
     assert json.loads(json.dumps(weights.manifest)) == weights.manifest
     assert weights.hash == flatten_(same).hash != flatten_(wide).hash

@@ -1,0 +1,41 @@
+"""Starts a coordinator, two learners and an actor as a user does by hand, each told one address, and waits for the end."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_SMALL = ("--set", "steps=40000", "--set", "environment.copies=32")
+
+
+def main() -> int:
+    """0 if every worker ended with 0."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        base = probe.getsockname()[1]
+    address = f"tcp://127.0.0.1:{base}"
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = str(Path(folder) / "run")
+        commands = [
+            ["coordinator", "treasure-hunt", "--run-dir", run_dir, "--bind", f"127.0.0.1:{base}", *_SMALL],
+            ["learner", "--coordinator", address],
+            ["learner", "--coordinator", address],
+            ["actor", "--coordinator", address],
+        ]
+        workers = [subprocess.Popen([str(Path(sys.executable).parent / "rookery"), *command]) for command in commands]
+        codes = []
+        for worker in workers:
+            try:
+                codes.append(worker.wait(timeout=90))
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                codes.append(worker.wait())
+    print(f"exit codes: {codes}")
+    return max(map(abs, codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""The PPO update: what it learns from, what it must never learn from, and that it learns."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from protocol.config import IQN, PPO, Network, PolicyConfig
+from protocol.errors import TrainingFault
+from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.build import build_update
+from workers.algorithms.ppo import PPOUpdate, objective
+from workers.algorithms.preparation import prepare
+from workers.learning.batches import Segments
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import build
+from workers.policies.flat import flatten_
+from workers.policies.workspace import Workspace
+
+AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
+B, T = 8, 16
+
+
+def setting(seed: int = 0, **algorithm: Any) -> tuple[ActorCritic, PolicyConfig]:
+    network = Network(hidden=(16, 16))
+    config = PolicyConfig(algorithm=PPO(**algorithm), model_config=network, learning_rate=0.01)
+    policy = build(AGENT, config, seed)
+    assert isinstance(policy, ActorCritic)
+    return policy, config
+
+
+def updater(seed: int = 0, **algorithm: Any) -> PPOUpdate:
+    return PPOUpdate(*setting(seed, **algorithm))
+
+
+def experience(policy: ActorCritic, seed: int = 0) -> Segments:
+    """Segments that `policy` itself acted in, with ends of both kinds."""
+    g, noise = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    observation = torch.randn(B, T + 1, 3, generator=g)
+    acted = policy.act(observation[:, :-1].reshape(-1, 3), noise)
+    chance = torch.rand(B, T, generator=g)
+    terminated, truncated = chance < 0.1, chance > 0.9
+    final_row = torch.full((B, T), -1)
+    for b in range(B):
+        rows = truncated[b].nonzero()[:, 0]
+        final_row[b, : len(rows)] = rows
+    return Segments(
+        observation=observation,
+        action=torch.from_numpy(acted["action"]).view(B, T),
+        reward=torch.randn(B, T, generator=g),
+        terminated=terminated,
+        truncated=truncated,
+        log_probability=torch.from_numpy(acted["log_probability"]).view(B, T),
+        value=torch.from_numpy(acted["value"]).view(B, T),
+        valid=torch.full((B,), T),
+        final_observation=torch.randn(B, T, 3, generator=g),
+        final_row=final_row,
+    )
+
+
+def test_rows_of_unchanged_weights_have_ratio_one() -> None:
+    update = updater(minibatches=2, normalize_observation=True)
+    for seed in range(3):
+        batch = prepare(experience(update.policy, seed)).minibatch(torch.arange(B), Workspace())
+        metrics = objective(update.policy, batch, update.algorithm).metrics
+        assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
+        assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-5)
+        update.update(experience(update.policy, seed))
+
+
+def test_the_objective_is_the_formula_written_out_row_by_row() -> None:
+    """Clipped surrogate, value and entropy terms of one minibatch against a loop over numbers."""
+    policy, config = setting(normalize_advantage=False, value_clip=0.2, clip=0.1)
+    assert isinstance(config.algorithm, PPO)
+    segments = experience(policy)
+    segments = replace(segments, log_probability=segments.log_probability + torch.randn(B, T) * 0.3)
+    policy.update_returns(torch.randn(100) * 3 + 1)
+    expected = written_out(policy, segments, config.algorithm)
+    batch = prepare(segments).minibatch(torch.randperm(B), Workspace())
+    found = objective(policy, batch, config.algorithm).metrics
+    for name, number in expected.items():
+        assert found[name].item() == pytest.approx(number, abs=1e-5), name
+
+
+@torch.no_grad()
+def written_out(policy: ActorCritic, s: Segments, config: PPO) -> dict[str, float]:
+    sums = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}
+    std, mean = policy.returns.std.item(), policy.returns.mean.item()
+
+    def look(observation: Tensor) -> tuple[list[float], float]:
+        logits, value = policy(policy.inputs(observation[None]))
+        return logits.log_softmax(0)[:, 0].tolist(), value.item()
+
+    for b in range(B):
+        ahead = 0.0
+        for t in reversed(range(T)):
+            log_policy, head = look(s.observation[b, t])
+            value, following = head * std + mean, look(s.observation[b, t + 1])[1] * std + mean
+            going = 1.0
+            if s.truncated[b, t]:
+                entry = s.final_row[b].tolist().index(t)
+                following, going = look(s.final_observation[b, entry])[1] * std + mean, 0.0
+            if s.terminated[b, t]:
+                following = going = 0.0
+            ratio = np.exp(log_policy[int(s.action[b, t])] - s.log_probability[b, t].item())
+            delta = min(1.0, ratio) * (s.reward[b, t].item() + config.gamma * following - value)
+            ahead = delta + config.gamma * config.gae_lambda * min(1.0, ratio) * going * ahead
+            target = (ahead + value - mean) / std
+            before = (s.value[b, t].item() - mean) / std
+            kept = before + float(np.clip(head - before, -0.2, 0.2))
+            sums["policy_loss"] -= min(ratio * ahead, float(np.clip(ratio, 0.9, 1.1)) * ahead)
+            sums["value_loss"] += 0.5 * max((head - target) ** 2, (kept - target) ** 2)
+            sums["entropy"] -= sum(np.exp(p) * p for p in log_policy)
+    return {name: total / (B * T) for name, total in sums.items()}
+
+
+def poisoned(segments: Segments, valid: Tensor) -> Segments:
+    """The same segments cut to `valid` rows, with garbage in all rows beyond."""
+    changed = {field.name: getattr(segments, field.name).clone() for field in fields(segments)}
+    for b, rows in enumerate(valid.tolist()):
+        changed["observation"][b, rows + 1 if rows else 0 :] = torch.nan
+        changed["action"][b, rows:] = 2**40
+        changed["terminated"][b, rows:] = True
+        changed["truncated"][b, rows:] = True
+        for name in ("reward", "log_probability", "value"):
+            changed[name][b, rows:] = torch.nan
+        changed["final_observation"][b, (changed["final_row"][b] >= rows) | (changed["final_row"][b] < 0)] = torch.nan
+    return Segments(**{**changed, "valid": valid})
+
+
+def zeroed(segments: Segments) -> Segments:
+    """Poisoned segments with zeros for garbage."""
+    changed = {field.name: getattr(segments, field.name).clone() for field in fields(segments)}
+    for name in ("observation", "reward", "log_probability", "value", "final_observation"):
+        changed[name].nan_to_num_(0)
+    changed["action"][changed["action"] > 3] = 0
+    return Segments(**changed)
+
+
+def test_k4_poison_beyond_the_valid_rows_reaches_nothing() -> None:
+    """K4: NaN, wild actions and false ends beyond `valid` give the same bits as zeros do."""
+    valid = torch.tensor([T, 5, 1, 0, T - 1, 7, 2, T])
+    clean, dirty = (updater(minibatches=2, normalize_observation=True) for _ in range(2))
+    segments = poisoned(experience(clean.policy), valid)
+    for _ in range(3):
+        first, second = clean.update(zeroed(segments)), dirty.update(segments)
+        assert first == second
+        assert first["rows"] == valid.sum()
+    np.testing.assert_array_equal(flatten_(clean.policy).bytes_view(), flatten_(dirty.policy).bytes_view())
+    assert flatten_(dirty.policy).parameters.isfinite().all()
+
+
+def test_a_short_segment_bootstraps_from_the_row_after_its_last() -> None:
+    policy, config = setting(normalize_advantage=False)
+    segments = experience(policy)
+    none = torch.zeros(B, T, dtype=torch.bool)
+    segments = replace(segments, terminated=none, truncated=none, final_row=torch.full((B, T), -1))
+    short = poisoned(segments, torch.full((B,), 6))
+    whole = replace(
+        segments,
+        **{name: getattr(segments, name)[:, :6] for name in ("action", "reward", "log_probability", "value")},
+        terminated=none[:, :6],
+        truncated=none[:, :6],
+        observation=segments.observation[:, :7],
+        final_row=segments.final_row[:, :6],
+        valid=torch.full((B,), 6),
+    )
+    assert isinstance(config.algorithm, PPO)
+    losses = [
+        objective(policy, prepare(s).minibatch(torch.arange(B), Workspace()), config.algorithm) for s in (short, whole)
+    ]
+    assert losses[0].loss.item() == pytest.approx(losses[1].loss.item(), abs=1e-6)
+    torch.testing.assert_close(losses[0].target[:6], losses[1].target)
+
+
+def test_a_batch_without_real_rows_changes_nothing() -> None:
+    update = updater()
+    kept = flatten_(update.policy).bytes_view().copy()
+    segments = poisoned(experience(update.policy), torch.zeros(B, dtype=torch.int64))
+    assert update.update(segments) == {"loss": 0.0, "rows": 0.0}
+    assert update.train_steps == 0
+    np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
+
+
+def test_a_reward_that_is_not_finite_raises_before_the_parameters_change() -> None:
+    update = updater(minibatches=1)
+    kept = flatten_(update.policy).bytes_view().copy()
+    segments = experience(update.policy)
+    segments.reward[2, 3] = torch.nan
+    with pytest.raises(TrainingFault, match="look for rewards"):
+        update.update(segments)
+    np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
+    assert update.train_steps == 0
+
+
+def test_a_truncation_without_its_last_observation_is_told() -> None:
+    update = updater()
+    segments = experience(update.policy)
+    segments.final_row.fill_(-1)
+    with pytest.raises(TrainingFault, match="final_observation"):
+        update.update(segments)
+
+
+def test_steps_are_counted_and_metrics_are_finite_numbers() -> None:
+    update = updater(minibatches=4, epochs=3)
+    metrics = update.update(experience(update.policy), 0.25)
+    assert update.train_steps == 12
+    assert metrics["learning_rate"] == pytest.approx(0.0075)
+    assert metrics["weight_delta"] > 0
+    assert all(isinstance(number, float) and np.isfinite(number) for number in metrics.values())
+
+
+def test_a_resumed_update_goes_on_bit_by_bit() -> None:
+    first = updater(minibatches=2)
+    first.update(experience(first.policy, 1))
+    second = PPOUpdate(*setting(seed=9, minibatches=2), seed=77)
+    second.load_state(first.state())
+    flatten_(second.policy).load(flatten_(first.policy).bytes_view())
+    segments = experience(first.policy, 2)
+    assert first.update(segments) == second.update(segments)
+    np.testing.assert_array_equal(flatten_(first.policy).bytes_view(), flatten_(second.policy).bytes_view())
+    assert second.train_steps == first.train_steps == 4
+
+
+def test_c9_weights_loaded_in_place_are_those_the_optimiser_moves() -> None:
+    """C9: after a load and a reset the moments are empty and the parameters are still the optimiser's."""
+    update = updater()
+    update.update(experience(update.policy))
+    flatten_(update.policy).load(flatten_(setting(seed=5)[0]).bytes_view())
+    update.optimizer.reset()
+    assert not any(moment.any() for moment in (update.optimizer.first, update.optimizer.second))
+    before = {name: parameter.clone() for name, parameter in update.policy.named_parameters()}
+    update.update(experience(update.policy))
+    assert all((parameter != before[name]).any() for name, parameter in update.policy.named_parameters())
+
+
+def test_an_update_of_the_other_algorithm_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the configuration of ppo"):
+        build_update(setting()[0], PolicyConfig(algorithm=IQN()))
+
+
+def test_e10_ppo_learns_which_action_pays() -> None:
+    """E10: a contextual bandit with a delayed half of its reward; random earns 0.25 a step, the best 1."""
+    agent = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=4))
+    config = PolicyConfig(algorithm=PPO(minibatches=2, epochs=2, gamma=0.5), learning_rate=0.005)
+    policy = build(agent, config, 0)
+    update = build_update(policy, config)
+    assert isinstance(update, PPOUpdate)
+    rng, history = np.random.default_rng(0), []
+    for _ in range(40):
+        context = rng.integers(0, 4, (32, 9))
+        observation = torch.eye(4)[torch.from_numpy(context)]
+        acted = policy.act(observation[:, :-1].reshape(-1, 4), rng)
+        action = acted["action"].reshape(32, 8)
+        right = (action == context[:, :-1]).astype(np.float32)
+        reward = 0.5 * right
+        reward[:, 1:] += 0.5 * right[:, :-1]
+        none = torch.zeros(32, 8, dtype=torch.bool)
+        history.append(right.mean())
+        update.update(
+            Segments(
+                observation,
+                torch.from_numpy(action),
+                torch.from_numpy(reward),
+                none,
+                none,
+                torch.from_numpy(acted["log_probability"].reshape(32, 8)),
+                torch.from_numpy(acted["value"].reshape(32, 8)),
+                torch.full((32,), 8),
+                torch.zeros(32, 1, 4),
+                torch.full((32, 1), -1),
+            )
+        )
+    assert history[0] < 0.4
+    assert np.mean(history[-5:]) > 0.9

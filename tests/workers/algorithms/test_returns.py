@@ -1,0 +1,169 @@
+"""Returns, generalised advantages and V-trace against hand-computed numbers and plain loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from workers.algorithms.returns import gae, linear_recurrence, n_step, next_values
+from workers.algorithms.vtrace import vtrace
+
+
+def column(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float32)[:, None]
+
+
+def ends(*rows: int, length: int) -> Tensor:
+    flags = torch.zeros(length, 1, dtype=torch.bool)
+    flags[list(rows)] = True
+    return flags
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected.to(found.dtype), rtol=1e-5, atol=1e-5)
+
+
+def random_case(seed: int, length: int, width: int) -> dict[str, Any]:
+    g = torch.Generator().manual_seed(seed)
+    chance = torch.rand(length, width, generator=g)
+    terminated, truncated = chance < 0.15, (chance >= 0.15) & (chance < 0.3)
+    value = torch.randn(length + 1, width, generator=g)
+    final = torch.randn(length, width, generator=g)
+    return {
+        "reward": torch.randn(length, width, generator=g),
+        "value": value[:-1],
+        "next_value": next_values(value, terminated, truncated, final),
+        "ended": terminated | truncated,
+        "ratio": torch.rand(length, width, generator=g) * 2.5,
+    }
+
+
+def loop(case: dict[str, Any], gamma: float, lambda_: float, rho_clip: float, c_clip: float) -> Tensor:
+    """The formula, one number at a time."""
+    length, width = case["reward"].shape
+    advantage = torch.zeros(length, width, dtype=torch.float64)
+    for b in range(width):
+        ahead = 0.0
+        for t in reversed(range(length)):
+            r, v, n = (case[name][t, b].item() for name in ("reward", "value", "next_value"))
+            ratio, going = case["ratio"][t, b].item(), 1.0 - float(case["ended"][t, b])
+            ahead = min(rho_clip, ratio) * (r + gamma * n - v) + gamma * lambda_ * min(c_clip, ratio) * going * ahead
+            advantage[t, b] = ahead
+    return advantage
+
+
+def test_vtrace_by_hand() -> None:
+    """delta = (1*(1 + .5*2 - 1), .5*(0 + .5*3 - 2), 1*(2 + 0 - 3)); the last row is terminal."""
+    found = vtrace(
+        column(1, 0, 2),
+        column(1, 2, 3),
+        column(2, 3, 0),
+        ends(2, length=3),
+        column(2, 0.5, 1),
+        gamma=0.5,
+        lambda_=0.8,
+        rho_clip=1.0,
+        c_clip=1.0,
+    )
+    # A2 = -1; A1 = -.25 + .4*.5*-1 = -.45; A0 = 1 + .4*1*-.45 = .82
+    close(found.advantage, column(0.82, -0.45, -1))
+    close(found.target, column(1.82, 1.55, 2))
+
+
+def test_gae_by_hand() -> None:
+    found = gae(column(1, 1), column(0.5, 0.25), column(0.25, 1), ends(length=2), 0.9, 0.5)
+    # d1 = 1 + .9 - .25 = 1.65; d0 = 1 + .225 - .5 = .725; A0 = .725 + .45*1.65
+    close(found.advantage, column(1.4675, 1.65))
+    close(found.target, column(1.9675, 1.9))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    length=st.integers(1, 70),
+    gamma=st.floats(0, 1),
+    lambda_=st.floats(0, 1),
+    rho_clip=st.floats(0.1, 3),
+    c_clip=st.floats(0.1, 3),
+)
+def test_vtrace_is_the_plain_loop(
+    seed: int, length: int, gamma: float, lambda_: float, rho_clip: float, c_clip: float
+) -> None:
+    case = random_case(seed, length, 3)
+    found = vtrace(**case, gamma=gamma, lambda_=lambda_, rho_clip=rho_clip, c_clip=c_clip)
+    expected = loop(case, gamma, lambda_, rho_clip, c_clip)
+    torch.testing.assert_close(found.advantage.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_e11_vtrace_with_ratio_one_is_generalised_advantage_estimation() -> None:
+    """E11: the correction is none where nothing is off-policy."""
+    case = random_case(3, 64, 5)
+    case["ratio"] = torch.ones(64, 5)
+    corrected = vtrace(**case, gamma=0.97, lambda_=0.9, rho_clip=1.0, c_clip=1.0)
+    del case["ratio"]
+    close(corrected.advantage, gae(**case, gamma=0.97, lambda_=0.9).advantage)
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_k7_advantage_crosses_no_end(kind: str) -> None:
+    """K7: what happens after a termination or truncation changes nothing before it."""
+    length = 8
+    value, final = torch.randn(length + 1, 1), torch.randn(length, 1)
+    end, none = ends(3, length=length), ends(length=length)
+    terminated, truncated = (end, none) if kind == "terminated" else (none, end)
+    found = []
+    for later in (0.0, 1000.0):
+        reward = torch.ones(length, 1)
+        reward[4:] += later
+        shown = value.clone()
+        shown[4:] += later
+        bootstrap = next_values(shown, terminated, truncated, final)
+        args = (reward, shown[:-1], bootstrap, end, torch.ones(length, 1))
+        found.append(vtrace(*args, gamma=0.9, lambda_=0.9, rho_clip=1, c_clip=1).advantage)
+    close(found[0][:4], found[1][:4])
+    assert (found[0][4:] != found[1][4:]).all()
+    beyond = 0.0 if kind == "terminated" else final[3].item()
+    close(found[0][3], 1 + 0.9 * beyond - value[3])
+
+
+def test_next_values_of_each_kind_of_row() -> None:
+    value = column(1, 2, 3, 4)
+    found = next_values(value, ends(0, length=3), ends(0, 1, length=3), column(7, 8, 9))
+    close(found, column(0, 8, 4))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 64, 65])
+def test_the_recurrence_in_rounds_is_the_recurrence_in_turn(length: int) -> None:
+    x, factor = torch.randn(length, 4), torch.rand(length, 4)
+    expected = x.clone()
+    for t in reversed(range(length - 1)):
+        expected[t] += factor[t] * expected[t + 1]
+    close(linear_recurrence(x, factor), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), length=st.integers(1, 30), n=st.integers(1, 8))
+def test_n_step_sums_rewards_not_only_discounts(seed: int, length: int, n: int) -> None:
+    """U10: n rewards, fewer at the end of an episode or of the rows, against a plain loop."""
+    g, gamma = torch.Generator().manual_seed(seed), 0.9
+    reward = torch.randn(length, 2, generator=g)
+    chance = torch.rand(length, 2, generator=g)
+    terminated, truncated = chance < 0.15, chance > 0.85
+    found = n_step(reward, terminated, truncated, gamma, n)
+    for b in range(2):
+        for t in range(length):
+            total, last = 0.0, t
+            for k in range(min(n, length - t)):
+                last = t + k
+                total += gamma**k * reward[last, b].item()
+                if terminated[last, b] or truncated[last, b]:
+                    break
+            assert found.bootstrap[t, b] == last
+            assert found.reward[t, b].item() == pytest.approx(total, abs=1e-5)
+            expected = 0.0 if terminated[last, b] else gamma ** (last - t + 1)
+            assert found.discount[t, b].item() == pytest.approx(expected, abs=1e-6)
