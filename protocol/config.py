@@ -12,13 +12,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from protocol.errors import ConfigurationError
-from protocol.spaces import World
+from protocol.spaces import Label, World
 
 __all__ = ["IQN", "PPO", "EnvironmentConfig", "Multiprocessing", "Network", "PolicyConfig", "Run", "parse_run"]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
 
 
 class EnvironmentConfig(_Frozen):
@@ -145,17 +147,9 @@ class PolicyConfig(_Frozen):
     @classmethod
     def _alias(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            data = dict(data)
-            if "train_interval" in data:
-                if "publish_interval" in data and data["publish_interval"] != data["train_interval"]:
-                    raise ValueError(
-                        "train_interval and publish_interval name the same thing with different values; keep publish_interval"
-                    )
-                data["publish_interval"] = data.pop("train_interval")
-            if "model_config" in data:
-                if "network" in data:
-                    raise ValueError("model_config and network name the same thing; keep network")
-                data["network"] = data.pop("model_config") or {}
+            data = _without_aliases(data)
+            if isinstance(data.get("algorithm"), Mapping):
+                data["algorithm"] = {"name": "ppo", **data["algorithm"]}
         return data
 
     @model_validator(mode="after")
@@ -196,9 +190,9 @@ class Run(_Frozen):
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     """What every policy has in common."""
-    policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    policies: dict[Label, dict[str, Any]] = Field(default_factory=dict)
     """Overrides by policy name."""
-    agents: dict[str, str] = Field(default_factory=dict)
+    agents: dict[str, Label] = Field(default_factory=dict)
     """agent -> policy; an agent not named has a policy of its own, called like the agent."""
     actors: int = Field(default=1, ge=1, le=10_000)
     num_learner_processes: int | None = Field(default=None, ge=1)
@@ -252,24 +246,28 @@ class Run(_Frozen):
                 raise ValueError("multiprocessing.mode and policy.publish_mode differ; keep policy.publish_mode")
             object.__setattr__(self, "policy", self.policy.model_copy(update={"publish_mode": mode}))
         for name in self.policies:
-            self.policy_config(name)
+            try:
+                self.policy_config(name)
+            except ValidationError as fault:
+                raise ValueError(_sentence(fault, f"policies.{name}")) from None
         return self
 
     def policy_config(self, name: str) -> PolicyConfig:
-        """The configuration of policy `name`: the common one with its overrides.
+        """The configuration of policy `name`: the common one with its overrides, sections merged key by key.
 
         An override of `algorithm` that names another algorithm starts from that algorithm's defaults.
         """
-        override = self.policies.get(name, {})
-        base = self.policy.model_dump(exclude_unset=True)
+        try:
+            override = _without_aliases(self.policies.get(name, {}))
+        except ValueError as fault:
+            raise ConfigurationError(f"policies.{name}: {fault}") from None
+        base = self.policy.model_dump()
         for key, value in override.items():
-            if key == "algorithm" and isinstance(value, Mapping) and "algorithm" in base:
-                same = value.get("name", base["algorithm"].get("name", "ppo")) == self.policy.algorithm.name
-                base["algorithm"] = {**base["algorithm"], **value} if same else dict(value)
+            if key in ("algorithm", "network") and isinstance(value, Mapping):
+                other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
+                base[key] = dict(value) if other else {**base[key], **value}
             else:
                 base[key] = value
-        if isinstance(base.get("algorithm"), dict):
-            base["algorithm"].setdefault("name", self.policy.algorithm.name)
         return PolicyConfig.model_validate(base)
 
     def policy_of(self, world: World) -> dict[str, str]:
@@ -309,11 +307,29 @@ def parse_run(data: Mapping[str, Any]) -> Run:
         raise ConfigurationError(_sentence(fault)) from None
 
 
-def _sentence(fault: ValidationError) -> str:
+def _without_aliases(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's section with each thing under its one name; ValueError if it is named twice, differently."""
+    data = dict(data)
+    if "train_interval" in data:
+        if data.get("publish_interval", data["train_interval"]) != data["train_interval"]:
+            raise ValueError(
+                "train_interval and publish_interval name the same thing with different values; keep publish_interval"
+            )
+        data["publish_interval"] = data.pop("train_interval")
+    if "model_config" in data:
+        if "network" in data:
+            raise ValueError("model_config and network name the same thing; keep network")
+        data["network"] = data.pop("model_config") or {}
+    return data
+
+
+def _sentence(fault: ValidationError, prefix: str = "") -> str:
     first = fault.errors()[0]
-    place = ".".join(
-        str(part) for part in first["loc"] if part not in ("ppo", "iqn", "function-before", "function-after")
-    )
+    parts = [prefix] if prefix else []
+    for before, part in zip(("", *first["loc"]), first["loc"], strict=False):
+        if before != "algorithm" and part != "[key]":  # after it comes the union's branch, which is no key
+            parts.append(str(part))
+    place = ".".join(parts)
     if first["type"] == "extra_forbidden":
         return f"unknown configuration key {place!r}; remove it or correct its spelling (see launch/README.md for all keys)"
     message = first["msg"].removeprefix("Value error, ")

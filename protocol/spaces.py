@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Agent", "Box", "Discrete", "World"]
+__all__ = ["Agent", "Box", "Discrete", "Label", "World"]
+
+Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+"""The name of an agent or policy: it becomes part of file names and topics."""
 
 
 class _Frozen(BaseModel):
@@ -39,7 +42,7 @@ class Discrete(_Frozen):
 class Agent(_Frozen):
     """A named place in a world that observes and acts."""
 
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")
+    name: Label
     observation: Box
     action: Discrete
 

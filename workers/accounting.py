@@ -39,41 +39,58 @@ def segment_books(
     )
     dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "actor_lost": 0}
     for policy in policies:
-        settled = ledgers.get(policy, {})
+        settled = ledgers.get(policy)
         for key, page in actors.items():
-            made = int(page.get(f"produced.{policy}", 0))
-            books["produced"] += made
-            gone = 0
-            for cause in ("overwritten", "no_credit"):
-                count = int(page.get(f"dropped.{cause}.{policy}", 0))
-                dropped[cause] += count
-                gone += count
-            number, count = settled.get(key, (0, 0))
-            if key in clean:
-                books["in_flight"] += _in_flight(page, policy, number)
-            else:
-                dropped["actor_lost"] += made - gone - count
+            _enter_actor(books, dropped, page, policy, None if settled is None else settled.get(key, (0, 0)), key in clean)
+        arrived = 0
         for key, page in learners.items():
-            parts = {
-                k: int(page.get(f"{k}.{policy}", 0))
-                for k in ("received", "duplicates", "trained", "rejected", "held", "torn")
-            }
-            dropped["recycled"] += int(page.get(f"dropped.recycled.{policy}", 0))
-            if key not in clean:
-                parts["held"] = 0
-                books["lost_in_learner"] += (
-                    parts["received"] - parts["duplicates"] - parts["trained"] - parts["rejected"]
-                )
-            for name, value in parts.items():
-                books[name] += value
+            arrived += _enter_learner(books, dropped, page, policy, key in clean)
+        if settled is not None:  # a learner was killed between counting what it had copied and settling it
+            again = arrived - sum(count for _, count in settled.values())
+            if again > 0:
+                books["duplicates"] += again
+                books["lost_in_learner"] -= again
     books["dropped"] = dropped
     return books
 
 
-def _in_flight(page: Page, policy: str, settled: int) -> int:
-    first, last = int(page.get(f"flight_first.{policy}", 0)), int(page.get(f"flight_last.{policy}", 0))
-    flight = int(page.get(f"flight.{policy}", 0))
-    backlog = int(page.get(f"backlog.{policy}", 0))
-    if settled >= last:
-        return backlog
-    return backlog + (flight if settled < first else last - settled)
+def _enter_actor(
+    books: dict[str, int],
+    dropped: dict[str, int],
+    page: Page,
+    policy: str,
+    settled: tuple[int, int] | None,
+    left: bool,
+) -> None:
+    made = int(page.get(f"produced.{policy}", 0))
+    gone = 0
+    for cause in ("overwritten", "no_credit"):
+        count = int(page.get(f"dropped.{cause}.{policy}", 0))
+        dropped[cause] += count
+        gone += count
+    if settled is None:  # no ledger to be seen from here: the actor's own levels
+        open_ = int(page.get(f"backlog.{policy}", 0)) + int(page.get(f"flight.{policy}", 0))
+    else:
+        open_ = made - gone - settled[1]
+    # Killed between finishing segments and counting them, while the learner took them from its ring.
+    books["produced"] += made - min(0, open_)
+    if left:
+        books["in_flight"] += max(0, open_)
+    else:
+        dropped["actor_lost"] += max(0, open_)
+
+
+def _enter_learner(books: dict[str, int], dropped: dict[str, int], page: Page, policy: str, left: bool) -> int:
+    """Returns how many segments were settled, as far as this page knows."""
+    parts = {k: int(page.get(f"{k}.{policy}", 0)) for k in _PARTS}
+    recycled = int(page.get(f"dropped.recycled.{policy}", 0))
+    dropped["recycled"] += recycled
+    if not left:
+        parts["held"] = 0
+        books["lost_in_learner"] += parts["received"] - parts["duplicates"] - parts["trained"] - parts["rejected"]
+    for name, value in parts.items():
+        books[name] += value
+    return parts["received"] - parts["duplicates"] + recycled
+
+
+_PARTS = ("received", "duplicates", "trained", "rejected", "held", "torn")

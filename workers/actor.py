@@ -12,7 +12,6 @@ import threading
 import time
 
 import numpy as np
-import torch
 
 from protocol.config import Run
 from protocol.counters import Counters
@@ -23,6 +22,7 @@ from protocol.messages import Welcome
 from protocol.ring import Ring
 from protocol.spaces import World
 from protocol.weights import WeightSubscriber
+from workers import numerics
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Environment
@@ -199,7 +199,7 @@ class Actor:
 
 def main(life: Life) -> None:
     """Joins, makes the environment, acts."""
-    torch.set_num_threads(1)
+    numerics.prepare()
     _, welcome = life.join("actor")
     run = Run.model_validate_json(welcome.config)
     run_dir = run_dir_of(welcome)

@@ -23,6 +23,8 @@ __all__ = ["Books"]
 _BINS = 200
 _WINDOW = _BINS // 20
 """5 % of the run."""
+_AWAY = 30.0
+"""Seconds without a coordinator in which the run is taken to have gone on."""
 
 
 class Books:
@@ -35,9 +37,12 @@ class Books:
         self._events = EventLog(folder / "tensorboard")
         self._metrics = (folder / "metrics.jsonl").open("a")
         self._last: tuple[float, int, int] | None = None
+        self._seconds_before = 0.0
+        self._kept = folder / "books.json"
         self.acting_since = 0.0
         self.acting_until = 0.0
         self.view: dict[str, Any] = {}
+        self._continue()
 
     def episodes(self, policy: str, at: int, count: int, total_return: float) -> None:
         """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
@@ -73,11 +78,13 @@ class Books:
         }
         if self.acting_since:
             self._write_down(policies, rates, env_steps, agent_steps)
+            self._keep()
 
     @property
     def seconds(self) -> float:
         """Wall-clock seconds from the first to the newest step."""
-        return max(0.0, self.acting_until - self.acting_since) if self.acting_since else 0.0
+        here = max(0.0, self.acting_until - self.acting_since) if self.acting_since else 0.0
+        return self._seconds_before + here
 
     def summary(
         self,
@@ -144,6 +151,22 @@ class Books:
             name, _, incarnation = path.name.rpartition(".")
             found[name, int(incarnation)] = read_counters(path)
         return found
+
+    def _keep(self) -> None:
+        """What a coordinator that takes over could not know otherwise."""
+        returns = {policy: {str(b): entry for b, entry in bins.items()} for policy, bins in self._returns.items()}
+        aside = self._kept.with_name(f".{self._kept.name}")
+        aside.write_text(json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
+        aside.rename(self._kept)
+
+    def _continue(self) -> None:
+        if not self._kept.exists():
+            return
+        kept = json.loads(self._kept.read_text())
+        away = time.time() - kept["time"]
+        self._seconds_before = kept["seconds"] + (away if 0 < away < _AWAY else 0.0)
+        for policy, bins in kept["returns"].items():
+            self._returns[policy].update({int(b): entry for b, entry in bins.items()})
 
     def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
         ledgers = {}

@@ -31,18 +31,17 @@ from protocol.messages import Beat, Error, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from workers.books import Books
-from workers.environments.baselines import baselines
 from workers.environments.registry import describe
 from workers.life import log_to
 from workers.membership import Member, Membership
 from workers.plan import plan_policies
+from workers.yardsticks import yardsticks
 
 __all__ = ["Coordinator", "command"]
 
 log = logging.getLogger(__name__)
 
 _OBSERVE_EVERY = 0.5
-_BASELINE_EPISODES = 200
 
 
 class Coordinator:
@@ -74,10 +73,8 @@ class Coordinator:
                     log.warning("event=worker_error worker=%s message=%s", message.name, message.message)
             now = time.monotonic()
             for lost in self._members.expire(now):
-                log.warning(
-                    "event=lease_ended worker=%s incarnation=%d; its memory is swept", lost.name, lost.incarnation
-                )
-                sweep(self._members.run_id)
+                log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
+                sweep(f"{self._members.run_id}-{lost.name}.{lost.incarnation}")  # never weights: a learner resumes from them
             if now - self._observed_at >= _OBSERVE_EVERY:
                 self._observed_at = now
                 self._observe()
@@ -86,18 +83,14 @@ class Coordinator:
 
     def finish(self) -> dict[str, Any]:
         """The summary, written to the run's folder."""
-        run = self._run
-        found = baselines(run.environment, _BASELINE_EPISODES, run.seed)
-        by_policy: dict[str, Any] = {}
-        for agent, policy in run.policy_of(self._world).items():
-            by_policy.setdefault(policy, found[agent])
+        complete = self._members.complete
         summary = self._books.summary(
             self._actor_pages(),
             self._learner_pages(),
             self._members.clean,
             self._members.restarts,
-            by_policy,
-            self._members.complete,
+            yardsticks(self._run, self._world, complete),
+            complete,
         )
         self._books.write_summary(summary)
         return summary
@@ -212,8 +205,10 @@ class Coordinator:
             self._enter("ended", now)
 
     def _enter(self, stage: str, now: float) -> None:
+        """Begins a stage, whose time is short where somebody waits for the end."""
         self._stage = stage
-        self._stop_after = now + 2 * max(self._run.actor_timeout, self._run.learner_timeout)
+        timeout = self._run.actor_timeout if stage == "actors_draining" else self._run.learner_timeout
+        self._stop_after = now + (2 * timeout if self._members.complete else timeout)
         self._observe()
         log.info("event=stage stage=%s", stage)
 
@@ -276,6 +271,11 @@ def _run(
     if not host or not port.isdigit():
         raise ConfigurationError(f"--bind {bind!r} is no HOST:PORT; write for example 127.0.0.1:5600")
     check_bind(host, insecure)
+    if run.multiprocessing.enabled is False:
+        raise ConfigurationError(
+            "multiprocessing.enabled is false, which means one process without a coordinator; use `rookery train`, or "
+            "remove the key"
+        )
     world = describe(run.environment)
     plan_policies(run, world)
     ports = Ports(context, host, int(port), advertise)

@@ -11,7 +11,6 @@ import logging
 import time
 from pathlib import Path
 
-import torch
 import zmq
 
 from protocol.config import Run
@@ -23,6 +22,7 @@ from protocol.messages import Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World
 from protocol.weights import WeightPublisher
+from workers import numerics
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.life import Life, log_to, run_dir_of, worker_command
@@ -169,7 +169,7 @@ class Learner:
 
 def main(life: Life) -> None:
     """Joins, resumes, learns."""
-    torch.set_num_threads(1)
+    numerics.prepare()
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
     folder = run_dir_of(welcome)

@@ -21,7 +21,8 @@ import click
 import zmq
 
 from protocol.control import ControlClient
-from protocol.errors import RookeryError
+from protocol.errors import ConfigurationError, RookeryError
+from protocol.memory import sweep
 from protocol.messages import Role, Welcome
 
 __all__ = ["Life", "Options", "Stop", "log_to", "run_dir_of", "worker_command"]
@@ -29,6 +30,8 @@ __all__ = ["Life", "Options", "Stop", "log_to", "run_dir_of", "worker_command"]
 log = logging.getLogger(__name__)
 
 _FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
+_ORPHAN_SECONDS = 20.0
+"""How long a worker without a supervisor may take to end."""
 
 
 class Stop(Exception):  # noqa: N818 - not an error: the order to end
@@ -52,8 +55,8 @@ class Options:
         host, _, port = self.bind.rpartition(":")
         if not host:
             host, port = self.bind, "0"
-        if not port.isdigit():
-            raise click.BadParameter(f"{self.bind!r} is no HOST:PORT", param_hint="--bind")
+        if not port.isdigit() or int(port) > 65_535:
+            raise ConfigurationError(f"--bind {self.bind!r} is no HOST:PORT; write for example 127.0.0.1:5610")
         return host, int(port)
 
 
@@ -66,11 +69,16 @@ class Life:
     context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=lambda: zmq.Context(1))
     stopping: threading.Event = field(default_factory=threading.Event)
     client: ControlClient | None = None
+    _run: str = ""
+    _signal: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     def join(self, role: Role, world: str = "") -> tuple[ControlClient, Welcome]:
         """Becomes a member, waiting for the coordinator as long as `--patience` says."""
         self.client = ControlClient(self.context, self.options.coordinator, role, self.options.name, world)
         welcome = self.client.join(self.options.patience)
+        self._run = welcome.run
+        threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         return self.client, welcome
 
     @property
@@ -90,10 +98,11 @@ class Life:
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Only takes note: the loop ends at its next turn, in order."""
+        self._signal = number
         self.stopping.set()
 
     def guard(self, body: Callable[[Life], None]) -> int:
-        """Runs `body`; returns the exit code."""
+        """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it before its work was done."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
         error, code = "", 0
@@ -110,11 +119,28 @@ class Life:
             log.exception("event=crashed error=%s", type(fault).__name__)
             traceback.print_exc()
         finally:
-            if self.client is not None:
-                self.client.leave(error)
-                self.client.close()
-            self.context.destroy(linger=0)
-        return code
+            self._part(error)
+        return code or (128 + self._signal if self._signal else 0)
+
+    def _part(self, error: str) -> None:
+        """Says farewell. A coordinator that is just coming back hears it too; an orphan has nobody who clears up after it."""
+        if self.client is not None:
+            self.client.leave(error, 1.0 if self.orphaned else 5.0)
+            self.client.close()
+            if self.orphaned and self._run:
+                sweep(self._run)
+        self.context.destroy(linger=0)
+        self._ended.set()
+
+    def _end_orphan(self) -> None:
+        """Ends this process if it has lost its supervisor and hangs (in a world's step, say): nobody else would."""
+        client = self.client
+        while client is not None and not client.orphaned:
+            if self._ended.wait(1.0):
+                return
+        if not self._ended.wait(_ORPHAN_SECONDS):
+            log.error("event=killed_itself reason=no supervisor, and still running after %g s", _ORPHAN_SECONDS)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def log_to(name: str, path: Path | None) -> None:

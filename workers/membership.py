@@ -37,6 +37,8 @@ class Member:
     steps_before: int = 0
     """Agent steps of earlier incarnations of this actor."""
     seen: float = 0.0
+    heard: bool = True
+    """False: known from the file of an earlier coordinator, and silent so far."""
     state: str = "starting"
     routes: list[Route] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
@@ -77,11 +79,9 @@ class Membership:
             and join.name not in self._members
         ):
             return self._admit(join, join.name, join.incarnation, steps)  # the coordinator was away, not the worker
-        name = join.name or self._vacant(join.role)
+        name = join.name or self._vacant(join.role, steps)
         if name is None:
-            return Refusal(
-                reason=f"all {join.role}s of this run are there; raise {_KEY[join.role]} or stop one of them"
-            )
+            return self._full(join.role)
         holder = self._members.get(name)
         if holder is not None:
             if holder.token == join.token:
@@ -89,24 +89,23 @@ class Membership:
             if not _is_dead(holder):
                 return Refusal(
                     reason=f"the identity {name!r} belongs to a living worker (host {holder.host}, pid {holder.pid}); "
-                    "stop that one or leave out --name"
+                    "stop that one or leave out --name",
+                    retry=not holder.heard,
                 )
             self._end(holder)
         if join.role in ("actor", "learner") and self._index(join.role, name) is None:
             return Refusal(
                 reason=f"this run has no {join.role} called {name!r}; its names are {', '.join(self._names(join.role))}"
             )
-        member = self._admit(join, name, self._incarnations.get(name, 0) + 1, steps)
-        if member.role == "actor" and member.quota <= 0:
-            self._end(member)
-            return Refusal(reason="all steps of this run are made or given to other actors; nothing is left to do here")
-        return member
+        if join.role == "actor" and self._quota(name, steps) <= 0:
+            return Refusal(reason=_NOTHING_LEFT)
+        return self._admit(join, name, self._incarnations.get(name, 0) + 1, steps)
 
     def beat(self, beat: Beat) -> Member | None:
         """Notes a heartbeat; None if its sender is no member."""
         member = self._of(beat)
         if member is not None:
-            member.seen = time.monotonic()
+            member.seen, member.heard = time.monotonic(), True
             member.state, member.routes = beat.state, list(beat.routes)
             member.counters, member.metrics = dict(beat.counters), dict(beat.metrics)
         return member
@@ -179,6 +178,7 @@ class Membership:
             "ended": [[*key, counters] for key, counters in self._ended.items()],
             "clean": sorted(self.clean),
             "restarts": self.restarts,
+            "members": [_to_plain(member) for member in self._members.values()],
         }
         aside = self._path.with_name(f".{self._path.name}")
         aside.write_text(json.dumps(state))
@@ -194,6 +194,8 @@ class Membership:
         self._ended = {(name, inc): counters for name, inc, counters in state["ended"]}
         self.clean = {(name, inc) for name, inc in state["clean"]}
         self.restarts = dict(state["restarts"])
+        self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
+        self._members = {plain["name"]: _from_plain(plain) for plain in state["members"]}
 
     def _admit(self, join: Join, name: str, incarnation: int, steps: Steps) -> Member:
         run = self._run
@@ -235,14 +237,24 @@ class Membership:
         names = self._names(role) if role in ("actor", "learner") else []
         return names.index(name) if name in names else None
 
-    def _vacant(self, role: Role) -> str | None:
+    def _vacant(self, role: Role, steps: Steps) -> str | None:
+        """A name that nobody holds and that has something left to do."""
         if role in ("supervisor", "observer"):
             return f"{role}-{secrets.token_hex(3)}"
         for name in self._names(role):
             holder = self._members.get(name)
-            if holder is None or _is_dead(holder):
+            if (holder is None or _is_dead(holder)) and (role == "learner" or self._quota(name, steps) > 0):
                 return name
         return None
+
+    def _full(self, role: Role) -> Refusal:
+        holders = self.having(role)
+        if role == "actor" and len(holders) < self._run.actors:
+            return Refusal(reason=_NOTHING_LEFT)
+        return Refusal(
+            reason=f"all {role}s of this run are there; raise {_KEY[role]} or stop one of them",
+            retry=not all(holder.heard for holder in holders),
+        )
 
     def _of(self, message: Beat | Leave) -> Member | None:
         member = self._members.get(message.name)
@@ -258,6 +270,31 @@ class Membership:
 
 
 _KEY = {"actor": "actors", "learner": "num_learner_processes", "supervisor": "", "observer": ""}
+_NOTHING_LEFT = "all steps of this run are made or given to other actors; start another run"
+_KEPT = (
+    "name",
+    "role",
+    "token",
+    "incarnation",
+    "host",
+    "pid",
+    "lease",
+    "index",
+    "policies",
+    "quota",
+    "steps_before",
+    "counters",
+)
+
+
+def _to_plain(member: Member) -> dict[str, Any]:
+    return {key: getattr(member, key) for key in _KEPT} | {"routes": [route.model_dump() for route in member.routes]}
+
+
+def _from_plain(plain: dict[str, Any]) -> Member:
+    """A member of an earlier coordinator: it has a lease to be heard of."""
+    routes = [Route.model_validate(route) for route in plain["routes"]]
+    return Member(**{key: plain[key] for key in _KEPT}, seen=time.monotonic(), heard=False, routes=routes)
 
 
 def _is_dead(member: Member) -> bool:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import torch
 import yaml
 from numpy.typing import NDArray
 
@@ -31,11 +30,11 @@ from protocol.errors import RookeryError, TrainingFault
 from protocol.experience import Arrival
 from protocol.ring import Ring
 from protocol.version import Version
+from workers import numerics
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.books import Books
 from workers.coordinator import read_config
-from workers.environments.baselines import baselines
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.learning.device import choose_device
@@ -43,6 +42,7 @@ from workers.learning.member import Member
 from workers.life import log_to
 from workers.plan import PolicyPlan, plan_policies, seed_of
 from workers.reporting import ActorReport, LearnerReport
+from workers.yardsticks import yardsticks
 
 __all__ = ["Sequential", "command"]
 
@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 
 _NAME = ("actor-0", 1)
 _OBSERVE_EVERY = 0.5
-_BASELINE_EPISODES = 200
 
 
 class _Channel:
@@ -165,11 +164,7 @@ class Sequential:
 
     def finish(self, complete: bool) -> None:
         """The summary."""
-        run = self._run
-        found = baselines(run.environment, _BASELINE_EPISODES, run.seed)
-        by_policy: dict[str, object] = {}
-        for agent, policy in run.policy_of(self._environment.world).items():
-            by_policy.setdefault(policy, found[agent])
+        by_policy = yardsticks(self._run, self._environment.world, complete)
         pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
         clean = {_NAME, ("learner-0", 1)}
         self._books.write_summary(self._books.summary(*pages, clean, {}, by_policy, complete))
@@ -211,8 +206,12 @@ class Sequential:
         self._books.observe(
             {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}, me, {}
         )
-        sys.stdout.write(json.dumps(self._books.view) + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(json.dumps(self._books.view) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:  # who showed it is gone
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+            self._stopping.set()
 
     def _policy_of_seats(self) -> list[str]:
         return [next(n for n, p in self._performers.items() if p is seat.performer) for seat in self._seats]
@@ -227,7 +226,7 @@ def _never() -> None:
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
 def command(config: Path, run_dir: Path) -> None:
     """Command line of the sequential reference."""
-    torch.set_num_threads(1)
+    numerics.prepare()
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     try:

@@ -6,8 +6,6 @@ Legend: `b` transitions of a batch, `F` frames, `R` rows of a slot, `n` steps of
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,9 +13,8 @@ from numpy.typing import NDArray
 from protocol.config import IQN
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from protocol.experience import Arrival
 from protocol.layout import Layout
-from protocol.ring import Ring
+from protocol.ring import RECORD, Ring
 from protocol.version import Version, lag
 from workers.learning.batches import Transitions
 from workers.learning.governor import Governor
@@ -26,22 +23,14 @@ from workers.learning.source import Source
 __all__ = ["Replay", "gather"]
 
 _ATTEMPTS = 100
-
-
-class _Entry:
-    """A chunk of segments admitted together."""
-
-    __slots__ = ("arrival", "records", "rows", "sampled")
-
-    def __init__(self, arrival: Arrival) -> None:
-        self.arrival = arrival
-        self.records = arrival.records
-        self.rows = int(arrival.records["valid"].sum())
-        self.sampled = np.zeros(len(arrival.records), np.bool_)
+_CHUNK = 256
 
 
 class Replay:
-    """All rows of one policy that may be replayed."""
+    """All rows of one policy that may be replayed: records `head..tail-1` in order of admission.
+
+    `_ends[i]` counts the rows ever admitted up to record i, so that a row number finds its record by bisection.
+    """
 
     def __init__(
         self,
@@ -57,31 +46,33 @@ class Replay:
         self._source, self._counters = source, counters
         self._governor = governor
         self._rng = np.random.Generator(np.random.Philox(seed))
-        self._entries: deque[_Entry] = deque()
-        self.rows = 0
+        self._rings: list[Ring] = []
+        self._head = self._tail = 0
+        self._records = np.empty(2 * _CHUNK, RECORD)
+        self._ends = np.zeros(2 * _CHUNK, np.int64)
+        self._ring = np.zeros(2 * _CHUNK, np.int32)
+        self._sampled = np.zeros(2 * _CHUNK, np.bool_)
+        self._owned: list[bool] = []
+        self._forgotten = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows that may be sampled."""
+        return int(self._ends[self._tail - 1]) - self._forgotten if self._tail > self._head else 0
 
     def admit(self, everything: bool = False) -> None:
         """Takes in what has arrived as far as the governor lets it, or (at the end) all of it."""
         arrivals = self._source.arrivals(self._policy)
         while arrivals and (everything or self._governor.may_insert):
             arrival = arrivals.popleft()
-            intact = arrival.ring.intact(arrival.records)
-            last, count = int(arrival.records["number"][-1]), len(intact)
+            records, ring = arrival.records, arrival.ring
+            intact = ring.intact(records)
             if not intact.all():
                 torn = len(intact) - int(intact.sum())
                 self._counters.add(f"torn.{self._policy}", torn)
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
-                arrival.records = arrival.records[intact]
-            self._source.settle(self._policy, arrival, last, count)
-            if len(arrival.records) == 0:
-                continue
-            entry = _Entry(arrival)
-            self._entries.append(entry)
-            self.rows += entry.rows
-            self._governor.inserted += entry.rows
-            self._counters.add(f"received.{self._policy}", len(entry.records))
-            self._counters.add(f"held.{self._policy}", len(entry.records))
-            self._counters.add(f"rows_received.{self._policy}", entry.rows)
+            self._append(records[intact], ring, arrival.owned)
+            self._source.settle(self._policy, arrival, int(records["number"][-1]), len(records))
         self._evict()
 
     def sample(self, now: Version) -> Transitions | None:
@@ -101,63 +92,116 @@ class Replay:
             "raise buffer_capacity"
         )
 
-    def _evict(self) -> None:
-        """Forgets what is beyond the capacity or was overwritten by its actor."""
-        while self._entries:
-            oldest = self._entries[0]
-            over = self.rows - oldest.rows >= self._config.buffer_capacity
-            gone = not oldest.arrival.owned and not bool(oldest.arrival.ring.intact(oldest.records).all())
-            if not (over or gone):
-                return
-            self._entries.popleft()
-            self.rows -= oldest.rows
-            if oldest.arrival.owned:
-                self._source.give_back(self._policy, oldest.records["slot"])
-
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
-        return any(entry.arrival.ring is ring for entry in self._entries)
+        known = [i for i, mine in enumerate(self._rings) if mine is ring]
+        return bool(known) and bool((self._ring[self._head : self._tail] == known[0]).any())
+
+    def _append(self, records: NDArray[np.void], ring: Ring, owned: bool) -> None:
+        n = len(records)
+        if n == 0:
+            return
+        if self._tail + n > len(self._records):
+            self._make_room(n)
+        where = slice(self._tail, self._tail + n)
+        before = int(self._ends[self._tail - 1]) if self._tail > self._head else self._forgotten
+        self._records[where] = records
+        self._ends[where] = before + np.cumsum(records["valid"], dtype=np.int64)
+        self._ring[where] = self._ring_number(ring, owned)
+        self._sampled[where] = False
+        self._tail += n
+        rows = int(self._ends[self._tail - 1]) - before
+        self._governor.inserted += rows
+        self._counters.add(f"received.{self._policy}", n)
+        self._counters.add(f"held.{self._policy}", n)
+        self._counters.add(f"rows_received.{self._policy}", rows)
+
+    def _make_room(self, n: int) -> None:
+        """Moves what is alive to the front of arrays that are large enough."""
+        alive = self._tail - self._head
+        size = max(len(self._records), 2 * (alive + n))
+        for name in ("_records", "_ends", "_ring", "_sampled"):
+            old = getattr(self, name)
+            new = np.zeros(size, old.dtype)
+            new[:alive] = old[self._head : self._tail]
+            setattr(self, name, new)
+        self._head, self._tail = 0, alive
+
+    def _ring_number(self, ring: Ring, owned: bool) -> int:
+        for number, known in enumerate(self._rings):
+            if known is ring:
+                return number
+        for number in range(len(self._rings)):  # a number that no record uses any more
+            if not (self._ring[self._head : self._tail] == number).any():
+                self._rings[number], self._owned[number] = ring, owned
+                return number
+        self._rings.append(ring)
+        self._owned.append(owned)
+        return len(self._rings) - 1
+
+    def _evict(self) -> None:
+        """Forgets the oldest records: those beyond the capacity, and those that their actor has overwritten."""
+        while self._head < self._tail:
+            span = slice(self._head, min(self._tail, self._head + _CHUNK))
+            surplus = self.rows - self._config.buffer_capacity
+            gone = (self._ends[span] - self._forgotten <= surplus) | ~self._intact(np.arange(span.start, span.stop))
+            count = len(gone) if gone.all() else int(np.argmin(gone))
+            if count == 0:
+                return
+            leaving = slice(self._head, self._head + count)
+            owned = np.array([self._owned[i] for i in self._ring[leaving]])
+            if owned.any():
+                self._source.give_back(self._policy, self._records["slot"][leaving][owned])
+            self._forgotten = int(self._ends[leaving.stop - 1])
+            self._head = leaving.stop
 
     def _draw(self, size: int, now: Version) -> Transitions | None:
-        chosen = self._distinct(size)
-        bounds = np.cumsum([entry.rows for entry in self._entries])
-        which = np.searchsorted(bounds, chosen, side="right")
-        length = self._layout.length
-        parts: list[dict[str, NDArray]] = []
-        lags = []
-        for index in np.unique(which):
-            entry = self._entries[index]
-            local = chosen[which == index] - (bounds[index] - entry.rows)
-            valid = entry.records["valid"]
-            if entry.rows == len(valid) * length:
-                segment, row = np.divmod(local, length)
-            else:
-                ends = np.cumsum(valid, dtype=np.int64)
-                segment = np.searchsorted(ends, local, side="right")
-                row = local - (ends[segment] - valid[segment])
-            records = entry.records[segment]
-            part = gather(entry.arrival.ring, self._layout, records, row, self._config)
-            versions = entry.arrival.ring.columns["version"][records["slot"], self._layout.before + row]
-            if not entry.arrival.ring.intact(records).all():
-                self._counters.add(f"torn.{self._policy}", 1)
-                return None
-            fresh = np.unique(segment[~entry.sampled[segment]])
-            entry.sampled[fresh] = True
-            self._counters.add(f"trained.{self._policy}", len(fresh))
-            self._counters.add(f"held.{self._policy}", -len(fresh))
-            parts.append(part)
-            lags.append(lag(now, versions))
+        chosen = self._distinct(size) + self._forgotten
+        index = self._head + np.searchsorted(self._ends[self._head : self._tail], chosen, side="right")
+        whole = self._intact(index)
+        for _ in range(_ATTEMPTS):  # a faster actor may have overwritten some in the middle
+            if whole.all():
+                break
+            chosen[~whole] = self._rng.integers(self.rows, size=int((~whole).sum())) + self._forgotten
+            index = self._head + np.searchsorted(self._ends[self._head : self._tail], chosen, side="right")
+            whole = self._intact(index) & _first_of_each(chosen)
+        row = chosen - (self._ends[index] - self._records["valid"][index])
+        parts, lags = [], []
+        for number in np.unique(self._ring[index]):
+            mine = self._ring[index] == number
+            ring, records = self._rings[number], self._records[index[mine]]
+            parts.append(gather(ring, self._layout, records, row[mine], self._config))
+            lags.append(lag(now, ring.columns["version"][records["slot"], self._layout.before + row[mine]]))
+        torn = size - int(self._intact(index).sum())
+        if torn:
+            self._counters.add(f"torn.{self._policy}", torn)
+            return None
+        fresh = np.unique(index[~self._sampled[index]])
+        self._sampled[fresh] = True
+        self._counters.add(f"trained.{self._policy}", len(fresh))
+        self._counters.add(f"held.{self._policy}", -len(fresh))
         self._count_lag(np.concatenate(lags))
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        joined = parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         return Transitions(**{name: torch.from_numpy(array) for name, array in joined.items()})
 
+    def _intact(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the slots of these records still hold what was admitted."""
+        if len(self._rings) == 1:
+            return self._rings[0].intact(self._records[index])
+        whole = np.empty(len(index), np.bool_)
+        for number in np.unique(self._ring[index]):
+            mine = self._ring[index] == number
+            whole[mine] = self._rings[number].intact(self._records[index[mine]])
+        return whole
+
     def _distinct(self, size: int) -> NDArray[np.int64]:
-        """`size` different row numbers of 0..rows-1, sorted."""
-        if size * 4 > self.rows:
-            return np.sort(self._rng.permutation(self.rows)[:size])
-        chosen = np.unique(self._rng.integers(self.rows, size=size))
+        """`size` different row numbers of 0..rows-1."""
+        rows = self.rows
+        if size * 4 > rows:
+            return self._rng.permutation(rows)[:size]
+        chosen = np.unique(self._rng.integers(rows, size=size))
         while len(chosen) < size:
-            more = self._rng.integers(self.rows, size=size - len(chosen))
+            more = self._rng.integers(rows, size=size - len(chosen))
             chosen = np.unique(np.concatenate([chosen, more]))
         return chosen
 
@@ -165,6 +209,13 @@ class Replay:
         self._counters.add(f"lag_rows.{self._policy}", lags.size)
         self._counters.add(f"lag_sum.{self._policy}", int(lags.sum()))
         self._counters.set(f"lag_max.{self._policy}", max(self._counters[f"lag_max.{self._policy}"], int(lags.max())))
+
+
+def _first_of_each(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[b]: False for every repetition of an earlier value."""
+    first = np.zeros(len(values), np.bool_)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
 
 
 def gather(
