@@ -71,9 +71,7 @@ def train(
     rookery train spread --set policy.learning_rate=0.001 --steps 1000000
     """
     run = load(source, settings, steps=steps, seed=seed)
-    folder = (run_dir or Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}").resolve()
-    if (folder / "summary.json").exists():
-        raise ConfigurationError(f"{folder} holds a finished run; give another --run-dir")
+    folder = _folder(source, run_dir)
     console = Console(stderr=True)
     how = local.train_sequential if sequential or run.multiprocessing.enabled is False else local.train
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
@@ -121,13 +119,17 @@ def _hand_over(module: str) -> click.Command:
     return run
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
+@main.command()
 @click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def coordinator(source: str, settings: tuple[str, ...], run_dir: Path | None, arguments: tuple[str, ...]) -> None:
-    """The coordinator of one run; further options: --bind HOST:PORT, --advertise HOST, --insecure.
+@click.option("--bind", default="127.0.0.1:5600", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
+@click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
+def coordinator(
+    source: str, settings: tuple[str, ...], run_dir: Path | None, bind: str, advertise: str, insecure: bool
+) -> None:
+    """The coordinator of one run, for learners and actors that are started by hand.
 
     \b
     rookery coordinator cartpole --run-dir runs/mine
@@ -135,11 +137,21 @@ def coordinator(source: str, settings: tuple[str, ...], run_dir: Path | None, ar
     rookery actor --coordinator tcp://127.0.0.1:5600        (in a third)
     """
     run = load(source, settings)
-    folder = (run_dir or Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}").resolve()
+    folder = _folder(source, run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     config = local.write_config(run, folder)
-    command = [sys.executable, "-m", "workers.coordinator", str(config), "--run-dir", str(folder), *arguments]
+    command = [sys.executable, "-m", "workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind]
+    command += ["--advertise", advertise] if advertise else []
+    command += ["--insecure"] if insecure else []
     os.execv(sys.executable, command)
+
+
+def _folder(source: str, run_dir: Path | None) -> Path:
+    """The run's folder; ConfigurationError if a run ended in it."""
+    folder = run_dir or Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    if (folder / "summary.json").exists():
+        raise ConfigurationError(f"{folder} holds a finished run; give another --run-dir")
+    return folder.resolve()
 
 
 for _module in ("workers.actor", "workers.learner"):

@@ -42,7 +42,8 @@ def _read(source: str) -> dict[str, Any]:
         path = Path(source)
     if not path.is_file():
         raise ConfigurationError(
-            f"{source!r} is neither a preset nor a file; the presets are {', '.join(preset_names())}, a file ends in .yaml"
+            f"{source!r} is neither a preset nor a file; the presets are {', '.join(preset_names())}, "
+            "a file ends in .yaml"
         )
     try:
         data = yaml.safe_load(path.read_text())

@@ -6,6 +6,7 @@ coordinator -> learners and actors it asks for -> restart what dies, within its 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 import time
@@ -18,16 +19,19 @@ from typing import Any
 import yaml
 import zmq
 
-from launch.processes import FATAL, Process, end_all, start
+from launch.processes import FATAL, REFUSED, Process, end_all, start
 from protocol.config import Run
 from protocol.control import ControlClient, Report
-from protocol.errors import RookeryError
+from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory import sweep
 
 __all__ = ["Outcome", "RunFailed", "train", "train_sequential", "write_config"]
 
 _START_SECONDS = 60.0
 _LOOK_EVERY = 0.1
+_END_SECONDS = 20.0
+"""From an interrupt until those that still run are killed."""
+_KILL_SECONDS = 1.5
 
 View = dict[str, Any]
 
@@ -49,6 +53,7 @@ class _Interrupt:
 
     def __init__(self) -> None:
         self.count = 0
+        self.first_at = 0.0
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> _Interrupt:
@@ -62,7 +67,16 @@ class _Interrupt:
             signal.signal(number, handler)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.first_at = self.first_at or time.monotonic()
         self.count += 1
+
+    def patience(self, usual: float) -> float:
+        """Seconds that workers are given to end."""
+        if self.count > 1:
+            return _KILL_SECONDS
+        return (
+            usual if not self.count else max(_KILL_SECONDS, min(usual, self.first_at + _END_SECONDS - time.monotonic()))
+        )
 
 
 def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
@@ -71,13 +85,14 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
     """
     sweep()
+    fresh = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     config = write_config(run, folder)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     processes: list[Process] = []
     client: ControlClient | None = None
-    try:
-        with _Interrupt() as interrupt:
+    with _Interrupt() as interrupt:
+        try:
             command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
             coordinator = start("coordinator", [*command, "127.0.0.1:0"], folder / "logs" / "coordinator.out")
             processes.append(coordinator)
@@ -91,33 +106,44 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
                     processes.append(start(role, [f"workers.{role}", "--coordinator", address], output))
             coordinator.command = [*command, address.removeprefix("tcp://")]
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
-            code = coordinator.code
-    finally:
-        end_all(processes[::-1], seconds=max(run.actor_timeout, run.learner_timeout))
-        if client is not None:
-            client.close()
-        context.destroy(linger=0)
-        sweep()
+        finally:
+            end_all(processes[::-1], seconds=interrupt.patience(max(run.actor_timeout, run.learner_timeout)))
+            if client is not None:
+                client.close()
+            context.destroy(linger=0)
+            sweep()
+            if fresh and processes and processes[0].code == ConfigurationError.exit_code:  # nothing began: all is told
+                shutil.rmtree(folder)
+    code = coordinator.code
     return Outcome(code == 0, _summary(folder))
 
 
 def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
     """The sequential reference in one process, shown and ended in the same way."""
+    fresh = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
     with _Interrupt() as interrupt:
         process = start("sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True)
+        reader = threading.Thread(target=_read_views, args=(process, show, tell), name="views", daemon=True)
+        reader.start()
         try:
-            reader = threading.Thread(target=_read_views, args=(process, show), name="views", daemon=True)
-            reader.start()
             while process.code is None and not interrupt.count:
                 time.sleep(_LOOK_EVERY)
         finally:
-            end_all([process], seconds=run.learner_timeout)
+            end_all([process], seconds=interrupt.patience(run.learner_timeout))
             reader.join(timeout=5)
+            if process.popen.stdout is not None:
+                process.popen.stdout.close()
     if process.code not in (0, 1) or (process.code == 1 and not interrupt.count):
-        raise RunFailed(f"the sequential run failed: {process.last_words(3)}")
+        said = process.last_words(1)
+        said = said.removeprefix("sequential: ")
+        if process.code == ConfigurationError.exit_code:
+            if fresh:
+                shutil.rmtree(folder)
+            raise ConfigurationError(said)
+        raise RunFailed(f"the sequential run failed: {said or process.code}; the log is {output}")
     return Outcome(process.code == 0, _summary(folder))
 
 
@@ -131,25 +157,29 @@ def _supervise(
     tell: Callable[[str], None],
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
-    shown, asked, end = 0.0, 0, 0.0
+    shown, asked, end, left = 0.0, 0, 0.0, False
     while True:
         now = time.monotonic()
         if interrupt.count > asked:
             asked = interrupt.count
             tell("stopping: workers finish their turn; press Ctrl-C again to end at once")
             coordinator.popen.send_signal(signal.SIGTERM)
-            end = now + run.actor_timeout + run.learner_timeout
+            end = interrupt.first_at + _END_SECONDS
         if coordinator.code is not None and (asked or coordinator.code >= 0):
             if coordinator.code not in (0, 1):
-                raise RunFailed(f"the coordinator failed: {coordinator.last_words(3)}")
+                raise RunFailed(coordinator.last_words(1))
             return
         if asked > 1 or (asked and now > end):
             return
         for process in processes:
             _look_after(run, process, tell, stopping=bool(asked))
-        if client.pulse is not None and now - shown >= 0.25:
+        pulse = client.pulse
+        if pulse is not None and now - shown >= 0.25:
             shown = now
-            show(client.pulse.view)
+            show(pulse.view)
+        if pulse is not None and pulse.command == "stop" and not left:
+            left = True
+            client.leave()  # the coordinator waits for it with its own end
         time.sleep(_LOOK_EVERY)
 
 
@@ -158,7 +188,7 @@ def _look_after(run: Run, process: Process, tell: Callable[[str], None], stoppin
     code = process.code
     if code is None or process.done or stopping:
         return
-    if code == 0:
+    if code == 0 or (code == REFUSED and process.restarts):  # refused: others have taken over what was left to do
         process.done = True
         return
     now = time.monotonic()
@@ -181,13 +211,20 @@ def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and not interrupt.count:
         if coordinator.code is not None:
-            raise RunFailed(coordinator.last_words(1) or f"the coordinator ended with exit code {coordinator.code}")
+            said = coordinator.last_words(1).removeprefix("coordinator: ")
+            if coordinator.code == ConfigurationError.exit_code:
+                raise ConfigurationError(said)
+            raise RunFailed(
+                f"the coordinator did not start: {said or coordinator.code}; the log is {coordinator.output}"
+            )
         if place.exists():
             said = json.loads(place.read_text())
             if said["pid"] == coordinator.popen.pid:
                 return str(said["address"])
         time.sleep(0.02)
-    raise RunFailed("the coordinator did not start; see its log in the run's folder")
+    if interrupt.count:
+        raise RunFailed("interrupted before the run began")
+    raise RunFailed(f"the coordinator did not start within {_START_SECONDS:g} s; see {coordinator.output}")
 
 
 def write_config(run: Run, folder: Path) -> Path:
@@ -202,7 +239,14 @@ def _summary(folder: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _read_views(process: Process, show: Callable[[View], None]) -> None:
+def _read_views(process: Process, show: Callable[[View], None], tell: Callable[[str], None]) -> None:
     assert process.popen.stdout is not None
     for line in process.popen.stdout:
-        show(json.loads(line))
+        try:
+            view = json.loads(line)
+        except ValueError:
+            view = None
+        if isinstance(view, dict):
+            show(view)
+        else:  # the world prints something
+            tell(line.rstrip())

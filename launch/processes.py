@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["FATAL", "Process", "end_all", "start"]
+__all__ = ["FATAL", "REFUSED", "Process", "end_all", "start"]
 
-FATAL = {2, 3, 5, 6}
+REFUSED = 3
+FATAL = {2, REFUSED, 5, 6}
 """Exit codes after which starting the same command again cannot help."""
 
 
@@ -75,5 +76,3 @@ def end_all(processes: Sequence[Process], seconds: float) -> None:
         except subprocess.TimeoutExpired:
             process.popen.kill()
             process.popen.wait()
-        if process.popen.stdout is not None:
-            process.popen.stdout.close()

@@ -21,6 +21,9 @@ __all__ = ["MAX_HEADER", "decode", "encode"]
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
 
+_QUOTED = 80
+"""Characters of a stranger's text that an error repeats."""
+
 _CLASSES: dict[str, type[Message]] = {
     cls.type: cls
     for name in messages.__all__
@@ -51,7 +54,8 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     number = fields.get("schema_number")
     if number != SCHEMA:
         raise WireError(
-            f"a message of schema {number!r}, this release speaks {SCHEMA}; run the same release everywhere"
+            f"a message of schema {repr(number)[:_QUOTED]}, this release speaks {SCHEMA}; "
+            "run the same release everywhere"
         )
     cls = _CLASSES.get(fields.pop("type"))
     if cls is None:
@@ -60,7 +64,7 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
         message = cls.model_validate(_tuples(fields))
     except ValidationError as fault:
         first = fault.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        place = ".".join(map(str, first["loc"]))[:_QUOTED]
         raise WireError(f"a {cls.type} message whose {place} is wrong: {first['msg']}") from None
     if not cls.arrays and len(frames) > 1:
         raise WireError(f"a {cls.type} message with {len(frames) - 1} frames too many")

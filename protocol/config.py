@@ -30,7 +30,7 @@ class EnvironmentConfig(_Frozen):
     """`treasure_hunt`, `gymnasium:ID`, `pettingzoo:MODULE` or the user's own `module:function`."""
     copies: int = Field(default=64, ge=1, le=1_000_000)
     turn_mode: Literal["sequential", "simultaneous"] | None = None
-    """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's own way."""
+    """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the world."""
 
@@ -169,7 +169,8 @@ class PolicyConfig(_Frozen):
             segments = algorithm.segments
             if segments is not None and segments % algorithm.minibatches:
                 raise ValueError(
-                    f"{segments} segments cannot be divided into {algorithm.minibatches} minibatches; make segments a multiple"
+                    f"{segments} segments cannot be divided into {algorithm.minibatches} minibatches; "
+                    "make segments a multiple"
                 )
         return self
 
@@ -233,7 +234,8 @@ class Run(_Frozen):
     def _refused(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "lock_timeout" in data:
             raise ValueError(
-                "lock_timeout belongs to locked rings, which this release does not have; remove it (rings take no locks)"
+                "lock_timeout belongs to locked rings, which this release does not have; "
+                "remove it (rings take no locks)"
             )
         return data
 
@@ -288,7 +290,8 @@ class Run(_Frozen):
         for policy in self.policies:
             if policy not in mapping.values():
                 raise ConfigurationError(
-                    f"policies names {policy!r}, which no agent uses; the policies are {', '.join(sorted(set(mapping.values())))}"
+                    f"policies names {policy!r}, which no agent uses; "
+                    f"the policies are {', '.join(sorted(set(mapping.values())))}"
                 )
         for policy in set(mapping.values()):
             kinds = {(a.observation, a.action) for a in world.agents if mapping[a.name] == policy}
@@ -331,7 +334,10 @@ def _sentence(fault: ValidationError, prefix: str = "") -> str:
             parts.append(str(part))
     place = ".".join(parts)
     if first["type"] == "extra_forbidden":
-        return f"unknown configuration key {place!r}; remove it or correct its spelling (see launch/README.md for all keys)"
+        return (
+            f"unknown configuration key {place!r}; "
+            "remove it or correct its spelling (see launch/README.md for all keys)"
+        )
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return f"{place}: {message}" if place else message

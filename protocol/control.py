@@ -49,7 +49,9 @@ class ControlClient:
     ) -> None:
         self._context = context
         self._coordinator = coordinator
-        self._socket = connect(context, zmq.DEALER, coordinator)
+        self._socket = connect(
+            context, zmq.DEALER, coordinator, queue=False
+        )  # one Join, not one for each second of waiting
         self._join = Join(
             role=role,
             name=name,
@@ -63,6 +65,9 @@ class ControlClient:
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._orphaned = False
+        self._away = False
+        self._surplus = 0
+        """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
         self._report: Callable[[], Report] = Report
         self._last: Pulse | None = None
         self.heard_at = 0.0
@@ -70,12 +75,15 @@ class ControlClient:
         """Set at every pulse; the worker may clear it."""
 
     def join(self, seconds: float) -> Welcome:
-        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that does not answer."""
+        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent."""
         end, told = time.monotonic() + seconds, time.monotonic() + 3
         while True:
-            self._socket.send(encode(self._join), zmq.NOBLOCK)
-            if poll([self._socket], min(1000, max(1, int((end - time.monotonic()) * 1000)))):
+            sent = self._send(self._join)
+            self._surplus += sent
+            patience = 1000 if sent else 100
+            if poll([self._socket], min(patience, max(1, int((end - time.monotonic()) * 1000)))):
                 message, _ = decode(self._socket.recv_multipart())
+                self._surplus -= isinstance(message, Refusal | Welcome)
                 if isinstance(message, Refusal):
                     if not message.retry:
                         raise Refused(message.reason)
@@ -137,18 +145,22 @@ class ControlClient:
         if not hasattr(self, "welcome") or self._socket.closed:
             return
         last = self._report()
-        self._send(
-            Leave(
-                **self._identity(),
-                counters=last.counters,
-                metrics=last.metrics,
-                episodes=last.episodes,
-                error=error[-60_000:],
-            )
+        leave = Leave(
+            name=self.welcome.name,
+            token=self._join.token,
+            incarnation=self.welcome.incarnation,
+            counters=last.counters,
+            metrics=last.metrics,
+            episodes=last.episodes,
+            error=error[-60_000:],
         )
         end = time.monotonic() + seconds
+        while not self._send(leave):
+            if time.monotonic() >= end:
+                return
+            time.sleep(0.05)
         while (left := end - time.monotonic()) > 0 and poll([self._socket], int(left * 1000)):
-            message, _ = decode(self._socket.recv_multipart())
+            message = self._receive()
             if isinstance(message, Pulse) and message.command == "stop":
                 break
 
@@ -160,9 +172,6 @@ class ControlClient:
             self._thread = None
         self._socket.close(linger=0)
 
-    def _identity(self) -> dict[str, object]:
-        return {"name": self.welcome.name, "token": self._join.token, "incarnation": self.welcome.incarnation}
-
     def _run(self) -> None:
         interval = self.welcome.beat
         beat_at = 0.0
@@ -173,7 +182,9 @@ class ControlClient:
                 report = self._report()
                 self._send(
                     Beat(
-                        **self._identity(),
+                        name=self.welcome.name,
+                        token=self._join.token,
+                        incarnation=self.welcome.incarnation,
                         state=report.state,
                         routes=report.routes,
                         counters=report.counters,
@@ -188,28 +199,52 @@ class ControlClient:
             if poll([self._socket], 100):
                 self._hear()
 
-    def _hear(self) -> None:
+    def _receive(self) -> Message | None:
         try:
             message, _ = decode(self._socket.recv_multipart(zmq.NOBLOCK))
         except (zmq.Again, WireError) as fault:
             log.warning("event=control_message_refused reason=%s", fault)
-            return
+            return None
         self.heard_at = time.monotonic()
+        return message
+
+    def _hear(self) -> None:
+        message = self._receive()
         if isinstance(message, Pulse):
             self._last = message
             self.changed.set()
             if message.command == "rejoin":
+                self._surplus = 0
                 self._send(self._join)
+        elif isinstance(message, Welcome | Refusal) and self._surplus > 0:
+            self._surplus -= 1
         elif isinstance(message, Refusal) and not message.retry:
-            log.error("event=refused reason=%s", message.reason)
-            self._orphaned = True
-            self.changed.set()
+            self._end(message.reason)
+        elif isinstance(message, Welcome) and _identity(message) != _identity(self.welcome):
+            self._end(
+                f"the coordinator knows this worker as {message.name}.{message.incarnation} of run {message.run} only"
+            )
 
-    def _send(self, message: Message) -> None:
+    def _end(self, reason: str) -> None:
+        log.error("event=refused reason=%s", reason)
+        self._orphaned = True
+        self.changed.set()
+
+    def _send(self, message: Message) -> bool:
+        """False while the coordinator is away: the next heartbeat says the same."""
         try:
             self._socket.send(encode(message), zmq.NOBLOCK)
-        except zmq.Again:  # the coordinator has been away for long; the next heartbeat says the same
-            log.warning("event=heartbeat_not_sent reason=coordinator_away")
+        except zmq.Again:
+            if not self._away:
+                log.warning("event=not_sent type=%s reason=coordinator_away", message.type)
+            self._away = True
+            return False
+        self._away = False
+        return True
+
+
+def _identity(welcome: Welcome) -> tuple[str, str, int]:
+    return welcome.run, welcome.name, welcome.incarnation
 
 
 class ControlServer:
@@ -252,5 +287,8 @@ class ControlServer:
 def check_release(join: Join) -> str:
     """Empty, or why a worker of this release may not join."""
     if join.release != RELEASE:
-        return f"this worker is of release {join.release}, the coordinator of {RELEASE}; install the same release everywhere"
+        return (
+            f"this worker is of release {join.release}, the coordinator of {RELEASE}; "
+            "install the same release everywhere"
+        )
     return ""

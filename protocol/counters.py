@@ -31,11 +31,16 @@ class Counters:
             self._map = mmap.mmap(-1, size)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            os.ftruncate(descriptor, size)
-            self._map = mmap.mmap(descriptor, size)
-            os.close(descriptor)
+            aside = path.with_name(f".{path.name}")
+            descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.ftruncate(descriptor, size)
+                self._map = mmap.mmap(descriptor, size)
+            finally:
+                os.close(descriptor)
         self._map[: len(head)] = head
+        if path is not None:
+            aside.rename(path)  # whoever finds the page finds a whole one
         self._int = np.ndarray((len(self._index),), np.int64, buffer=self._map, offset=offset)
         self._float = self._int.view(np.float64)
 

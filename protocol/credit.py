@@ -45,8 +45,8 @@ class Credit:
         needed = writers + 1
         if blocks < needed or credits < 1:
             raise ConfigurationError(
-                f"{blocks} blocks with {credits} credits would deadlock: {writers} are always being written and one must be "
-                f"able to travel; raise credits (or buffer_capacity) so that there are at least {needed} blocks"
+                f"{blocks} blocks with {credits} credits would deadlock: {writers} are always being written and one "
+                f"must be able to travel; raise credits (or buffer_capacity) so that there are at least {needed} blocks"
             )
         self._credits = credits
         self._flow = flow

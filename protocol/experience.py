@@ -9,11 +9,13 @@ Legend: `n` segments of a message.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zmq
@@ -23,16 +25,19 @@ from protocol.codec import decode, encode
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
 from protocol.errors import RookeryError, SharedMemoryError, WireError
+from protocol.intake import check_final_rows, read_columns, read_records
 from protocol.layout import Layout
 from protocol.ledger import Ledger
+from protocol.memory import PREFIX
 from protocol.messages import Ack, Route, Segments
-from protocol.ring import FINISHED, RECORD, Ring
+from protocol.ring import FINISHED, Ring
 from protocol.sockets import connect, poll
 
 __all__ = ["Arrival", "ExperienceReceiver", "ExperienceSender", "ack_topic"]
 
 log = logging.getLogger(__name__)
 
+_ACK_TOPIC = re.compile(rb"a/([\w.-]{1,128})/(\w[\w.-]{0,127})/([1-9][0-9]{0,17})/")
 _WAIT_MS = 50
 _RESEND_AFTER = 2.5
 """Seconds, more than two beacons."""
@@ -72,8 +77,8 @@ class ExperienceSender:
         self._stalled = ((0, 0), 0.0)
 
     def take(self, on_wait: Callable[[], None]) -> slice:
-        """The slots of a block to write. Without credit it waits (flow `block`), calling `on_wait` at least twenty times
-        a second, which may raise to end the waiting."""
+        """The slots of a block to write. Without credit it waits (flow `block`), calling `on_wait` at least twenty
+        times a second, which may raise to end the waiting."""
         self._receive_acks(0)
         index = self._credit.take()
         if index is None:
@@ -137,7 +142,7 @@ class ExperienceSender:
         self._push = self._acks = None
 
     def close(self, linger: float = 0.0) -> None:
-        """Closes the sockets, giving queued headers up to `linger` seconds, and removes the ring unless others hold it."""
+        """Closes the sockets, giving queued headers up to `linger` seconds; removes the ring unless others hold it."""
         if self._push is not None:
             self._push.close(linger=int(linger * 1000))
             self._push = None
@@ -184,7 +189,11 @@ class ExperienceSender:
                 frames = self._acks.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            ack, _ = decode(frames[1:])
+            try:
+                ack, _ = decode(frames[1:])
+            except WireError as fault:
+                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
+                continue
             if isinstance(ack, Ack) and ack.actor == self._actor and ack.incarnation == self._incarnation:
                 freed += self._credit.acknowledge(ack.settled)
                 self._recover(ack)
@@ -193,7 +202,7 @@ class ExperienceSender:
                 self._announce(block, resent=False)
 
     def _recover(self, ack: Ack) -> None:
-        """Announces again what acknowledgements keep saying, for longer than a beacon takes, the learner never heard of."""
+        """Announces again what, as acknowledgements keep saying for longer than a beacon takes, never arrived."""
         lost = [block for block in self._credit.flight if block.last > ack.announced]
         state, now = (ack.announced, lost[0].last if lost else 0), time.monotonic()
         if not lost or state != self._stalled[0]:
@@ -216,7 +225,7 @@ class ExperienceSender:
 
 @dataclass(slots=True)
 class Arrival:
-    """Announced segments: where they lie and their records as announced. `owned` slots of a pool go back to it when used."""
+    """Announced segments: where they lie and their records as announced. `owned` slots go back to the pool, used."""
 
     actor: str
     incarnation: int
@@ -225,24 +234,34 @@ class Arrival:
     owned: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """Checked inline segments; `columns` are views on the frames that brought them."""
+
+    key: tuple[str, int]
+    records: NDArray[np.void]
+    columns: dict[str, NDArray]
+
+
 @dataclass(slots=True)
 class _Intake:
     layout: Layout
     ledger: Ledger
     pool_slots: int
-    checksums: bool
     arrivals: deque[Arrival]
     announced: dict[tuple[str, int], int]
     settled: dict[tuple[str, int], int]
     rings: dict[tuple[str, int], Ring]
-    parked: deque[tuple[Segments, list[zmq.Frame]]]
+    parked: deque[_Parcel]
+    listeners: set[tuple[str, int]]
+    """Actor incarnations that subscribe to their acknowledgements."""
     pool: Ring | None = None
     free: list[int] | None = None
 
 
 class ExperienceReceiver:
-    """The learner's end for all policies it serves and all actors: one PULL socket in, arrivals out, one XPUB socket for
-    acknowledgements back."""
+    """The learner's end for all policies it serves and all actors: one PULL socket in, arrivals out, one XPUB socket
+    for acknowledgements back."""
 
     def __init__(
         self, pull: zmq.Socket[bytes], acks: zmq.Socket[bytes], run: str, incarnation: int, counters: Counters
@@ -261,7 +280,7 @@ class ExperienceReceiver:
         """Accepts segments of `policy`; a pool of `pool_slots` slots is made when the first remote actor sends some."""
         settled = ledger.entries()
         self._intakes[policy] = _Intake(
-            layout, ledger, pool_slots, False, deque(), dict(settled), dict(settled), {}, deque()
+            layout, ledger, pool_slots, deque(), dict(settled), dict(settled), {}, deque(), set()
         )
 
     @property
@@ -274,8 +293,8 @@ class ExperienceReceiver:
         self._subscriptions()
         count = 0
         for intake in self._intakes.values():
-            while intake.parked and self._room(intake, intake.parked[0][0].count):
-                count += self._accept_inline(intake, *intake.parked.popleft())
+            while intake.parked and self._room(intake, intake.parked[0]):
+                count += self._unpack(intake, intake.parked.popleft())
         while True:
             try:
                 frames = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -284,21 +303,18 @@ class ExperienceReceiver:
             try:
                 count += self._accept(frames)
             except RookeryError as fault:
-                self._counters.add("quarantined_messages")
-                if str(fault) not in self._quarantined and len(self._quarantined) < 100:
-                    self._quarantined.add(str(fault))
-                    log.warning("event=message_refused reason=%s", fault)
+                self._quarantine(fault)
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What is there to be used, oldest first; the caller takes from the left."""
         return self._intakes[policy].arrivals
 
     def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
-        """`count` more segments of this actor, up to number `upto`, are in the learner's hands: ledger, then acknowledgement."""
+        """`count` more segments of this actor, up to number `upto`, are in the learner's hands: ledger, then answer."""
         intake = self._intakes[policy]
         key = (arrival.actor, arrival.incarnation)
         intake.ledger.settle(*key, upto, count)
-        intake.settled[key] = upto
+        intake.settled[key] = max(upto, intake.settled.get(key, 0))
         self._send_ack(policy, key)
 
     def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
@@ -308,12 +324,15 @@ class ExperienceReceiver:
         intake.free.extend(int(slot) for slot in slots)
 
     def living(self, actors: set[tuple[str, int]]) -> None:
-        """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from its
-        ring; its memory is let go once everything in it was used."""
+        """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
+        its ring; its memory is let go once everything in it was used."""
         for key in self._living - actors:
             for policy, intake in self._intakes.items():
                 if key in intake.rings:
-                    self._salvage(policy, intake, key)
+                    try:
+                        self._salvage(policy, intake, key)
+                    except RookeryError as fault:
+                        self._quarantine(fault)
         self._living = set(actors)
 
     def forget(self, policy: str, actor: str, incarnation: int) -> None:
@@ -331,15 +350,14 @@ class ExperienceReceiver:
         return self._intakes[policy].rings
 
     def beacon(self, now: float) -> None:
-        """Once a second repeats every cumulative acknowledgement, so that a lost one stalls nobody."""
+        """Once a second repeats every listener's cumulative acknowledgement, so that a lost one stalls nobody."""
         self._subscriptions()
         if now - self._beacon_at < 1.0:
             return
         self._beacon_at = now
         for policy, intake in self._intakes.items():
-            for key in intake.announced:
-                if not self._living or key in self._living:
-                    self._send_ack(policy, key)
+            for key in intake.listeners:
+                self._send_ack(policy, key)
 
     def close(self) -> None:
         """Lets go of all memory; the sockets belong to the caller."""
@@ -355,6 +373,23 @@ class ExperienceReceiver:
         header, rest = decode(frames)
         if not isinstance(header, Segments):
             raise WireError(f"a {header.type} message where segments are expected")
+        intake = self._intake_of(header)
+        layout, key = intake.layout, (header.actor, header.incarnation)
+        expected = 1 + (len(layout.fields) if header.inline else 0)
+        if len(rest) != expected:
+            raise WireError(f"{len(rest)} frames after a header of segments, expected {expected}")
+        records = read_records(rest[0], header.count, layout)
+        if header.inline:
+            return self._accept_inline(intake, key, records, read_columns(rest[1:], header.count, layout))
+        ring = self._ring(intake, key, header)
+        if int(records["slot"].max()) >= ring.slots or bool((records["sequence"] & np.uint64(1)).any()):
+            raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
+        if "final_row" in ring.columns:
+            check_final_rows(ring.columns["final_row"][records["slot"]], layout)
+        records = self._fresh(intake, key, records)
+        return self._queue(intake, Arrival(*key, ring, records, owned=False))
+
+    def _intake_of(self, header: Segments) -> _Intake:
         if header.run != self._run:
             raise WireError(
                 f"segments of run {header.run!r} at a learner of run {self._run!r}; check the coordinator's address"
@@ -364,86 +399,79 @@ class ExperienceReceiver:
             raise WireError(f"segments of policy {header.policy!r}, which this learner does not serve")
         if header.layout != intake.layout.hash:
             raise WireError(
-                f"segments of layout {header.layout}, expected {intake.layout.hash}; use the same configuration and release"
+                f"segments of layout {header.layout}, expected {intake.layout.hash}; "
+                "use the same configuration and release"
             )
-        if header.inline:
-            intake.parked.append((header, list(rest)))
-            if len(intake.parked) > 1 or not self._room(intake, header.count):
-                return 0
-            return self._accept_inline(intake, *intake.parked.popleft())
-        if len(rest) != 1:
-            raise WireError(f"{len(rest)} frames after a header of segments in memory, expected 1")
-        records = _records(rest[0], header.count)
-        key = (header.actor, header.incarnation)
-        ring = intake.rings.get(key)
-        if ring is None:
-            ring = Ring.attach(Path(header.ring), intake.layout)
-            if ring.nonce != header.nonce:
-                ring.close()
-                raise SharedMemoryError(
-                    f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp"
-                )
-            intake.rings[key] = ring
-        if int(records["slot"].max(initial=0)) >= ring.slots:
-            raise WireError(f"slot {int(records['slot'].max())} of a ring of {ring.slots} slots")
-        return self._queue(intake, key, ring, records, owned=False)
-
-    def _accept_inline(self, intake: _Intake, header: Segments, frames: list[zmq.Frame]) -> int:
-        layout = intake.layout
-        if len(frames) != 1 + len(layout.fields):
-            raise WireError(
-                f"{len(frames)} frames after a header of inline segments, expected {1 + len(layout.fields)}"
-            )
-        if header.count > intake.pool_slots:
+        if header.inline and header.count > intake.pool_slots:
             raise WireError(
                 f"{header.count} segments in a message, the pool has {intake.pool_slots}; send fewer at once"
             )
-        records = _records(frames[0], header.count)
-        key = (header.actor, header.incarnation)
-        records = records[records["number"] > intake.announced.get(key, 0)]
-        if len(records) == 0:
+        return intake
+
+    def _ring(self, intake: _Intake, key: tuple[str, int], header: Segments) -> Ring:
+        known = intake.rings.get(key)
+        path = Path(header.ring)
+        if known is None and not path.name.startswith(PREFIX):
+            raise SharedMemoryError(f"{header.ring!r} is no ring's name; use the same release")
+        ring = Ring.attach(path, intake.layout) if known is None else known
+        if ring.nonce != header.nonce:
+            if known is None:
+                ring.close()
+            raise SharedMemoryError(f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp")
+        intake.rings[key] = ring
+        return ring
+
+    def _accept_inline(
+        self, intake: _Intake, key: tuple[str, int], records: NDArray[np.void], columns: dict[str, NDArray]
+    ) -> int:
+        """Copies the columns to the pool; where that has no room, the frames wait, announced all the same."""
+        fresh = self._fresh(intake, key, records)
+        if len(fresh) == 0:
             return 0
-        fresh = slice(header.count - len(records), header.count)
+        parcel = _Parcel(key, fresh, {name: column[len(records) - len(fresh) :] for name, column in columns.items()})
+        if intake.parked or not self._room(intake, parcel):
+            intake.parked.append(parcel)
+            return 0
+        return self._unpack(intake, parcel)
+
+    def _unpack(self, intake: _Intake, parcel: _Parcel) -> int:
         pool, free = self._pool(intake)
+        records = parcel.records
         slots = np.sort(np.array([free.pop() for _ in range(len(records))], np.int64))
         pool.begin(slots)
-        try:
-            for field, frame in zip(layout.fields, frames[1:], strict=True):
-                expected = layout.slot_bytes(field) * header.count
-                if len(frame.buffer) != expected:
-                    raise WireError(f"field {field.name!r} with {len(frame.buffer)} bytes, expected {expected}")
-                source = np.frombuffer(frame.buffer, np.dtype(field.dtype)).reshape(layout.shape(field, header.count))
-                pool.columns[field.name][slots] = source[fresh]
-        except WireError:
-            free.extend(int(slot) for slot in slots)
-            raise
+        for name, column in parcel.columns.items():
+            pool.columns[name][slots] = column
         table = pool.table
         for name in ("number", "stream", "stream_sequence", "version_min", "version_max", "valid", "before"):
             table[name][slots] = records[name]
         table["state"][slots] = FINISHED
         table["sequence"][slots] += np.uint64(1)
-        return self._queue(intake, key, pool, table[slots].copy(), owned=True)
+        return self._queue(intake, Arrival(*parcel.key, pool, table[slots].copy(), owned=True))
 
-    def _queue(self, intake: _Intake, key: tuple[str, int], ring: Ring, records: NDArray[np.void], owned: bool) -> int:
-        """Drops what was announced before (a repetition) and queues the rest."""
+    def _fresh(self, intake: _Intake, key: tuple[str, int], records: NDArray[np.void]) -> NDArray[np.void]:
+        """The records (always the last ones) that were not announced before; from now on they are."""
         known = intake.announced.get(key, 0)
         fresh = records[records["number"] > known]
         self._counters.add("repeated_headers", len(records) - len(fresh))
-        if len(fresh) == 0:
-            return 0
-        if int(fresh["valid"].max()) > intake.layout.length or int(fresh["before"].max()) > intake.layout.before:
-            raise WireError("a record with more rows than its layout has")
-        intake.announced[key] = int(fresh["number"].max())
-        intake.arrivals.append(Arrival(*key, ring, fresh, owned))
-        return len(fresh)
+        intake.announced[key] = max(known, int(records["number"][-1]))
+        return fresh
+
+    def _queue(self, intake: _Intake, arrival: Arrival) -> int:
+        if len(arrival.records):
+            intake.arrivals.append(arrival)
+        return len(arrival.records)
 
     def _salvage(self, policy: str, intake: _Intake, key: tuple[str, int]) -> None:
         ring = intake.rings[key]
-        records = ring.table[ring.table["state"] == FINISHED].copy()
-        records = records[(records["number"] > intake.announced.get(key, 0)) & (records["sequence"] % 2 == 0)]
+        table = ring.table.copy()
+        table["slot"] = np.arange(ring.slots)
+        records = table[(table["state"] == FINISHED) & (table["sequence"] % 2 == 0)]
+        records = np.sort(records[records["number"] > intake.announced.get(key, 0)], order="number")
         if len(records):
-            records.sort(order="number")
-            count = self._queue(intake, key, ring, records, owned=False)
+            records = read_records(records.tobytes(), len(records), intake.layout)
+            if "final_row" in ring.columns:
+                check_final_rows(ring.columns["final_row"][records["slot"]], intake.layout)
+            count = self._queue(intake, Arrival(*key, ring, self._fresh(intake, key, records), owned=False))
             self._counters.add("salvaged", count)
             log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", policy, *key, count)
 
@@ -453,8 +481,14 @@ class ExperienceReceiver:
             intake.free = list(range(intake.pool_slots - 1, -1, -1))
         return intake.pool, intake.free
 
-    def _room(self, intake: _Intake, count: int) -> bool:
-        return count > intake.pool_slots or len(self._pool(intake)[1]) >= count
+    def _room(self, intake: _Intake, parcel: _Parcel) -> bool:
+        return len(self._pool(intake)[1]) >= len(parcel.records)
+
+    def _quarantine(self, fault: RookeryError) -> None:
+        self._counters.add("quarantined_messages")
+        if str(fault) not in self._quarantined and len(self._quarantined) < 100:
+            self._quarantined.add(str(fault))
+            log.warning("event=message_refused reason=%s", fault)
 
     def _send_ack(self, policy: str, key: tuple[str, int]) -> None:
         intake = self._intakes[policy]
@@ -475,22 +509,17 @@ class ExperienceReceiver:
                 event = self._acks.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            parts = event[1:].decode(errors="replace").split("/")
-            if event[:1] == b"\x01" and len(parts) == 5 and parts[1] in self._intakes and parts[3].isdigit():
-                self._send_ack(parts[1], (parts[2], int(parts[3])))
+            topic = _ACK_TOPIC.fullmatch(event, 1)
+            if topic is None or (policy := topic[1].decode()) not in self._intakes:
+                continue
+            key = (topic[2].decode(), int(topic[3]))
+            if event[:1] == b"\x01":
+                self._intakes[policy].listeners.add(key)
+                self._send_ack(policy, key)
+            elif event[:1] == b"\x00":
+                self._intakes[policy].listeners.discard(key)
 
 
-def _records(frame: zmq.Frame, count: int) -> NDArray[np.void]:
-    buffer = frame.buffer if isinstance(frame, zmq.Frame) else memoryview(frame)
-    if len(buffer) != count * RECORD.itemsize or count == 0:
-        raise WireError(f"{len(buffer)} bytes of records for {count} segments, expected {RECORD.itemsize} each")
-    return np.frombuffer(buffer, RECORD).copy()
-
-
-def _bytes_of(array: NDArray) -> memoryview:
+def _bytes_of(array: NDArray) -> Any:
     """The memory of a contiguous array as a frame."""
-    return (
-        memoryview(array.reshape(-1).view(np.uint8))
-        if array.dtype != np.bool_
-        else memoryview(array.view(np.uint8).reshape(-1))
-    )
+    return array.reshape(-1).view(np.uint8).data

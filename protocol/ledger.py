@@ -45,9 +45,11 @@ class Ledger:
         return 0 if index is None else int(self._table["settled"][index])
 
     def settle(self, actor: str, incarnation: int, number: int, count: int) -> None:
-        """Everything up to `number` is settled, `count` segments more than before."""
+        """Everything up to `number` is settled, `count` segments more than before; what was settled stays so."""
         key = (actor, incarnation)
         index = self._index.get(key)
+        if incarnation < 1 or len(actor.encode()) > _ENTRY["actor"].itemsize:
+            raise ValueError(f"actor {actor!r} of incarnation {incarnation} cannot be entered in a ledger")
         if index is None:
             index = len(self._index)
             if index == _ENTRIES:
@@ -58,7 +60,7 @@ class Ledger:
             self._table["incarnation"][index] = incarnation  # last: an entry counts once this is not zero
             self._index[key] = index
         else:
-            self._table["settled"][index] = number
+            self._table["settled"][index] = max(number, int(self._table["settled"][index]))
             self._table["count"][index] += np.uint64(count)
 
     def entries(self) -> dict[tuple[str, int], int]:

@@ -39,7 +39,7 @@ class Mailbox:
         self.nbytes = int(words[_NBYTES])
         copies = int(words[_COPIES])
         stride = _stride(self.nbytes)
-        if memory.size < _PAGE + copies * stride or not 1 <= copies <= 2:
+        if memory.size < _PAGE + copies * stride or not 1 <= copies <= 2 or int(words[_ACTIVE]) >= copies:
             raise SharedMemoryError(f"{memory.path} is damaged; remove it with `rookery clean`")
         self._words = [words[16 + i * _WORDS : 16 + (i + 1) * _WORDS] for i in range(copies)]
         self._copies = [
@@ -60,18 +60,25 @@ class Mailbox:
         return cls(memory)
 
     @classmethod
-    def attach(cls, path: Path, manifest_hash: str) -> Mailbox:
-        """An existing mailbox; SharedMemoryError if it is gone or holds weights of another network."""
+    def attach(cls, path: Path, manifest_hash: str, nbytes: int | None = None) -> Mailbox:
+        """An existing mailbox; SharedMemoryError if it is gone, damaged or holds weights of another network (or, where
+        `nbytes` is given, of another size)."""
         memory = SharedFile.attach(path)
-        words = np.ndarray((_PAGE // 8,), np.uint64, buffer=memory.buffer)
-        whole = memory.size >= _PAGE and bytes(memory.buffer[: len(_MAGIC)]) == _MAGIC
-        if not whole or int(words[_HASH]) != int(manifest_hash[:16], 16):
-            del words
+        try:
+            if memory.size < _PAGE or bytes(memory.buffer[: len(_MAGIC)]) != _MAGIC:
+                raise SharedMemoryError(f"{path} is no mailbox; remove it with `rookery clean`")
+            mailbox = cls(memory)
+            other = int(mailbox._header[_HASH]) != int(manifest_hash[:16], 16)
+            if other or mailbox.nbytes != (mailbox.nbytes if nbytes is None else nbytes):
+                mailbox._forget()
+                raise SharedMemoryError(
+                    f"{path} holds weights of another network; "
+                    "start all workers with the same configuration and release"
+                )
+            return mailbox
+        except BaseException:
             memory.close()
-            raise SharedMemoryError(
-                f"{path} holds weights of another network; start all workers with the same configuration and release"
-            )
-        return cls(memory)
+            raise
 
     @property
     def path(self) -> Path:
@@ -89,16 +96,19 @@ class Mailbox:
         return unpack(int(self._words[int(self._header[_ACTIVE])][_VERSION]))
 
     def write(self, weights: NDArray[np.uint8], version: Version) -> None:
-        """Publishes `weights` [nbytes]; ValueError unless `version` is newer than the last one."""
+        """Publishes `weights` [nbytes]; ValueError unless `version` is newer than the last one and the size fits."""
         if version <= self.version:
             raise ValueError(f"version {version} is not newer than {self.version}")
+        word = pack(version)  # whatever can be refused is refused before the first store
+        if weights.dtype != np.uint8 or weights.shape != (self.nbytes,):
+            raise ValueError(f"weights of type {weights.dtype} and shape {weights.shape}, expected {self.nbytes} bytes")
         index = (int(self._header[_ACTIVE]) + 1) % len(self._copies)
         words, copy = self._words[index], self._copies[index]
         words[_SEQUENCE] |= np.uint64(1)
         copy[:] = weights
         if not ORDERED_STORES:
             words[_CHECKSUM] = zlib.crc32(copy.data)
-        words[_VERSION] = pack(version)
+        words[_VERSION] = word
         words[_SEQUENCE] += np.uint64(1)
         self._header[_ACTIVE] = index
 

@@ -10,7 +10,9 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,8 @@ from protocol.errors import SharedMemoryError
 __all__ = ["PREFIX", "SharedFile", "files", "memory_dir", "sweep"]
 
 PREFIX = "rookery-"
+_LOCK_SECONDS = 1.0
+"""How long to wait for a shared lock; a sweep holds the exclusive one for an instant."""
 
 
 def memory_dir() -> Path:
@@ -52,14 +56,18 @@ class SharedFile:
     def create(cls, path: Path, size: int) -> SharedFile:
         """A new file of `size` zero bytes whose space is reserved now, so that no later write can fail.
 
-        Raises SharedMemoryError if it exists or the file system has not enough room.
+        A dead process's file of this name is replaced. Raises SharedMemoryError if a living one holds it or the file
+        system has not enough room.
         """
+        end = time.monotonic() + _LOCK_SECONDS / 4
         while True:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             except FileExistsError:
-                raise SharedMemoryError(f"{path} exists; run `rookery clean` if no run is using it") from None
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if _unlink_if_unused(path) or time.monotonic() < end:  # it may be in the hands of a sweep
+                    continue
+                raise SharedMemoryError(f"{path} is in use by another process; stop the run that uses it") from None
+            _lock_shared(descriptor, path)
             if os.fstat(descriptor).st_nlink:
                 break
             os.close(descriptor)  # a sweep took it between creation and lock
@@ -73,19 +81,23 @@ class SharedFile:
 
     @classmethod
     def attach(cls, path: Path) -> SharedFile:
-        """Maps an existing file; SharedMemoryError if it is gone."""
+        """Maps an existing file; SharedMemoryError if it is gone or no plain file."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as fault:
-            raise SharedMemoryError(
-                f"cannot open shared memory {path}: {fault.strerror}; its owner may have ended"
-            ) from None
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        status = os.fstat(descriptor)
-        if status.st_nlink == 0 or status.st_size == 0:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (OSError, ValueError) as fault:
+            reason = fault.strerror if isinstance(fault, OSError) else fault
+            raise SharedMemoryError(f"cannot open shared memory {path}: {reason}; its owner may have ended") from None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SharedMemoryError(f"{path} is no plain file; it cannot be shared memory")
+            _lock_shared(descriptor, path)
+            status = os.fstat(descriptor)
+            if status.st_nlink == 0 or status.st_size == 0:
+                raise SharedMemoryError(f"shared memory {path} was just removed; its owner has ended")
+            return cls(path, descriptor, status.st_size)
+        except BaseException:
             os.close(descriptor)
-            raise SharedMemoryError(f"shared memory {path} was just removed; its owner has ended")
-        return cls(path, descriptor, status.st_size)
+            raise
 
     def close(self) -> None:
         """Unmaps and gives up the lock; may be called twice."""
@@ -101,6 +113,19 @@ class SharedFile:
         """Closes, and unlinks the file unless another process still holds it."""
         self.close()
         _unlink_if_unused(self.path)
+
+
+def _lock_shared(descriptor: int, path: Path) -> None:
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise SharedMemoryError(
+                    f"{path} is locked by another process for {_LOCK_SECONDS:g} s; stop that process"
+                ) from None
+            time.sleep(0.001)
 
 
 def _reserve(descriptor: int, path: Path, size: int) -> None:
@@ -131,14 +156,17 @@ def sweep(run: str = "") -> list[Path]:
 
 def _unlink_if_unused(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        held, named = os.fstat(descriptor), os.lstat(path)
+        if (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino):
+            return False  # since it was opened, another process removed it and made a new one
+        path.unlink()
         return True
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):
         return False
     finally:
         os.close(descriptor)

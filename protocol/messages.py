@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
+Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+"""The name of a worker or policy: it becomes part of file names and topics."""
 Text = Annotated[str, Field(max_length=65_536)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Role = Literal["actor", "learner", "supervisor", "observer"]
@@ -44,8 +46,8 @@ class Route(BaseModel):
     """Where the learner of one policy can be reached."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    policy: Name
-    learner: Name
+    policy: Label
+    learner: Label
     incarnation: Count
     experience: Name
     weights: Name
@@ -53,16 +55,16 @@ class Route(BaseModel):
 
 
 class Segments(Message):
-    """actor -> learner (PUSH): finished segments. Frame 1: one RECORD a segment; with `inline`, then one frame a field."""
+    """actor -> learner (PUSH): finished segments. Frame 1: a RECORD a segment; `inline`: then one frame a field."""
 
     type: ClassVar[str] = "segments"
     arrays: ClassVar[bool] = True
     run: Name
-    actor: Name
-    incarnation: Count
-    policy: Name
+    actor: Label
+    incarnation: Annotated[int, Field(ge=1, lt=2**63)]
+    policy: Label
     layout: Name
-    count: Count
+    count: Annotated[int, Field(ge=1, lt=2**32)]
     inline: bool
     ring: str = Field(default="", max_length=4096)
     nonce: str = Field(default="", max_length=64)
@@ -73,9 +75,9 @@ class Ack(Message):
     """learner -> actor (XPUB): all segments of this actor incarnation up to number `settled` are settled."""
 
     type: ClassVar[str] = "ack"
-    policy: Name
+    policy: Label
     learner_incarnation: Count
-    actor: Name
+    actor: Label
     incarnation: Count
     settled: Count
     announced: Count
@@ -86,7 +88,7 @@ class Beacon(Message):
     """learner -> actors (XPUB, once a second): the newest version and where this node's mailbox is."""
 
     type: ClassVar[str] = "beacon"
-    policy: Name
+    policy: Label
     incarnation: Count
     version: Count
     manifest: Name
@@ -100,7 +102,7 @@ class Weights(Message):
 
     type: ClassVar[str] = "weights"
     arrays: ClassVar[bool] = True
-    policy: Name
+    policy: Label
     incarnation: Count
     version: Count
     manifest: Name
@@ -112,7 +114,7 @@ class Join(Message):
 
     type: ClassVar[str] = "join"
     role: Role
-    name: str = Field(default="", max_length=128)
+    name: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
     token: Name
     """Random for each process: the same identity may rejoin, another process may not claim it."""
     release: Name
@@ -129,12 +131,12 @@ class Welcome(Message):
 
     type: ClassVar[str] = "welcome"
     run: Name
-    name: Name
+    name: Label
     incarnation: Count
-    config: Text
+    config: str = Field(max_length=1_000_000)
     world: str = Field(max_length=1_000_000)
     run_dir: str = Field(default="", max_length=4096)
-    policies: list[Name]
+    policies: list[Label]
     """The policies a learner serves, or all policies."""
     index: Count = 0
     """Position among the workers of this role."""

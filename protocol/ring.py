@@ -15,11 +15,12 @@ import secrets
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import SharedMemoryError, WireError
+from protocol.errors import SharedMemoryError
 from protocol.layout import Layout
 from protocol.memory import SharedFile
 
@@ -52,7 +53,7 @@ ORDERED_STORES = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686
 
 
 class Ring:
-    """`slots` slots of `layout`; `columns[name]` is [S, R, *shape] (or [S, *shape] per slot), `table` is [S] of RECORD."""
+    """`slots` slots of `layout`; `columns[name]` is [S, R, *shape] (per slot [S, *shape]), `table` is [S] of RECORD."""
 
     def __init__(self, layout: Layout, slots: int, memory: SharedFile | mmap.mmap, nonce: str, checksums: bool) -> None:
         self.layout = layout
@@ -96,13 +97,13 @@ class Ring:
         """The ring that lies at `path`; SharedMemoryError if it is none, or one of another layout."""
         memory = SharedFile.attach(path)
         try:
-            header = _read_header(memory.buffer, path)
+            header = _read_header(memory.buffer, path, layout)
             if header["layout"] != layout.hash:
                 raise SharedMemoryError(
                     f"{path} holds segments of layout {header['layout']}, expected {layout.hash}; "
                     "start actor and learner with the same configuration and release"
                 )
-            return cls(layout, int(header["slots"]), memory, str(header["nonce"]), bool(header["checksums"]))
+            return cls(layout, header["slots"], memory, header["nonce"], header["checksums"])
         except BaseException:
             memory.close()
             raise
@@ -132,8 +133,15 @@ class Ring:
         return value
 
     def intact(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
-        """[n]: whether each announced slot still holds what its record announced; to be asked *after* copying."""
-        return np.asarray(self.table["sequence"][records["slot"]] == records["sequence"])
+        """[n]: whether each announced slot still holds what its record announced; to be asked *after* copying.
+
+        With checksums the memory must also still have the announced one: a copy can only be torn by what is there now.
+        """
+        same = np.asarray(self.table["sequence"][records["slot"]] == records["sequence"])
+        if self.checksums:
+            for i in np.flatnonzero(same):
+                same[i] = self.checksum(int(records["slot"][i])) == int(records["checksum"][i])
+        return same
 
     def close(self) -> None:
         """Unmaps; the file stays."""
@@ -164,14 +172,22 @@ def _table_bytes(slots: int) -> int:
     return -(-slots * RECORD.itemsize // _PAGE) * _PAGE
 
 
-def _read_header(buffer: memoryview, path: Path) -> dict[str, object]:
+def _read_header(buffer: memoryview, path: Path, layout: Layout) -> dict[str, Any]:
     if len(buffer) < _PAGE or bytes(buffer[:8]) != _MAGIC:
         raise SharedMemoryError(f"{path} is not a ring; remove it with `rookery clean`")
     length = int.from_bytes(buffer[8:12], "little")
     if not 0 < length < _PAGE - 12:
         raise SharedMemoryError(f"{path} has a damaged header; remove it with `rookery clean`")
-    header = json.loads(bytes(buffer[12 : 12 + length]))
-    slots = header.get("slots")
-    if not isinstance(slots, int) or slots < 1 or len(buffer) < _PAGE + _table_bytes(slots):
-        raise WireError(f"{path} announces {slots!r} slots, which its size contradicts; remove it with `rookery clean`")
-    return dict(header)
+    try:
+        header = json.loads(bytes(buffer[12 : 12 + length]))
+        slots = int(header["slots"])
+        found = {"layout": str(header["layout"]), "slots": slots, "nonce": str(header["nonce"])}
+        found["checksums"] = bool(header["checksums"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise SharedMemoryError(f"{path} has a damaged header; remove it with `rookery clean`") from None
+    same = found["layout"] == layout.hash
+    if slots < 1 or len(buffer) < _PAGE + _table_bytes(slots) + (layout.offsets(slots)[1] if same else 0):
+        raise SharedMemoryError(
+            f"{path} announces {slots} slots, which its size contradicts; remove it with `rookery clean`"
+        )
+    return found

@@ -86,18 +86,27 @@ class Ports:
         return socket
 
 
-def connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
-    """A socket connected to `address`; ConfigurationError if that is no tcp address."""
-    parts = urlsplit(address)
+def connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, queue: bool = True) -> zmq.Socket[bytes]:
+    """A socket connected to `address`; ConfigurationError if that is no tcp address.
+
+    `queue` False: while the peer is away nothing is kept for it, sending raises zmq.Again at once.
+    """
+    refused = ConfigurationError(f"{address!r} is no address; write tcp://HOST:PORT")
     try:
+        parts = urlsplit(address)
         valid = parts.scheme == "tcp" and bool(parts.hostname) and bool(parts.port)
     except ValueError:
         valid = False
     if not valid:
-        raise ConfigurationError(f"{address!r} is no address; write tcp://HOST:PORT")
+        raise refused
     socket = context.socket(kind)
     _manners(socket)
-    socket.connect(address)
+    socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError:
+        socket.close(linger=0)
+        raise refused from None
     return socket
 
 

@@ -35,7 +35,9 @@ class _Published:
     manifest: str
     version: Version
     mailbox: Mailbox | None
-    last: NDArray[np.uint8]
+    nbytes: int
+    last: NDArray[np.uint8] | None
+    """None until there is something whole to send."""
     remote: int = 0
     """Subscribers that want whole snapshots."""
 
@@ -53,18 +55,19 @@ class WeightPublisher:
     ) -> tuple[Version, NDArray[np.uint8] | None]:
         """Opens the policy's mailbox (`path` None: none, all subscribers are remote).
 
-        A mailbox that a dead learner left behind is adopted: returns its version and weights, else version (0, 0), None.
+        A mailbox that a dead learner left is adopted: returns its version and weights, else version (0, 0) and None.
         """
         mailbox, version, found = None, Version(0, 0), None
         if path is not None:
             if path.exists():
-                mailbox = Mailbox.attach(path, manifest)
+                mailbox = Mailbox.attach(path, manifest, nbytes)
                 found = np.empty(nbytes, np.uint8)
                 adopted = mailbox.read(found, 0.1)
                 version, found = (adopted, found) if adopted else (mailbox.version, None)
             else:
                 mailbox = Mailbox.create(path, nbytes, manifest, mode)
-        self._policies[policy] = _Published(manifest, version, mailbox, np.zeros(nbytes, np.uint8))
+        last = None if found is None else found.copy()
+        self._policies[policy] = _Published(manifest, version, mailbox, nbytes, last)
         return version, found
 
     def publish(self, policy: str, weights: NDArray[np.uint8], version: Version) -> None:
@@ -74,6 +77,7 @@ class WeightPublisher:
             raise ValueError(f"version {version} is not newer than {entry.version}")
         if entry.mailbox is not None:
             entry.mailbox.write(weights, version)
+        entry.last = weights.copy() if entry.last is None else entry.last
         entry.last[:] = weights
         entry.version = version
         if entry.remote:
@@ -107,7 +111,7 @@ class WeightPublisher:
 
     def _subscription(self, event: bytes) -> None:
         parts = event[1:].decode(errors="replace").split("/")
-        if len(parts) != 3 or parts[1] not in self._policies:
+        if event[:1] not in (b"\x00", b"\x01") or len(parts) != 3 or parts[1] not in self._policies:
             return
         policy, joins = parts[1], event[:1] == b"\x01"
         if parts[0] == "b" and joins:
@@ -115,7 +119,7 @@ class WeightPublisher:
         elif parts[0] == "w":
             entry = self._policies[policy]
             entry.remote = max(0, entry.remote + (1 if joins else -1))
-            if joins and entry.version.version:
+            if joins:
                 self._send_weights(policy)
 
     def _send_beacon(self, policy: str) -> None:
@@ -125,7 +129,7 @@ class WeightPublisher:
             incarnation=entry.version.incarnation,
             version=entry.version.version,
             manifest=entry.manifest,
-            nbytes=len(entry.last),
+            nbytes=entry.nbytes,
             mailbox="" if entry.mailbox is None else str(entry.mailbox.path),
             nonce=0 if entry.mailbox is None else entry.mailbox.nonce >> 1,
         )
@@ -133,6 +137,8 @@ class WeightPublisher:
 
     def _send_weights(self, policy: str) -> None:
         entry = self._policies[policy]
+        if entry.last is None:
+            return
         header = Weights(
             policy=policy,
             incarnation=entry.version.incarnation,
@@ -183,6 +189,7 @@ class WeightSubscriber:
 
     def adopt(self, out: NDArray[np.uint8], have: Version) -> Version | None:
         """Copies weights newer than `have` to `out` [nbytes]; None if there are none. Never waits."""
+        self._receive()
         if self._mailbox is not None and self._mailbox.version > have:
             retries = self._mailbox.retries
             version = self._mailbox.read(out, 0.1)
@@ -191,7 +198,6 @@ class WeightSubscriber:
                 self.newest = max(self.newest, version)
                 return version
             return None
-        self._receive()
         if self._pending is not None and self._pending[0] > have:
             version, weights = self._pending
             self._pending = None
@@ -230,7 +236,11 @@ class WeightSubscriber:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            message, rest = decode(frames[1:])
+            try:
+                message, rest = decode(frames[1:])
+            except WireError as fault:
+                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
+                continue
             if isinstance(message, Beacon):
                 self._beacon(message)
             elif isinstance(message, Weights):
@@ -239,7 +249,8 @@ class WeightSubscriber:
     def _beacon(self, beacon: Beacon) -> None:
         if beacon.manifest != self._manifest or beacon.nbytes != self._nbytes:
             raise WireError(
-                f"the learner of {self._policy!r} has another network than this actor; use the same configuration and release"
+                f"the learner of {self._policy!r} has another network than this actor; "
+                "use the same configuration and release"
             )
         self.newest = max(self.newest, Version(beacon.incarnation, beacon.version))
         if self._mailbox is None and not self._remote:
@@ -259,7 +270,7 @@ class WeightSubscriber:
         path = Path(beacon.mailbox)
         if not path.exists():
             return
-        mailbox = Mailbox.attach(path, self._manifest)
+        mailbox = Mailbox.attach(path, self._manifest, self._nbytes)
         if mailbox.nonce >> 1 == beacon.nonce:
             self._mailbox = mailbox
         else:  # another machine's file of the same name

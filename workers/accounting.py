@@ -30,9 +30,9 @@ def segment_books(
 ) -> dict[str, Any]:
     """The `segments` part of a run's summary.
 
-    `ledgers`: policy -> (actor, incarnation) -> (highest settled number, segments settled); `clean`: worker incarnations
-    that left in order. What a lost actor had finished and no ledger knows is `dropped.actor_lost`; what a lost learner had
-    received and not trained is `lost_in_learner`.
+    `ledgers`: policy -> (actor, incarnation) -> (highest settled number, segments settled); `clean`: worker
+    incarnations that left in order. What a lost actor had finished and no ledger knows is `dropped.actor_lost`; what a
+    lost learner had received and not trained is `lost_in_learner`.
     """
     books: dict[str, Any] = dict.fromkeys(
         ("produced", "received", "duplicates", "trained", "rejected", "in_flight", "held", "lost_in_learner", "torn"), 0
@@ -41,7 +41,9 @@ def segment_books(
     for policy in policies:
         settled = ledgers.get(policy)
         for key, page in actors.items():
-            _enter_actor(books, dropped, page, policy, None if settled is None else settled.get(key, (0, 0)), key in clean)
+            _enter_actor(
+                books, dropped, page, policy, None if settled is None else settled.get(key, (0, 0)), key in clean
+            )
         arrived = 0
         for key, page in learners.items():
             arrived += _enter_learner(books, dropped, page, policy, key in clean)

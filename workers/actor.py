@@ -21,6 +21,7 @@ from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Welcome
 from protocol.ring import Ring
 from protocol.spaces import World
+from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
 from workers.acting.performer import Performer
@@ -28,7 +29,7 @@ from workers.acting.seat import Seat
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
-from workers.life import Life, log_to, run_dir_of, worker_command
+from workers.life import Life, Stop, log_to, run_dir_of, worker_command
 from workers.plan import PolicyPlan, plan_policies, seed_of
 from workers.reporting import ActorReport
 
@@ -37,6 +38,8 @@ __all__ = ["Actor", "main"]
 log = logging.getLogger(__name__)
 
 _WEIGHTS_PATIENCE = 120.0
+_NONE_NEWER = Version(2**24, 0)
+"""No weights are newer: to listen without adopting."""
 
 
 class Actor:
@@ -56,6 +59,8 @@ class Actor:
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
         self._seats = self._seat_agents(plans, environment.world)
         self._seen: object = None
+        self._unsettled = False
+        """Whether a learner's beacon is still to come, which says how to send to it."""
         self._draining = threading.Event()
         self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._seats)
 
@@ -111,30 +116,44 @@ class Actor:
         self._follow_routes()
         self._life.check()
 
+    def _check_early(self) -> None:
+        """Before the first step, when there is nothing to drain."""
+        self._check()
+        if self._draining.is_set():
+            raise Stop
+
     def _follow_routes(self) -> None:
         client = self._life.client
         pulse = client.pulse if client is not None else None
-        if pulse is None or pulse is self._seen:
+        if pulse is None or (pulse is self._seen and not self._unsettled):
             return
-        self._seen = pulse
+        self._seen, self._unsettled = pulse, False
         if pulse.command == "drain":
             self._draining.set()
         for route in pulse.routes:
             subscriber = self._subscribers.get(route.policy)
-            if subscriber is not None:
-                subscriber.route(route)
-                if subscriber.same_node is not None:
-                    self._senders[route.policy].route(route, inline=not subscriber.same_node)
+            if subscriber is None:
+                continue
+            subscriber.route(route)
+            if (
+                subscriber.same_node is None
+            ):  # its beacon tells; a learner that came back must not wait for our next turn
+                subscriber.adopt(self._performers[route.policy].spare, _NONE_NEWER)
+            if subscriber.same_node is None:
+                self._unsettled = True
+            else:
+                self._senders[route.policy].route(route, inline=not subscriber.same_node)
 
     def _first_weights(self) -> None:
         """Acts with the learners' weights from the first step on, never with its own initial ones."""
         self._report.state = "waiting"
         for name, performer in self._performers.items():
             started = time.monotonic()
-            version = self._subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, self._check)
+            version = self._subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, self._check_early)
             if version is None:
                 raise Timeout(
-                    f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? see `logs/`"
+                    f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? "
+                    "see `logs/`"
                 )
             performer.swap(version)
             log.info(
@@ -148,9 +167,9 @@ class Actor:
 
     def _drain(self) -> None:
         self._report.collect()
+        end = time.monotonic() + (1.0 if self._life.orphaned else self._run.learner_timeout)
         for name, sender in self._senders.items():
-            patience = 1.0 if self._life.orphaned else self._run.learner_timeout
-            if not sender.drain(patience, self._follow_routes):
+            if not sender.drain(max(0.0, end - time.monotonic()), self._follow_routes):
                 log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
         self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats))
 
@@ -208,7 +227,8 @@ def main(life: Life) -> None:
     environment = Checked(make(run.environment))
     if environment.world != World.model_validate_json(welcome.world):
         raise ConfigurationError(
-            f"{run.environment.id} has other agents or spaces here than at the coordinator; install the same version on both"
+            f"{run.environment.id} has other agents or spaces here than at the coordinator; "
+            "install the same version on both"
         )
     actor = Actor(life, welcome, environment, run)
     try:

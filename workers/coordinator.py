@@ -74,7 +74,9 @@ class Coordinator:
             now = time.monotonic()
             for lost in self._members.expire(now):
                 log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
-                sweep(f"{self._members.run_id}-{lost.name}.{lost.incarnation}")  # never weights: a learner resumes from them
+                sweep(
+                    f"{self._members.run_id}-{lost.name}.{lost.incarnation}"
+                )  # never weights: a learner resumes from them
             if now - self._observed_at >= _OBSERVE_EVERY:
                 self._observed_at = now
                 self._observe()

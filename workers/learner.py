@@ -156,15 +156,19 @@ class Learner:
         )
         ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots)
-        path = None if run.transport == "tcp" else self._mailbox_path(plan.name)
+        path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.weights.nbytes, member.weights.hash, path, plan.config.publish_mode
         )
         member.resume(found, last)
         return member
 
-    def _mailbox_path(self, policy: str) -> Path:
-        return memory_dir() / f"{PREFIX}{self._welcome.run}-{policy}.weights"
+    def _mailbox_path(self, policy: str) -> Path | None:
+        """Where the weights lie from which another incarnation goes on; without shared memory, in the run's folder."""
+        name = f"{PREFIX}{self._welcome.run}-{policy}.weights"
+        if self._run.transport == "tcp":
+            return self._folder / name if self._folder is not None else None
+        return memory_dir() / name
 
 
 def main(life: Life) -> None:

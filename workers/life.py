@@ -1,7 +1,7 @@
 """What all workers share: the command line, signals, logs, the coordinator's leave and the exit code.
 
-A worker is a function that gets a `Life`; whatever it raises ends up here, is told in one sentence (a traceback for what
-nobody foresaw), is reported to the coordinator and becomes the exit code.
+A worker is a function that gets a `Life`; whatever it raises ends up here, is told in one sentence (a traceback for
+what nobody foresaw), is reported to the coordinator and becomes the exit code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
 
 
-class Stop(Exception):  # noqa: N818 - not an error: the order to end
+class Stop(Exception):
     """Raised inside a wait when the worker has to end."""
 
 
@@ -102,7 +102,7 @@ class Life:
         self.stopping.set()
 
     def guard(self, body: Callable[[Life], None]) -> int:
-        """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it before its work was done."""
+        """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
         error, code = "", 0
@@ -123,7 +123,7 @@ class Life:
         return code or (128 + self._signal if self._signal else 0)
 
     def _part(self, error: str) -> None:
-        """Says farewell. A coordinator that is just coming back hears it too; an orphan has nobody who clears up after it."""
+        """Says farewell; a coordinator that is just coming back hears it too. After an orphan nobody else clears up."""
         if self.client is not None:
             self.client.leave(error, 1.0 if self.orphaned else 5.0)
             self.client.close()

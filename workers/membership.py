@@ -1,4 +1,4 @@
-"""Who takes part: names, incarnations, leases, quotas. Written to a file, so that a coordinator that returns knows them."""
+"""Who takes part: names, incarnations, leases, quotas. A file keeps them for a coordinator that dies and returns."""
 
 from __future__ import annotations
 

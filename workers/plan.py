@@ -49,6 +49,11 @@ class PolicyPlan:
         return max(1, algorithm.buffer_capacity // (self.layout.length * self.copies * self.actors))
 
     @property
+    def kept_rows(self) -> int:
+        """Rows that all actors' rings keep for replay."""
+        return self.kept_blocks * self.copies * self.layout.length * self.actors
+
+    @property
     def blocks(self) -> int:
         """Blocks of E slots in one actor's ring."""
         spare = 0 if self.config.flow == "block" else len(self.agents)
@@ -98,23 +103,26 @@ def seed_of(seed: int, *names: object) -> int:
 def _check(plan: PolicyPlan) -> None:
     algorithm = plan.config.algorithm
     if isinstance(algorithm, IQN):
-        reachable = plan.kept_blocks * plan.copies * plan.layout.length * plan.actors
+        reachable = plan.kept_rows
         if algorithm.learning_starts > reachable:
             raise ConfigurationError(
-                f"policy {plan.name!r}: learning_starts {algorithm.learning_starts} can never be reached, its rings keep {reachable} "
-                "rows; raise buffer_capacity or lower environment.copies, segment_length or learning_starts"
+                f"policy {plan.name!r}: learning_starts {algorithm.learning_starts} can never be reached, its rings "
+                f"keep {reachable} rows; raise buffer_capacity, or lower environment.copies, segment_length or "
+                "learning_starts"
             )
         if algorithm.batch_size > reachable:
             raise ConfigurationError(
-                f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {reachable} rows its rings keep; lower it"
+                f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {reachable} rows its rings "
+                "keep; lower it"
             )
         if algorithm.frames - 1 > plan.config.segment_length:
             raise ConfigurationError(
-                f"policy {plan.name!r}: {algorithm.frames} frames need segment_length of at least {algorithm.frames - 1}"
+                f"policy {plan.name!r}: {algorithm.frames} frames need a segment_length of at least "
+                f"{algorithm.frames - 1}; raise it"
             )
     elif plan.batch_segments % algorithm.minibatches:
         raise ConfigurationError(
-            f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into {algorithm.minibatches} "
-            "minibatches; make algorithm.segments or environment.copies a multiple"
+            f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into "
+            f"{algorithm.minibatches} minibatches; make algorithm.segments or environment.copies a multiple"
         )
     plan.credit()  # refuses what would deadlock

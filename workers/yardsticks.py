@@ -20,7 +20,7 @@ _PATIENCE, _HURRY = 60.0, 3.0
 
 
 def yardsticks(run: Run, world: World, complete: bool) -> dict[str, dict[str, float]]:
-    """policy -> baselines of the first agent it plays; empty, and told in the log, where the world raises or is slow."""
+    """policy -> baselines of the first agent it plays; empty, as the log tells, where the world raises or is slow."""
     found: dict[str, dict[str, float]] = {}
 
     def measure() -> None:

@@ -126,6 +126,12 @@ class Seat:
     def _side_table(self, present: Present) -> None:
         index = present.final_index
         entry = self._ends[index]
+        room = self._columns["final_row"].shape[1]
+        if int(entry.max()) >= room:
+            raise EnvironmentFault(
+                f"agent {self.name!r} was truncated more than {room} times within {self._length} steps, which the "
+                "world's episode_steps rules out; correct episode_steps or leave it out"
+            )
         self._columns["final_observation"][index, entry] = present.final_observation
         self._columns["final_row"][index, entry] = self._row
         self._ends[index] += 1

@@ -34,8 +34,9 @@ def save(
 ) -> Path:
     """Writes one checkpoint under `folder` and removes all but the newest `keep`; returns its folder."""
     final = folder / str(step)
-    aside = folder / f".{step}.{os.getpid()}"
-    aside.mkdir(parents=True, exist_ok=True)
+    aside, old = folder / f".{step}.new", folder / f".{step}.old"
+    _remove_unfinished(folder)
+    aside.mkdir(parents=True)
     save_file(_plain(weights), aside / "weights.safetensors")
     save_file(_plain(optimizer), aside / "optimizer.safetensors")
     manifest = {"format": FORMAT, "release": RELEASE, "step": step, **facts}
@@ -43,11 +44,12 @@ def save(
     for file in aside.iterdir():
         _sync(file)
     if final.exists():
-        shutil.rmtree(final)
+        final.rename(old)
     aside.rename(final)
     _sync(folder)
-    for old in _steps(folder)[:-keep]:
-        shutil.rmtree(folder / str(old))
+    for step in _steps(folder)[:-keep]:
+        shutil.rmtree(folder / str(step))
+    _remove_unfinished(folder)
     return final
 
 
@@ -75,6 +77,12 @@ def load_newest(
     if manifest.get("weights_hash") != weights_hash:
         raise ConfigurationError(f"checkpoint {path} is of another network; use the configuration it was trained with")
     return weights, optimizer, manifest
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """What a save that was killed left behind; a policy has one writer."""
+    for path in folder.glob(".*.*"):
+        shutil.rmtree(path)
 
 
 def _steps(folder: Path) -> list[int]:

@@ -78,7 +78,7 @@ class Member:
                 algorithm.replay_ratio, algorithm.learning_starts, algorithm.batch_size, insertion, paces
             )
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
-            self._replay = Replay(plan.name, plan.layout, algorithm, source, counters, governor, seed)
+            self._replay = Replay(plan.name, plan.layout, algorithm, source, counters, governor, seed, plan.kept_rows)
         else:
             self._stage = Stage(plan.name, plan.layout, plan.batch_segments, source, counters, device)
 

@@ -27,7 +27,8 @@ _CHUNK = 256
 
 
 class Replay:
-    """All rows of one policy that may be replayed: records `head..tail-1` in order of admission.
+    """All rows of one policy that may be replayed: records `head..tail-1` in order of admission, about `capacity` rows,
+    no more than the actors' rings keep: what is sampled is then not being overwritten.
 
     `_ends[i]` counts the rows ever admitted up to record i, so that a row number finds its record by bisection.
     """
@@ -41,8 +42,9 @@ class Replay:
         counters: Counters,
         governor: Governor,
         seed: int,
+        capacity: int,
     ) -> None:
-        self._policy, self._layout, self._config = policy, layout, config
+        self._policy, self._layout, self._config, self._capacity = policy, layout, config, capacity
         self._source, self._counters = source, counters
         self._governor = governor
         self._rng = np.random.Generator(np.random.Philox(seed))
@@ -143,7 +145,7 @@ class Replay:
         """Forgets the oldest records: those beyond the capacity, and those that their actor has overwritten."""
         while self._head < self._tail:
             span = slice(self._head, min(self._tail, self._head + _CHUNK))
-            surplus = self.rows - self._config.buffer_capacity
+            surplus = self.rows - self._capacity
             gone = (self._ends[span] - self._forgotten <= surplus) | ~self._intact(np.arange(span.start, span.stop))
             count = len(gone) if gone.all() else int(np.argmin(gone))
             if count == 0:
@@ -165,6 +167,8 @@ class Replay:
             chosen[~whole] = self._rng.integers(self.rows, size=int((~whole).sum())) + self._forgotten
             index = self._head + np.searchsorted(self._ends[self._head : self._tail], chosen, side="right")
             whole = self._intact(index) & _first_of_each(chosen)
+        if not whole.all():
+            return None
         row = chosen - (self._ends[index] - self._records["valid"][index])
         parts, lags = [], []
         for number in np.unique(self._ring[index]):

@@ -1,0 +1,68 @@
+"""What a receiver believes of a message from elsewhere: everything in it is checked before any of it is used.
+
+In flows: raw frames after a `Segments` header. Out flow: records and columns that fit their layout, or a WireError.
+Legend: `n` segments of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.errors import WireError
+from protocol.layout import Layout
+from protocol.ring import RECORD
+
+__all__ = ["check_final_rows", "read_columns", "read_records"]
+
+_MOST = 2**63
+
+
+def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
+    """[n] of RECORD, a copy: numbers that grow, rows that the layout has."""
+    buffer = _buffer(frame)
+    if len(buffer) != count * RECORD.itemsize or count == 0:
+        raise WireError(f"{len(buffer)} bytes of records for {count} segments, expected {RECORD.itemsize} each")
+    records = np.frombuffer(buffer, RECORD).copy()
+    numbers = records["number"]
+    if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not bool((numbers[1:] > numbers[:-1]).all()):
+        raise WireError("records whose segment numbers do not grow from 1; number segments consecutively")
+    _check_rows(records, layout)
+    return records
+
+
+def _check_rows(records: NDArray[np.void], layout: Layout) -> None:
+    """WireError unless every record has 1..T valid rows and no more history than `layout`."""
+    valid, before = records["valid"], records["before"]
+    if int(valid.min()) < 1 or int(valid.max()) > layout.length or int(before.max()) > layout.before:
+        raise WireError(
+            f"a record with {int(valid.min())} to {int(valid.max())} rows and {int(before.max())} of history, its "
+            f"layout has 1 to {layout.length} and {layout.before}; use the same configuration and release"
+        )
+
+
+def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str, NDArray]:
+    """Views on the frames, one a field in the layout's order, each [n, ...]; nothing is copied."""
+    columns = {}
+    for field, frame in zip(layout.fields, frames, strict=True):
+        buffer, expected = _buffer(frame), layout.slot_bytes(field) * count
+        if len(buffer) != expected:
+            raise WireError(f"field {field.name!r} with {len(buffer)} bytes, expected {expected}; use the same release")
+        columns[field.name] = np.frombuffer(buffer, np.dtype(field.dtype)).reshape(layout.shape(field, count))
+    if "final_row" in columns:
+        check_final_rows(columns["final_row"], layout)
+    return columns
+
+
+def check_final_rows(final_row: NDArray, layout: Layout) -> None:
+    """WireError unless every entry [n, K] of the side table names one of the T rows, or none (-1)."""
+    if final_row.size and (int(final_row.min()) < -1 or int(final_row.max()) >= layout.length):
+        raise WireError(f"a final_row outside -1..{layout.length - 1}; use the same configuration and release")
+
+
+def _buffer(frame: Any) -> Any:
+    return frame.buffer if isinstance(frame, zmq.Frame) else frame

@@ -1,0 +1,229 @@
+"""Small real runs for the flow tests: how they are configured, started, waited for and looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+__all__ = [
+    "PATIENCE",
+    "Worker",
+    "balanced",
+    "config",
+    "files",
+    "rookery",
+    "started",
+    "summary_of",
+    "train",
+    "until",
+    "workers_of",
+]
+
+PATIENCE = 60.0
+SUMMARY = {
+    "env_steps",
+    "agent_steps",
+    "seconds",
+    "env_steps_per_second",
+    "agent_steps_per_second",
+    "train_steps",
+    "versions",
+    "returns",
+    "baselines",
+    "segments",
+    "lag",
+    "waits",
+    "restarts",
+    "verdict",
+}
+PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
+IQN: dict[str, Any] = {
+    "name": "iqn",
+    "batch_size": 16,
+    "buffer_capacity": 2_000,
+    "learning_starts": 200,
+    "replay_ratio": 0.5,
+    "quantiles": 4,
+    "acting_quantiles": 4,
+    "cosines": 8,
+}
+
+
+def config(algorithm: dict[str, Any] = PPO, steps: int = 4_000, **keys: Any) -> dict[str, Any]:
+    """A treasure hunt so small that a run is over in a second of training; `policy` keys are merged, others replace."""
+    policy = {
+        "algorithm": dict(algorithm),
+        "network": {"hidden": [16]},
+        "segment_length": 8,
+        "publish_interval": 1,
+        "sync_interval": 1,
+        **keys.pop("policy", {}),
+    }
+    return {
+        "environment": {"copies": 8, "settings": {"size": 7, "episode_steps": 20}},
+        "policy": policy,
+        "steps": steps,
+        "monitor_period": 0.3,
+        **keys,
+    }
+
+
+def write(data: dict[str, Any], folder: Path) -> Path:
+    """`data` as a file."""
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def rookery(*arguments: str, cwd: Path, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "launch.cli", *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the repository importable from any working directory."""
+    root = str(Path(__file__).resolve().parents[2])
+    return {**os.environ, "PYTHONPATH": root}
+
+
+def train(
+    data: dict[str, Any], folder: Path, *arguments: str, seconds: float = PATIENCE
+) -> subprocess.CompletedProcess[str]:
+    """`rookery train` in `folder`, whose run lies in `folder/run`."""
+    path = write(data, folder)
+    return rookery("train", str(path), "--run-dir", str(folder / "run"), "--json", *arguments, cwd=folder, seconds=seconds)
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """What `folder/run/summary.json` says."""
+    return dict(json.loads((folder / "run" / "summary.json").read_text()))
+
+
+def balanced(segments: dict[str, Any], stream: bool = True) -> bool:
+    """Whether the identities of the accounting hold."""
+    dropped = sum(segments["dropped"].values())
+    first = segments["produced"] == segments["received"] - segments["duplicates"] + segments["in_flight"] + dropped
+    parts = ("trained", "duplicates", "rejected", "held", "lost_in_learner")
+    return bool(first and (not stream or segments["received"] == sum(segments[part] for part in parts)))
+
+
+def files(memory: Path) -> list[str]:
+    """What lies in the memory folder."""
+    return sorted(path.name for path in memory.iterdir())
+
+
+def until(ready: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+    """Waits for a true answer and returns it; AssertionError with `what` when it does not come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = ready()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"after {seconds:g} s still not: {what or ready}")
+
+
+@dataclass
+class Worker:
+    """A process that a test started by hand."""
+
+    popen: subprocess.Popen[str]
+    output: Path
+
+    @property
+    def said(self) -> str:
+        """Everything it wrote."""
+        return self.output.read_text()
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Its exit code."""
+        return self.popen.wait(seconds)
+
+
+@contextmanager
+def started(command: Sequence[str], cwd: Path, name: str) -> Iterator[Worker]:
+    """A process of ours in the background; killed at the end if it still runs."""
+    output = cwd / f"{name}.txt"
+    with output.open("w") as stream:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield Worker(popen, output)
+    finally:
+        if popen.poll() is None:
+            popen.kill()
+        popen.wait()
+
+
+@contextmanager
+def training(data: dict[str, Any], folder: Path, *arguments: str) -> Iterator[Worker]:
+    """`rookery train` in the background."""
+    path = write(data, folder)
+    command = ["launch.cli", "train", str(path), "--run-dir", str(folder / "run"), "--no-progress", *arguments]
+    with started(command, folder, "train") as worker:
+        yield worker
+
+
+def workers_of(folder: Path) -> dict[str, int]:
+    """Name -> pid of the living members, as the coordinator last wrote them down; with the coordinator's own."""
+    try:
+        state = json.loads((folder / "run" / "state.json").read_text())
+        coordinator = json.loads((folder / "run" / "coordinator.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    found = {member["name"]: member["pid"] for member in state["members"] if member["role"] in ("actor", "learner")}
+    return {**found, "coordinator": coordinator["pid"]}
+
+
+def agent_steps(folder: Path) -> int:
+    """Steps made so far, from the newest line of the metrics."""
+    try:
+        lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+        return int(json.loads(lines[-1])["agent_steps"]) if lines else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Sends a signal."""
+    os.kill(pid, number)
+
+
+def alive(pids: Sequence[int]) -> list[int]:
+    """Those that still run."""
+    found = []
+    for pid in pids:
+        try:
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+        except psutil.NoSuchProcess:
+            pass
+    return found

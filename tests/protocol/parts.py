@@ -1,0 +1,216 @@
+"""What several tests of the protocol need: a small layout, self-describing segments, real processes, both ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import zmq
+
+from protocol.counters import Counters
+from protocol.credit import Credit
+from protocol.experience import Arrival, ExperienceReceiver, ExperienceSender
+from protocol.layout import Field, Layout
+from protocol.ledger import Ledger
+from protocol.messages import Route
+from protocol.ring import Ring
+from protocol.sockets import Ports
+from tests.tools import ROOT
+
+LAYOUT = Layout(
+    (
+        Field("observation", "<f4", (3,)),
+        Field("action", "<i8"),
+        Field("reward", "<f4"),
+        Field("terminated", "|b1"),
+        Field("final_row", "<i4", (2,), "slot"),
+    ),
+    length=4,
+    before=1,
+)
+BLOCK = 2
+"""Segments of a message."""
+RUN, POLICY = "run1", "gem"
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Returns as soon as `condition` holds; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.005)
+
+
+@contextmanager
+def python(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs `code` with `arguments` in sys.argv[1:]; killed at the end if it still lives."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """The next line that the process says."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def content(layout: Layout, number: int) -> dict[str, np.ndarray]:
+    """What segment `number` holds: a pure function of its number."""
+    rng = np.random.default_rng(number)
+    columns: dict[str, np.ndarray] = {}
+    for field in layout.fields:
+        shape = layout.shape(field, 1)[1:]
+        if field.name == "final_row":
+            columns[field.name] = rng.integers(-1, layout.length, shape).astype(field.dtype)
+        else:
+            columns[field.name] = rng.integers(0, 2 if field.dtype == "|b1" else 100, shape).astype(field.dtype)
+    return columns
+
+
+def write(sender: ExperienceSender, number: int, on_wait: Callable[[], None] = lambda: None) -> None:
+    """One block, whose first segment gets `number`."""
+    slots = sender.take(on_wait)
+    for offset in range(slots.stop - slots.start):
+        for name, value in content(sender.ring.layout, number + offset).items():
+            sender.ring.columns[name][slots.start + offset] = value
+    sender.ring.table["stream"][slots] = np.arange(slots.stop - slots.start)
+    sender.finish(slots, sender.ring.layout.length, 1)
+
+
+def right(arrival: Arrival) -> bool:
+    """Whether every announced segment holds what its number says."""
+    ring = arrival.ring
+    return all(
+        np.array_equal(ring.columns[name][record["slot"]], value)
+        for record in arrival.records
+        for name, value in content(ring.layout, int(record["number"])).items()
+    )
+
+
+def sender_counters(path: Path | None = None) -> Counters:
+    """The counters that a sender of POLICY keeps."""
+    kinds = ("produced", "resent", "backlog", "flight", "flight_first", "flight_last")
+    names = [f"{kind}.{POLICY}" for kind in (*kinds, "dropped.overwritten", "dropped.no_credit")]
+    return Counters(path, ["push_full", *names], [f"waits.credit.{POLICY}"])
+
+
+class Actor:
+    """A sender with its own context."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        name: str = "actor-0",
+        incarnation: int = 1,
+        blocks: int = 6,
+        credits: int = 3,
+        flow: str = "block",
+        layout: Layout = LAYOUT,
+    ) -> None:
+        self.context = zmq.Context(1)
+        self.ring = Ring.create(path, layout, blocks * BLOCK)
+        credit = Credit(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
+        self.counters = sender_counters()
+        self.sender = ExperienceSender(
+            self.context, RUN, name, incarnation, POLICY, self.ring, credit, BLOCK, self.counters
+        )
+        self.written = 0
+
+    def write(self, blocks: int = 1) -> None:
+        """Writes blocks; while one waits for credit nothing else happens, so the caller sees to it that none does."""
+        for _ in range(blocks):
+            write(self.sender, self.written + 1, self._refuse)
+            self.written += BLOCK
+
+    def _refuse(self) -> None:
+        raise AssertionError("had to wait for credit")
+
+    def close(self) -> None:
+        self.sender.close()
+        self.ring.remove()
+        self.context.destroy(linger=0)
+
+
+class Learner:
+    """A receiver with its own context and sockets, at ports that may be given; it settles whatever arrives."""
+
+    def __init__(
+        self, ledger: Path | None = None, incarnation: int = 1, base: int = 0, pool: int = 12, layout: Layout = LAYOUT
+    ) -> None:
+        self.context = zmq.Context(1)
+        self.ports = Ports(self.context, "127.0.0.1", base)
+        self.addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB})
+        self.counters = Counters(None, ["quarantined_messages", "repeated_headers", "salvaged"])
+        self.incarnation = incarnation
+        self.receiver = ExperienceReceiver(
+            self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
+        )
+        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool)
+        self.got: list[tuple[str, int, int]] = []
+        self.columns: dict[int, dict[str, np.ndarray]] = {}
+        self.wrong = 0
+
+    @property
+    def route(self) -> Route:
+        return Route(
+            policy=POLICY,
+            learner="learner-gem",
+            incarnation=self.incarnation,
+            experience=self.addresses[1],
+            weights="tcp://127.0.0.1:1",
+            acknowledgements=self.addresses[3],
+        )
+
+    def listen(self) -> None:
+        """Takes in what is there, and says the second's beacon."""
+        self.receiver.receive()
+        self.receiver.beacon(time.monotonic())
+
+    def use(self) -> int:
+        """Copies, checks and settles everything that arrived; how many segments these were."""
+        self.listen()
+        used = 0
+        arrivals = self.receiver.arrivals(POLICY)
+        while arrivals:
+            arrival = arrivals.popleft()
+            self.wrong += not right(arrival)
+            for record in arrival.records:
+                self.got.append((arrival.actor, arrival.incarnation, int(record["number"])))
+                columns = arrival.ring.columns
+                self.columns[int(record["number"])] = {n: c[record["slot"]].copy() for n, c in columns.items()}
+            assert arrival.ring.intact(arrival.records).all()
+            used += len(arrival.records)
+            if arrival.owned:
+                self.receiver.give_back(POLICY, arrival.records["slot"])
+            self.receiver.settle(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+        return used
+
+    def close(self) -> None:
+        self.receiver.close()
+        self.ports.close()
+        self.context.destroy(linger=0)
+
+
+@contextmanager
+def closing(*things: Actor | Learner) -> Iterator[None]:
+    """Closes them all, whatever happens."""
+    try:
+        yield
+    finally:
+        for thing in things:
+            thing.close()

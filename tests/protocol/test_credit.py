@@ -1,0 +1,177 @@
+"""Credit: a state machine that never loses a segment, nor hands out one that travels."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from protocol.credit import Block, Credit
+from protocol.errors import ConfigurationError
+
+Flow = Literal["block", "drop_oldest", "drop_newest"]
+Discipline = Literal["stream", "replay"]
+
+
+class Books(RuleBasedStateMachine):
+    """Plays a writer and a learner against `Credit` and keeps books of its own."""
+
+    @initialize(
+        blocks=st.integers(2, 8),
+        credits=st.integers(1, 5),
+        writers=st.integers(1, 3),
+        segments=st.integers(1, 3),
+        discipline=st.sampled_from(["stream", "replay"]),
+        flow=st.sampled_from(["block", "drop_oldest", "drop_newest"]),
+    )
+    def start(
+        self, blocks: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow
+    ) -> None:
+        blocks = max(blocks, writers + 1)
+        self.credit = Credit(blocks, credits, writers, discipline, flow)
+        self.blocks, self.credits, self.writers = blocks, credits, writers
+        self.segments, self.flow, self.discipline = segments, flow, discipline
+        self.next = 1
+        self.writing: set[int] = set()
+        self.backlog: list[Block] = []
+        self.flight: list[Block] = []
+        self.acknowledged = 0
+        self.dropped = 0
+
+    @precondition(lambda self: len(self.writing) < self.writers)
+    @rule()
+    def take(self) -> None:
+        index = self.credit.take()
+        if index is None:
+            starved = len(self.flight) + len(self.writing) + len(self.backlog) >= self.blocks
+            assert starved or (self.flow == "block" and self.backlog)
+            if self.flow != "block":
+                assert not self.backlog  # there was nothing to drop: all is written or travels
+            return
+        assert 0 <= index < self.blocks
+        assert index not in self.writing
+        assert index not in {block.index for block in self.flight}
+        lost = [block for block in self.backlog if block.index == index]
+        if lost:
+            assert self.flow != "block"
+            assert lost == [self.backlog[0 if self.flow == "drop_oldest" else -1]]
+            self.backlog.remove(lost[0])
+            self.dropped += lost[0].segments
+        self.writing.add(index)
+
+    @precondition(lambda self: self.writing)
+    @rule(choice=st.integers(0, 5))
+    def finish(self, choice: int) -> None:
+        index = sorted(self.writing)[choice % len(self.writing)]
+        self.writing.remove(index)
+        block = Block(index, self.next, self.next + self.segments - 1)
+        self.next += self.segments
+        self.credit.finish(block)
+        self.backlog.append(block)
+
+    @rule()
+    def announce(self) -> None:
+        going = self.credit.announce()
+        assert going == self.backlog[: len(going)]
+        del self.backlog[: len(going)]
+        self.flight += going
+        assert len(self.flight) <= self.credits
+        assert not self.backlog or len(self.flight) == self.credits
+
+    @rule(settled=st.integers(0, 60))
+    def acknowledge(self, settled: int) -> None:
+        done = [block for block in self.flight if block.last <= settled]
+        assert self.credit.acknowledge(settled) == len(done)
+        self.flight = self.flight[len(done) :]
+        self.acknowledged += sum(block.segments for block in done)
+
+    @rule()
+    def acknowledge_everything(self) -> None:
+        self.acknowledge(self.next - 1)
+
+    @invariant()
+    def every_finished_segment_is_in_exactly_one_place(self) -> None:
+        if not hasattr(self, "credit"):
+            return
+        flight = sum(block.segments for block in self.credit.flight)
+        dropped = sum(self.credit.dropped.values())
+        assert self.credit.flight == tuple(self.flight)
+        assert self.credit.backlog == sum(block.segments for block in self.backlog)
+        assert dropped == self.dropped
+        assert self.credit.backlog + flight + self.acknowledged + dropped == self.next - 1
+        assert self.credit.idle == (not self.backlog and not self.flight)
+        if self.flow == "block":
+            assert dropped == 0
+        cause = {"block": None, "drop_oldest": "overwritten", "drop_newest": "no_credit"}[self.flow]
+        assert all(count == 0 for name, count in self.credit.dropped.items() if name != cause)
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def _run(credit: Credit, count: int) -> list[int]:
+    """Writes and announces `count` blocks of one segment; the numbers that were announced."""
+    announced = []
+    for number in range(1, count + 1):
+        index = credit.take()
+        if index is None:
+            break
+        credit.finish(Block(index, number, number))
+        announced += [block.first for block in credit.announce()]
+    return announced
+
+
+def test_flow_block_waits_when_all_credits_travel_and_goes_on_when_one_returns() -> None:
+    credit = Credit(4, 2, 1, "stream", "block")
+    assert _run(credit, 9) == [1, 2]
+    assert credit.take() is None
+    assert credit.backlog == 1
+    assert credit.acknowledge(1) == 1
+    assert [block.first for block in credit.announce()] == [3]
+    assert credit.take() is not None
+    assert credit.dropped == {"overwritten": 0, "no_credit": 0}
+
+
+@pytest.mark.parametrize(
+    ("flow", "announced", "cause"), [("drop_oldest", [8, 9], "overwritten"), ("drop_newest", [3, 9], "no_credit")]
+)
+def test_the_dropping_flows_never_wait_and_count_what_they_drop(flow: Flow, announced: list[int], cause: str) -> None:
+    credit = Credit(4, 2, 1, "stream", flow)
+    assert _run(credit, 9) == [1, 2]
+    credit.acknowledge(2)
+    assert [block.first for block in credit.announce()] == announced
+    assert credit.dropped[cause] == 5
+
+
+def test_an_acknowledgement_within_a_block_frees_nothing() -> None:
+    credit = Credit(4, 2, 1, "stream", "block")
+    credit.take()
+    credit.finish(Block(0, 1, 4))
+    credit.announce()
+    assert credit.acknowledge(3) == 0
+    assert credit.acknowledge(4) == 1
+    assert credit.acknowledge(4) == 0
+
+
+def test_B2_replay_overwrites_its_oldest_block() -> None:
+    """B2: and only once every other one was used, so that as much as possible can be sampled."""
+    credit = Credit(6, 1, 1, "replay", "block")
+    order = []
+    for number in range(1, 15):
+        index = credit.take()
+        assert index is not None
+        order.append(index)
+        credit.finish(Block(index, number, number))
+        credit.announce()
+        credit.acknowledge(number)
+    assert order == [*range(6), *range(6), 0, 1]
+
+
+@pytest.mark.parametrize(("blocks", "credits", "writers"), [(1, 1, 1), (3, 2, 3), (4, 0, 1), (4, -1, 1), (0, 1, 0)])
+def test_sizes_that_would_deadlock_are_refused_with_the_remedy(blocks: int, credits: int, writers: int) -> None:
+    with pytest.raises(ConfigurationError, match=r"would deadlock: .* raise credits \(or buffer_capacity\)"):
+        Credit(blocks, credits, writers, "stream", "block")

@@ -1,0 +1,168 @@
+"""A member trains on what arrives, publishes on time, and goes on where it or its predecessor was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from protocol.config import IQN, PPO, Run
+from protocol.counters import Counters
+from protocol.errors import ConfigurationError, TrainingFault
+from protocol.version import Version
+from tests.workers import scripted
+from workers.learning.member import Member
+from workers.plan import PolicyPlan, plan_policies
+
+COPIES = 4
+
+
+class Bench:
+    """A member with its surroundings."""
+
+    def __init__(self, run: Run, folder: Path | None = None, incarnation: int = 1) -> None:
+        self.plan: PolicyPlan = plan_policies(run, scripted.WORLD)["one"]
+        self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
+        self.published: list[tuple[Version, NDArray[np.uint8]]] = []
+        self.member = Member(
+            self.plan,
+            run,
+            1.0,
+            incarnation,
+            torch.device("cpu"),
+            self.source,
+            self.counters,
+            lambda _, weights, version: self.published.append((version, weights.copy())),
+            folder,
+        )
+
+    def feed(self, segments: int) -> None:
+        """Announces `segments` segments of every copy."""
+        sender = scripted.acted(self.plan.config, segments, COPIES)
+        for records in sender.finished:
+            self.source.arrive(sender.ring, records)
+
+
+def run_of(algorithm: PPO | IQN, **policy: object) -> Run:
+    """One agent, four copies, segments of four."""
+    algorithm_settings = algorithm.model_dump(exclude_unset=True) | {"name": algorithm.name}
+    return Run.model_validate(
+        {
+            "environment": {"copies": COPIES},
+            "policy": {
+                "algorithm": algorithm_settings,
+                "model_config": {"hidden": [8]},
+                "segment_length": 4,
+                **policy,
+            },
+            "steps": 1_000,
+        }
+    )
+
+
+STREAM = PPO(minibatches=2, normalize_return=False)
+REPLAY = IQN(batch_size=8, learning_starts=8, buffer_capacity=256, replay_ratio=100.0, n_step=1)
+
+
+def test_the_first_publication_precedes_any_training_C13() -> None:
+    bench = Bench(run_of(STREAM))
+    bench.member.resume(None, Version(0, 0))
+    assert [version for version, _ in bench.published] == [Version(1, 1)]
+
+
+def test_weights_are_published_every_so_many_train_steps_and_versions_grow_by_one_C3() -> None:
+    bench = Bench(run_of(STREAM, publish_interval=4))
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(4)
+    updates = 0
+    while bench.member.step():
+        updates += 1
+    assert updates == 4
+    assert bench.member.update.train_steps == 8  # two minibatches an update
+    assert [version.version for version, _ in bench.published] == [1, 2, 3]
+    assert bench.counters["trained.one"] == 4 * COPIES
+    assert not np.array_equal(bench.published[0][1], bench.published[-1][1])
+
+
+def test_too_little_data_makes_no_update_B3() -> None:
+    bench = Bench(run_of(STREAM))
+    bench.member.resume(None, Version(0, 0))
+    assert not bench.member.step()
+    assert bench.member.update.train_steps == 0
+
+
+@pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
+def test_a_restart_resumes_weights_optimiser_and_counters_of_one_moment_G1(
+    tmp_path: Path, algorithm: PPO | IQN
+) -> None:
+    run = run_of(algorithm)
+    first = Bench(run, tmp_path)
+    first.member.resume(None, Version(0, 0))
+    first.feed(4)
+    for _ in range(3):
+        assert first.member.step()
+    first.member.save_if_due(force=True)
+    second = Bench(run, tmp_path, incarnation=2)
+    newer = np.zeros_like(first.published[0][1])
+    second.member.resume(newer, Version(1, 40))  # the checkpoint wins: weights and optimiser of one moment
+    for name, tensor in first.member.policy.state_dict().items():
+        assert torch.equal(tensor, second.member.policy.state_dict()[name]), name
+    mine, other = first.member.update.state(), second.member.update.state()
+    assert mine.keys() == other.keys()
+    assert all(torch.equal(mine[name], other[name]) for name in mine)
+    assert second.member.update.train_steps == first.member.update.train_steps > 0
+    assert second.member.progress == pytest.approx(first.member.progress)
+    assert second.published[0][0] == Version(2, 41)
+
+
+def test_without_a_checkpoint_the_last_published_weights_are_taken_with_a_fresh_optimiser_G1(tmp_path: Path) -> None:
+    first = Bench(run_of(STREAM))
+    first.member.resume(None, Version(0, 0))
+    first.feed(2)
+    while first.member.step():
+        pass
+    first.member.publish()
+    version, weights = first.published[-1]
+    second = Bench(run_of(STREAM), tmp_path, incarnation=2)
+    second.member.resume(weights, version)
+    assert np.array_equal(second.published[0][1], weights)
+    assert second.published[0][0] == Version(2, version.version + 1)
+    assert second.member.update.train_steps == 0
+
+
+def test_a_checkpoint_of_another_network_stops_the_learner_with_a_sentence(tmp_path: Path) -> None:
+    first = Bench(run_of(STREAM), tmp_path)
+    first.member.save_if_due(force=True)
+    second = Bench(run_of(STREAM, model_config={"hidden": [9]}), tmp_path)
+    with pytest.raises(ConfigurationError, match="of another network"):
+        second.member.resume(None, Version(0, 0))
+
+
+def test_checkpoints_are_written_on_time_and_at_the_end(tmp_path: Path) -> None:
+    bench = Bench(run_of(STREAM), tmp_path)
+    bench.member.resume(None, Version(0, 0))
+    bench.member.save_if_due()
+    assert not list(tmp_path.rglob("manifest.json"))
+    bench.member.finish()
+    assert len(list(tmp_path.rglob("manifest.json"))) == 1
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_an_update_that_is_refused_is_counted_and_the_third_in_a_row_ends_the_learner_U15() -> None:
+    bench = Bench(run_of(STREAM))
+    bench.member.resume(None, Version(0, 0))
+    sender = scripted.acted(bench.plan.config, 4, COPIES)
+    sender.ring.columns["reward"].fill(np.inf)
+    for records in sender.finished:
+        bench.source.arrive(sender.ring, records)
+    for expected in (COPIES, 2 * COPIES):
+        assert bench.member.step()
+        assert bench.counters["rejected.one"] == expected
+    with pytest.raises(TrainingFault):
+        bench.member.step()
+    assert bench.counters["trained.one"] == 0
+    bench.member.publish()
+    assert np.array_equal(bench.published[0][1], bench.published[-1][1])

@@ -1,0 +1,219 @@
+"""Replay: when it is ready, what it draws from, what it forgets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.config import IQN
+from protocol.counters import Counters
+from protocol.errors import TrainingFault
+from protocol.version import Version
+from tests.workers import scripted
+from workers.learning.governor import Governor
+from workers.learning.replay import Replay
+
+NOW = Version(1, 2)
+LENGTH = 4
+
+
+def replay_of(
+    batch: int = 4, start: int = 1, capacity: int = 1_000_000, frames: int = 1, ratio: float = 100.0
+) -> tuple[Replay, scripted.Source, Counters]:
+    """A replay whose governor hardly ever says no."""
+    config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
+    source, counters = scripted.Source(), scripted.counters()
+    governor = Governor(ratio, start, batch, 1_000, paces=False)
+    layout = scripted.layout_of(scripted.config(config, LENGTH))
+    return Replay("one", layout, config, source, counters, governor, 0, capacity), source, counters
+
+
+def acted(segments: int, copies: int = 1, frames: int = 1, blocks: int | None = None) -> scripted.Sender:
+    """Segments of `LENGTH` steps for replay."""
+    policy = scripted.config(IQN(frames=frames, buffer_capacity=1_000_000), LENGTH)
+    return scripted.acted(policy, segments, copies, blocks)
+
+
+def steps_of(batch: object) -> list[int]:
+    """The step numbers of a batch's transitions."""
+    return [int(t) for t in batch.observation[:, -1, 1]]  # type: ignore[attr-defined]
+
+
+def test_too_little_data_is_not_ready_and_one_row_more_is_B3_U8() -> None:
+    """The boundary of the batch size itself, approached from below."""
+    for batch in (LENGTH - 1, LENGTH, LENGTH + 1, 2 * LENGTH):
+        replay, source, _ = replay_of(batch=batch)
+        assert replay.sample(NOW) is None
+        sender = acted(2)
+        for records in sender.finished:
+            source.arrive(sender.ring, records)
+            replay.admit()
+            drawn = replay.sample(NOW)
+            assert (drawn is None) == (replay.rows < batch)
+
+
+def test_the_governor_decides_when_enough_rows_are_there() -> None:
+    replay, source, _ = replay_of(batch=2, start=LENGTH + 1, ratio=1.0)
+    sender = acted(2)
+    source.arrive(sender.ring, sender.finished[0])
+    replay.admit()
+    assert replay.sample(NOW) is None
+    source.arrive(sender.ring, sender.finished[1])
+    replay.admit()
+    assert replay.sample(NOW) is not None
+    assert replay.sample(NOW) is None  # 2 of (8 - 5) * 1 rows are drawn
+
+
+@pytest.mark.parametrize("batch", [3, 10, 12])
+def test_a_row_is_drawn_once_in_a_batch_B7(batch: int) -> None:
+    """Few of many, and nearly all of them."""
+    replay, source, _ = replay_of(batch=batch)
+    sender = acted(3)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    for _ in range(50):
+        steps = steps_of(replay.sample(NOW))
+        assert len(set(steps)) == batch
+
+
+def test_every_valid_row_is_drawn_and_no_other() -> None:
+    replay, source, _ = replay_of(batch=2)
+    sender = acted(3)
+    records = np.concatenate(sender.finished)
+    records["valid"] = [4, 1, 3]
+    source.arrive(sender.ring, records)
+    replay.admit()
+    assert replay.rows == 8
+    drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
+    assert drawn == {0, 1, 2, 3, 4, 8, 9, 10}
+
+
+def test_shapes_are_those_of_transitions_B4() -> None:
+    replay, source, _ = replay_of(batch=5, frames=3)
+    sender = acted(2, frames=3)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    batch = replay.sample(NOW)
+    assert batch is not None
+    assert batch.observation.shape == batch.next_observation.shape == (5, 3, 2)
+    assert batch.action.shape == batch.reward.shape == batch.discount.shape == (5,)
+    assert (batch.action.dtype, batch.reward.dtype) == (torch.int64, torch.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    blocks=st.integers(2, 6),
+    segments=st.integers(1, 20),
+    copies=st.integers(1, 3),
+    frames=st.integers(1, 4),
+    seed=st.integers(0, 1_000),
+)
+def test_no_sample_crosses_the_write_head_at_any_fill_B6_U9(
+    blocks: int, segments: int, copies: int, frames: int, seed: int
+) -> None:
+    """The ring is written on and on while it is sampled; every successor drawn is the step after, of the same copy."""
+    policy = scripted.config(IQN(frames=frames, n_step=1, buffer_capacity=1_000_000), LENGTH)
+    replay, source, counters = replay_of(batch=2, frames=frames)
+    sender = scripted.Sender(scripted.layout_of(policy), copies, blocks)
+    chair = scripted.seat(sender, scripted.Performer(), copies)
+    announced = 0
+    for t in range(segments * LENGTH + 1):
+        chair.act(scripted.present(t, copies), scripted.never)
+        if (t + seed) % 3 == 0:
+            for records in sender.finished[announced:]:
+                source.arrive(sender.ring, records)
+            announced = len(sender.finished)
+            replay.admit()
+        batch = replay.sample(NOW)
+        if batch is None:
+            continue
+        observed, following = batch.observation[:, -1], batch.next_observation[:, -1]
+        assert (following[:, 0] == observed[:, 0]).all()
+        assert (following[:, 1] == observed[:, 1] + 1).all()
+        assert (batch.reward == 10 * observed[:, 0] + observed[:, 1]).all()
+        assert (observed[:, 1] <= t).all()
+        oldest = max(0, (len(sender.finished) - blocks + 1) * LENGTH)
+        assert (observed[:, 1] >= oldest).all()
+    assert counters["torn.one"] == counters["dropped.recycled.one"]  # none while it copied
+
+
+def test_what_was_overwritten_before_it_was_admitted_is_dropped_and_counted() -> None:
+    replay, source, counters = replay_of(batch=1)
+    sender = acted(5, blocks=3)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    assert counters["dropped.recycled.one"] == counters["torn.one"] == 3
+    assert counters["received.one"] == 2
+    assert sum(count for _, count in source.settled) == 5
+    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
+
+
+def test_of_two_actors_the_faster_one_overwrites_its_own_and_the_rest_is_still_drawn() -> None:
+    """The slow actor's segment stays the oldest; what the fast one overwrote lies behind it."""
+    replay, source, counters = replay_of(batch=4)
+    slow, fast = acted(1), scripted.Sender(scripted.layout_of(scripted.config(IQN(n_step=1), LENGTH)), 1, 3)
+    source.arrive(slow.ring, slow.finished[0], actor="actor-0")
+    chair = scripted.seat(fast, scripted.Performer(), 1)
+    for t in range(20 * LENGTH + 1):
+        chair.act(scripted.present(t, 1), scripted.never)
+        if t and t % LENGTH == 0:
+            source.arrive(fast.ring, fast.finished[-1], actor="actor-1")
+            replay.admit()
+    alive = set(range(18 * LENGTH, 20 * LENGTH)) | set(range(LENGTH))
+    assert {t for _ in range(200) for t in steps_of(replay.sample(NOW))} == alive
+    assert counters["torn.one"] == 0
+
+
+def test_the_capacity_forgets_the_oldest_and_gives_pool_slots_back_B2() -> None:
+    replay, source, _ = replay_of(batch=1, capacity=2 * LENGTH)
+    sender = acted(5)
+    for records in sender.finished:
+        source.arrive(sender.ring, records, owned=True)
+    replay.admit()
+    assert replay.rows == 2 * LENGTH
+    assert source.given_back == [0, 1, 2]
+    assert replay.uses(sender.ring)
+    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
+
+
+def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
+    replay, source, counters = replay_of(batch=LENGTH)
+    sender = acted(1)
+    source.arrive(sender.ring, sender.finished[0])
+    replay.admit()
+    assert (counters["held.one"], counters["trained.one"]) == (1, 0)
+    for _ in range(3):
+        replay.sample(NOW)
+    assert (counters["held.one"], counters["trained.one"]) == (0, 1)
+
+
+def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
+    config = IQN(batch_size=1, learning_starts=1)
+    source, counters = scripted.Source(), scripted.counters()
+    governor = Governor(0.25, 1, 1, LENGTH, paces=True)
+    layout = scripted.layout_of(scripted.config(config, LENGTH))
+    replay = Replay("one", layout, config, source, counters, governor, 0, 1_000)
+    sender = acted(6)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    waiting = len(source.queue)
+    assert 0 < waiting < 6
+    replay.admit(everything=True)
+    assert len(source.queue) == 0
+
+
+def test_a_learner_whose_every_batch_is_overwritten_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay, source, _ = replay_of(batch=2)
+    sender = acted(1)
+    source.arrive(sender.ring, sender.finished[0])
+    replay.admit()
+    monkeypatch.setattr(replay, "_draw", lambda size, now: None)
+    with pytest.raises(TrainingFault, match="raise buffer_capacity"):
+        replay.sample(NOW)

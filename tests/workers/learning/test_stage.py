@@ -1,0 +1,101 @@
+"""The stage copies each announced segment once into the next batch; what was overwritten meanwhile never gets there."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from protocol.config import PPO
+from protocol.counters import Counters
+from protocol.version import Version
+from tests.workers import scripted
+from workers.learning.stage import Stage
+
+POLICY = scripted.config(PPO())
+NOW = Version(1, 4)
+
+
+def staged(segments: int) -> tuple[Stage, scripted.Source, Counters]:
+    """A stage for batches of `segments`."""
+    source, counters = scripted.Source(), scripted.counters()
+    layout = scripted.layout_of(POLICY)
+    return Stage("one", layout, segments, source, counters, torch.device("cpu")), source, counters
+
+
+def test_a_batch_fills_from_partial_announcements_and_carries_the_rest_over() -> None:
+    stage, source, counters = staged(3)
+    sender = scripted.acted(POLICY, 2, copies=2)
+    source.arrive(sender.ring, sender.finished[0])
+    assert not stage.fill(NOW)
+    assert (stage.count, counters["held.one"], source.settled) == (2, 2, [(2, 2)])
+    source.arrive(sender.ring, sender.finished[1])
+    assert stage.fill(NOW)
+    assert source.settled[-1] == (3, 1)
+    assert len(source.queue[0].records) == 1
+    batch = stage.take()
+    np.testing.assert_array_equal(batch.observation[:, 0], [[0, 0], [1, 0], [0, 4]])
+    assert batch.observation.shape == (3, 5, 2)
+    assert batch.reward.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13], [4, 5, 6, 7]]
+    assert batch.valid.tolist() == [4, 4, 4]
+    assert not stage.fill(NOW)
+    assert (source.settled[-1], len(source.queue), counters["received.one"]) == ((4, 1), 0, 4)
+
+
+def test_what_was_taken_is_a_copy_of_the_ring_B17() -> None:
+    stage, source, _ = staged(1)
+    sender = scripted.acted(POLICY, 1)
+    source.arrive(sender.ring, sender.finished[0])
+    stage.fill(NOW)
+    batch = stage.take()
+    sender.ring.columns["reward"].fill(99)
+    assert batch.reward.tolist() == [[0, 1, 2, 3]]
+
+
+def test_a_recycled_slot_is_dropped_and_counted_and_the_others_close_the_gap_B13() -> None:
+    stage, source, counters = staged(3)
+    sender = scripted.acted(POLICY, 1, copies=4)
+    source.arrive(sender.ring, sender.finished[0])
+    sender.ring.begin(slice(1, 2))
+    sender.ring.columns["reward"][1] = np.nan
+    assert stage.fill(NOW)
+    batch = stage.take()
+    assert torch.isfinite(batch.reward).all()
+    assert batch.observation[:, 0, 0].tolist() == [0, 2, 3]
+    assert (counters["torn.one"], counters["dropped.recycled.one"], counters["received.one"]) == (1, 1, 3)
+    assert sum(count for _, count in source.settled) == 4
+
+
+def test_scattered_slots_are_copied_to_their_own_places() -> None:
+    stage, source, _ = staged(2)
+    sender = scripted.acted(POLICY, 1, copies=4)
+    source.arrive(sender.ring, sender.finished[0][[3, 1]])
+    assert stage.fill(NOW)
+    assert stage.take().observation[:, 0, 0].tolist() == [3, 1]
+
+
+def test_pool_slots_are_given_back_and_the_actors_own_are_not() -> None:
+    stage, source, _ = staged(4)
+    sender = scripted.acted(POLICY, 2, copies=2)
+    source.arrive(sender.ring, sender.finished[0], owned=True)
+    source.arrive(sender.ring, sender.finished[1], owned=False)
+    assert stage.fill(NOW)
+    assert source.given_back == [0, 1]
+
+
+def test_lag_is_counted_for_every_row_C12() -> None:
+    stage, source, counters = staged(1)
+    sender = scripted.acted(POLICY, 1)
+    source.arrive(sender.ring, sender.finished[0])
+    stage.fill(Version(2, 6))
+    assert (counters["lag_rows.one"], counters["lag_sum.one"], counters["lag_max.one"]) == (4, 20, 5)
+
+
+def test_rows_of_a_short_segment_that_are_not_valid_are_not_counted() -> None:
+    stage, source, counters = staged(1)
+    sender = scripted.acted(POLICY, 1)
+    records = sender.finished[0].copy()
+    records["valid"] = 3
+    source.arrive(sender.ring, records)
+    stage.fill(NOW)
+    assert stage.take().valid.tolist() == [3]
+    assert (counters["lag_rows.one"], counters["rows_received.one"]) == (3, 3)

@@ -1,0 +1,133 @@
+"""The books balance whatever died when: each case plays a run in numbers and then reads only what it left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.accounting import segment_books, total
+
+Key = tuple[str, int]
+
+
+@dataclass
+class History:
+    """Pages, ledger and farewells of a run of one policy, as the workers would have left them."""
+
+    actors: dict[Key, dict[str, float]] = field(default_factory=dict)
+    learners: dict[Key, dict[str, float]] = field(default_factory=dict)
+    ledger: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    clean: set[Key] = field(default_factory=set)
+
+    def books(self, ledgers: bool = True) -> dict[str, Any]:
+        """The summary's part."""
+        known = {"p": self.ledger} if ledgers else {}
+        return segment_books(["p"], self.actors, self.learners, known, self.clean)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Actors produce, drop and ship; learner incarnations take a part each, and may die in the middle of any of it."""
+    history = History()
+    learners = [("learner-p", i + 1) for i in range(draw(st.integers(1, 3)))]
+    history.learners = {key: dict.fromkeys(("received.p", "trained.p", "held.p", "rejected.p"), 0) for key in learners}
+    for i in range(draw(st.integers(1, 3))):
+        key = ("actor-0", i + 1)
+        made, gone = draw(st.integers(0, 50)), 0
+        settled = 0
+        for learner in learners:
+            took = draw(st.integers(0, made - settled))
+            torn = draw(st.integers(0, min(took, 2)))
+            page = history.learners[learner]
+            page["received.p"] += took - torn
+            page["dropped.recycled.p"] = page.get("dropped.recycled.p", 0) + torn
+            settled += took
+        gone = draw(st.integers(0, made - settled))
+        history.actors[key] = {
+            "produced.p": made,
+            "dropped.overwritten.p": gone // 2,
+            "dropped.no_credit.p": gone - gone // 2,
+        }
+        history.ledger[key] = (settled, settled)
+        if draw(st.booleans()):
+            history.clean.add(key)
+    for learner in learners:
+        page = history.learners[learner]
+        page["trained.p"] = draw(st.integers(0, int(page["received.p"])))
+        page["rejected.p"] = draw(st.integers(0, int(page["received.p"] - page["trained.p"])))
+        page["held.p"] = page["received.p"] - page["trained.p"] - page["rejected.p"]
+        if draw(st.booleans()):
+            history.clean.add(learner)
+    return history
+
+
+def balanced(books: dict[str, Any]) -> bool:
+    """Both identities."""
+    dropped = sum(books["dropped"].values())
+    return bool(
+        books["produced"] == books["received"] - books["duplicates"] + books["in_flight"] + dropped
+        and books["received"]
+        == books["trained"] + books["duplicates"] + books["rejected"] + books["held"] + books["lost_in_learner"]
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_both_identities_hold_exactly_and_no_number_is_negative(history: History) -> None:
+    books = history.books()
+    assert balanced(books), books
+    assert min(v for v in (*books["dropped"].values(), *(b for b in books.values() if isinstance(b, int)))) >= 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories(), st.integers(1, 9))
+def test_a_learner_killed_between_counting_and_settling_received_that_twice(history: History, twice: int) -> None:
+    """Its successor receives the same segments again: they are duplicates."""
+    dead = ("learner-p", 0)
+    history.learners[dead] = {"received.p": twice, "trained.p": 0, "held.p": twice}
+    books = history.books()
+    assert balanced(books), books
+    assert books["duplicates"] == twice
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories(), st.integers(1, 9))
+def test_an_actor_killed_between_finishing_and_counting_still_made_what_the_learner_has(
+    history: History, uncounted: int
+) -> None:
+    history.actors["actor-0", 9] = {"produced.p": 0}
+    history.ledger["actor-0", 9] = (uncounted, uncounted)
+    history.learners["learner-p", 1]["received.p"] += uncounted
+    history.learners["learner-p", 1]["trained.p"] += uncounted
+    books = history.books()
+    assert balanced(books), books
+    assert books["dropped"]["actor_lost"] >= 0
+
+
+def test_what_a_lost_actor_finished_and_nobody_knows_is_lost_with_it() -> None:
+    history = History(actors={("actor-0", 1): {"produced.p": 10}}, ledger={("actor-0", 1): (6, 6)})
+    history.learners = {("learner-p", 1): {"received.p": 6, "trained.p": 4, "held.p": 2}}
+    history.clean = {("learner-p", 1)}
+    books = history.books()
+    assert books["dropped"]["actor_lost"] == 4
+    assert (books["in_flight"], books["held"]) == (0, 2)
+    history.clean.add(("actor-0", 1))
+    assert history.books()["in_flight"] == 4
+    history.clean.remove(("learner-p", 1))
+    assert (history.books()["held"], history.books()["lost_in_learner"]) == (0, 2)
+
+
+def test_without_a_ledger_the_actors_own_levels_count() -> None:
+    history = History(actors={("actor-0", 1): {"produced.p": 10, "backlog.p": 2, "flight.p": 3}})
+    history.learners = {("learner-p", 1): {"received.p": 5, "trained.p": 5}}
+    history.clean = {("actor-0", 1), ("learner-p", 1)}
+    books = history.books(ledgers=False)
+    assert books["in_flight"] == 5
+    assert balanced(books)
+
+
+def test_totals_skip_what_a_page_lacks() -> None:
+    assert total([{"a": 1, "b": 2.0}, {"b": 3}, {}], "a", "b") == 6

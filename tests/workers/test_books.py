@@ -1,0 +1,172 @@
+"""The books: returns over the run, the summary's keys, and a coordinator that takes over from a dead one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.config import Run
+from protocol.counters import Counters
+from workers import books as module
+from workers.books import Books
+from workers.reporting import ActorReport, LearnerReport
+
+KEYS = {
+    "env_steps",
+    "agent_steps",
+    "seconds",
+    "env_steps_per_second",
+    "agent_steps_per_second",
+    "train_steps",
+    "versions",
+    "returns",
+    "baselines",
+    "segments",
+    "lag",
+    "waits",
+    "restarts",
+    "verdict",
+}
+RUN = Run(steps=2_000)
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(module.time, "time", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Instead of the real one."""
+    return Clock(monkeypatch)
+
+
+def observe(books: Books, steps: int, **learner: float) -> None:
+    """One look at an actor that made `steps` and a learner."""
+    books.observe(
+        {("actor-0", 1): {"env_steps": steps // 2, "agent_steps": steps}}, {("learner-p", 1): learner}, [], {}
+    )
+
+
+def summary(books: Books, **changes: Any) -> dict[str, Any]:
+    """A finished run's."""
+    facts: dict[str, Any] = {
+        "actors": {("actor-0", 1): {"env_steps": 1_000, "agent_steps": 2_000, "waits.credit.p": 1.5}},
+        "learners": {("learner-p", 1): {"train_steps.p": 7, "version.p": 3, "lag_rows.p": 4, "lag_sum.p": 6}},
+        "clean": set(),
+        "restarts": {"actor-0": 1},
+        "baselines": {"p": {"random": 1.0}},
+        "complete": True,
+    }
+    return books.summary(**(facts | changes))
+
+
+def test_the_summary_has_every_promised_key_and_plain_rates(run_dir: Path, clock: Clock) -> None:
+    run_dir.mkdir()
+    books = Books(RUN, ["p"], run_dir)
+    observe(books, 2)
+    clock.now += 10
+    observe(books, 2_000)
+    found = summary(books)
+    assert found.keys() >= KEYS
+    assert found["seconds"] == 10
+    assert (found["env_steps_per_second"], found["agent_steps_per_second"]) == (100, 200)
+    assert (found["train_steps"], found["versions"], found["lag"]["mean"]) == ({"p": 7}, {"p": 3}, 1.5)
+    assert found["waits"] == {"credit.p": 1.5}
+    json.dumps(found)
+    books.close()
+
+
+def test_seconds_count_from_the_first_step_to_the_newest(run_dir: Path, clock: Clock) -> None:
+    run_dir.mkdir()
+    books = Books(RUN, ["p"], run_dir)
+    for steps, wait in ((0, 5), (100, 3), (900, 4), (900, 60)):
+        observe(books, steps)
+        clock.now += wait
+    assert books.seconds == 3
+    books.close()
+
+
+def test_returns_are_means_over_the_first_last_and_best_twentieth_of_the_run(run_dir: Path) -> None:
+    run_dir.mkdir()
+    books = Books(RUN, ["p"], run_dir)
+    for at in range(0, 2_000, 10):
+        value = 50.0 if 1_000 <= at < 1_100 else at / 100
+        books.episodes("p", at, 2, 2 * value)
+    curve = summary(books)["returns"]["p"]
+    assert curve["first"] == pytest.approx(sum(range(0, 100, 10)) / 10 / 100)
+    assert curve["last"] == pytest.approx((1_900 + 1_990) / 2 / 100)
+    assert curve["best"] == 50.0
+    books.close()
+
+
+def test_a_policy_without_an_ended_episode_has_no_return(run_dir: Path) -> None:
+    run_dir.mkdir()
+    books = Books(RUN, ["p"], run_dir)
+    assert summary(books)["returns"]["p"] == {"first": None, "last": None, "best": None}
+    observe(books, 100)
+    assert books.view["policies"]["p"]["return"] is None
+    books.close()
+
+
+def test_the_verdict_names_who_is_waited_for(run_dir: Path, clock: Clock) -> None:
+    run_dir.mkdir()
+    books = Books(RUN, ["p"], run_dir)
+    observe(books, 2)
+    clock.now += 10
+    observe(books, 100)
+    actor, learner = ("actor-0", 1), ("learner-p", 1)
+    assert books.verdict({actor: {"waits.credit.p": 6.0}}, {learner: {"waits.data.p": 1.0}}) == "learner-bound"
+    assert books.verdict({actor: {"waits.credit.p": 0.1}}, {learner: {"waits.data.p": 9.0}}) == "actor-bound"
+    assert books.verdict({actor: {"waits.credit.p": 0.1}}, {learner: {"waits.data.p": 0.1}}) == "balanced"
+    books.close()
+
+
+def test_a_coordinator_that_takes_over_knows_returns_and_seconds(run_dir: Path, clock: Clock) -> None:
+    run_dir.mkdir()
+    first = Books(RUN, ["p"], run_dir)
+    first.episodes("p", 5, 1, 40.0)
+    observe(first, 2)
+    clock.now += 10
+    observe(first, 500)
+    first.close()
+    clock.now += 2
+    second = Books(RUN, ["p"], run_dir)
+    second.episodes("p", 1_995, 1, 80.0)
+    observe(second, 600)
+    clock.now += 3
+    observe(second, 700)
+    assert second.seconds == pytest.approx(15)
+    curve = summary(second)["returns"]["p"]
+    assert (curve["first"], curve["last"]) == (40.0, 80.0)
+    second.close()
+
+
+def test_pages_of_dead_workers_are_read_by_name_and_incarnation(run_dir: Path) -> None:
+    for name in ("actor-0.1", "actor-0.12", "learner-a.b.1"):
+        role = ActorReport if name.startswith("actor") else LearnerReport
+        Counters(run_dir / "counters" / name, *role.names(["p"]))
+    books = Books(RUN, ["p"], run_dir)
+    assert set(books.pages("actor")) == {("actor-0", 1), ("actor-0", 12)}
+    assert set(books.pages("learner")) == {("learner-a.b", 1)}
+    books.close()
+
+
+def test_metrics_are_one_json_object_a_line(run_dir: Path, clock: Clock) -> None:
+    run_dir.mkdir()
+    books = Books(RUN, ["p"], run_dir)
+    for steps in (0, 100, 200):
+        observe(books, steps, **{"train_steps.p": 4})
+        clock.now += 1
+    books.close()
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["agent_steps"] for row in rows] == [100, 200]
+    assert rows[-1]["p"]["train_steps"] == 4
+    assert list((run_dir / "tensorboard").iterdir())

@@ -1,0 +1,97 @@
+"""What every worker does alike: options, exit codes, last words."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout
+from protocol.messages import Welcome
+from workers.life import Life, Options, Stop, run_dir_of
+
+
+@pytest.fixture(autouse=True)
+def _signals_stay_ours() -> object:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def options(bind: str = "127.0.0.1:0", patience: float = 0.2, coordinator: str = "tcp://127.0.0.1:1") -> Options:
+    """Of a worker that nobody answers."""
+    return Options(coordinator, "", bind, "", False, patience)
+
+
+@pytest.mark.parametrize("fault", [ConfigurationError, Refused, Timeout, EnvironmentFault])
+def test_a_foreseen_error_is_one_line_and_its_own_exit_code(
+    fault: type[RookeryError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def body(_: Life) -> None:
+        raise fault("this is wrong; do that")
+
+    assert Life("learner", options()).guard(body) == fault.exit_code != 0
+    assert capsys.readouterr().err.splitlines()[-1] == "learner: this is wrong; do that"
+
+
+def test_an_unforeseen_error_is_told_with_its_traceback_G3(capsys: pytest.CaptureFixture[str]) -> None:
+    def body(_: Life) -> None:
+        raise KeyError("nobody foresaw this")
+
+    assert Life("learner", options()).guard(body) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_order_to_stop_is_no_error() -> None:
+    def body(_: Life) -> None:
+        raise Stop
+
+    assert Life("actor", options()).guard(body) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_only_takes_note_and_shows_in_the_exit_code_G4_U18(number: int) -> None:
+    def body(life: Life) -> None:
+        os.kill(os.getpid(), number)
+        assert life.must_stop
+        life.check()
+
+    assert Life("actor", options()).guard(body) == 128 + number
+
+
+def test_a_coordinator_that_is_not_there_is_named_when_patience_ends() -> None:
+    life = Life("actor", options())
+    seen: list[str] = []
+
+    def body(life: Life) -> None:
+        try:
+            life.join("actor")
+        except Timeout as fault:
+            seen.append(str(fault))
+            raise
+
+    assert life.guard(body) == Timeout.exit_code
+    assert "no coordinator answered at tcp://127.0.0.1:1 within 0.2 s; start `rookery coordinator`" in seen[0]
+
+
+@pytest.mark.parametrize("bind", ["nonsense", "127.0.0.1:http", "127.0.0.1:70000"])
+def test_a_bind_address_that_is_none_is_told(bind: str) -> None:
+    if bind == "nonsense":
+        assert options(bind).host_and_base == ("nonsense", 0)
+        return
+    with pytest.raises(ConfigurationError, match="is no HOST:PORT; write for example"):
+        _ = options(bind).host_and_base
+
+
+def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> None:
+    welcome = Welcome(
+        run="r1", name="actor-0", incarnation=1, config="", world="", run_dir=str(tmp_path), policies=[], lease=1, beat=1
+    )
+    assert run_dir_of(welcome) is None
+    (tmp_path / "run_id").write_text("r1\n")
+    assert run_dir_of(welcome) == tmp_path
+    (tmp_path / "run_id").write_text("r2\n")
+    assert run_dir_of(welcome) is None

@@ -1,0 +1,206 @@
+"""Membership: one process an identity, dead holders replaced, quotas that add up, and a coordinator that comes back."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol import RELEASE
+from protocol.config import Run
+from protocol.control import check_release
+from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
+from workers.membership import Member, Membership
+
+HERE = platform.node()
+ROUTE = Route(policy="a", learner="learner-a", incarnation=1, experience="e", weights="w", acknowledgements="k")
+
+
+def a_dead_pid() -> int:
+    """Of a process that has just ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def join(role: Role, token: str, name: str = "", pid: int | None = None, host: str = HERE, incarnation: int = 0) -> Join:
+    """A request; the process is this one unless told otherwise."""
+    return Join(
+        role=role,
+        name=name,
+        token=token,
+        release=RELEASE,
+        host=host,
+        pid=os.getpid() if pid is None else pid,
+        incarnation=incarnation,
+    )
+
+
+def members_of(folder: Path, actors: int = 1, steps: int = 100, **settings: object) -> Membership:
+    """The members of a run of two policies."""
+    return Membership(Run.model_validate({"actors": actors, "steps": steps, **settings}), ["a", "b"], folder / "state.json")
+
+
+def admitted(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> Member:
+    """The member that `request` becomes."""
+    answer = members.join(request, steps or {})
+    assert isinstance(answer, Member), answer
+    return answer
+
+
+def refused(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> Refusal:
+    """The refusal of `request`."""
+    answer = members.join(request, steps or {})
+    assert isinstance(answer, Refusal), answer
+    assert "\n" not in answer.reason
+    return answer
+
+
+def leave(member: Member, error: str = "") -> Leave:
+    """Its farewell."""
+    return Leave(name=member.name, token=member.token, incarnation=member.incarnation, error=error)
+
+
+def test_names_and_policies_are_given_in_order_A1(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    first, second = (admitted(members, join("learner", token)) for token in "xy")
+    assert [(m.name, m.policies, m.incarnation) for m in (first, second)] == [
+        ("learner-a", ["a"], 1),
+        ("learner-b", ["b"], 1),
+    ]
+    assert "all learners of this run are there" in refused(members, join("learner", "z")).reason
+
+
+def test_one_learner_process_may_serve_all_policies_A10(tmp_path: Path) -> None:
+    members = members_of(tmp_path, num_learner_processes=1)
+    assert admitted(members, join("learner", "x")).policies == ["a", "b"]
+    assert "raise num_learner_processes" in refused(members, join("learner", "y")).reason
+
+
+def test_an_identity_of_a_living_process_cannot_be_claimed(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    admitted(members, join("actor", "x", "actor-0"))
+    answer = refused(members, join("actor", "y", "actor-0"))
+    assert f"'actor-0' belongs to a living worker (host {HERE}, pid {os.getpid()})" in answer.reason
+    assert not answer.retry
+
+
+def test_a_repeated_join_of_the_same_process_is_the_same_member(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    assert admitted(members, join("actor", "x")) is admitted(members, join("actor", "x", "actor-0"))
+    assert members.restarts == {}
+
+
+def test_an_unknown_name_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    answer = refused(members_of(tmp_path), join("actor", "x", "actor-7"))
+    assert "no actor called 'actor-7'; its names are actor-0" in answer.reason
+
+
+@pytest.mark.parametrize("name", ["", "actor-0"])
+def test_a_dead_holder_is_replaced_at_once_and_the_restart_counted_G2(tmp_path: Path, name: str) -> None:
+    members = members_of(tmp_path)
+    admitted(members, join("actor", "x", pid=a_dead_pid()))
+    again = admitted(members, join("actor", "y", name), {("actor-0", 1): 30})
+    assert (again.name, again.incarnation, again.quota, again.steps_before) == ("actor-0", 2, 70, 30)
+    assert members.restarts == {"actor-0": 1}
+
+
+def test_a_dead_process_of_another_machine_is_known_by_its_lease_only(tmp_path: Path) -> None:
+    members = members_of(tmp_path, actor_timeout=5)
+    member = admitted(members, join("actor", "x", pid=a_dead_pid(), host="elsewhere"))
+    assert members.expire(member.seen + 4) == []
+    assert members.expire(member.seen + 6) == [member]
+
+
+def test_a_dead_process_of_this_machine_does_not_wait_for_its_lease_G1(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    member = admitted(members, join("learner", "x", pid=a_dead_pid()))
+    assert members.expire(member.seen + 0.5) == []
+    assert members.expire(member.seen + 1.5) == [member]
+
+
+def test_quotas_add_up_to_the_run_whatever_restarts_A7(tmp_path: Path) -> None:
+    members = members_of(tmp_path, actors=3, steps=100)
+    dead = a_dead_pid()
+    three = [admitted(members, join("actor", token, pid=dead if token == "z" else None)) for token in "xyz"]
+    assert [m.quota for m in three] == [34, 33, 33]
+    made = {("actor-0", 1): 34, ("actor-1", 1): 33, ("actor-2", 1): 10}
+    for done in three[:2]:
+        members.leave(leave(done))
+    members.expire(three[2].seen + 2)
+    assert not members.actors_done(made)
+    again = admitted(members, join("actor", "n"), made)
+    assert (again.name, again.quota) == ("actor-2", 23)
+    members.leave(leave(again))
+    assert members.actors_done({**made, ("actor-2", 2): 23})
+
+
+def test_when_all_steps_are_made_there_is_nothing_left_to_join_for(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    members.leave(leave(admitted(members, join("actor", "x"))))
+    for name in ("", "actor-0"):
+        answer = refused(members, join("actor", "y", name), {("actor-0", 1): 100})
+        assert "all steps of this run are made" in answer.reason
+    assert members.restarts == {}
+
+
+def test_a_farewell_with_an_error_is_no_clean_one(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    for token, error, clean in (("x", "it broke", set()), ("y", "", {("learner-a", 2)})):
+        members.leave(leave(admitted(members, join("learner", token)), error))
+        assert members.clean == clean
+
+
+def test_messages_of_a_former_incarnation_are_not_taken(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    old = admitted(members, join("actor", "x", pid=a_dead_pid()))
+    admitted(members, join("actor", "y"))
+    assert members.beat(Beat(name=old.name, token=old.token, incarnation=1, state="acting")) is None
+    assert members.leave(leave(old)) is None
+
+
+def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp_path: Path) -> None:
+    first = members_of(tmp_path)
+    actor = admitted(first, join("actor", "x"))
+    learner = admitted(first, join("learner", "y"))
+    first.beat(Beat(name=learner.name, token="y", incarnation=1, state="learning", routes=[ROUTE]))
+    first.save()
+    second = members_of(tmp_path)
+    assert second.run_id == first.run_id
+    assert second.restarts == {"coordinator": 1}
+    assert second.routes() == [ROUTE]
+    assert second.living_actors() == [("actor-0", 1)]
+    assert not second.actors_done({("actor-0", 1): 100})  # it has not said farewell
+    heard = second.beat(Beat(name=actor.name, token="x", incarnation=1, state="acting"))
+    assert heard is not None
+    assert (heard.quota, heard.token) == (100, "x")
+
+
+def test_one_that_was_away_longer_than_its_lease_joins_again_as_what_it_was(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    member = admitted(members, join("actor", "x"))
+    members.expire(member.seen + 100)
+    back = admitted(members, join("actor", "x", "actor-0", incarnation=1), {("actor-0", 1): 40})
+    assert (back.incarnation, back.quota) == (1, 100)
+    assert members.restarts == {}
+
+
+def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path) -> None:
+    first = members_of(tmp_path)
+    admitted(first, join("actor", "x"))
+    second = members_of(tmp_path)
+    assert refused(second, join("actor", "y")).retry
+    assert refused(second, join("actor", "y", "actor-0")).retry
+    second.beat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
+    assert not refused(second, join("actor", "y")).retry
+
+
+def test_another_release_is_refused_with_both_named() -> None:
+    reason = check_release(join("actor", "x").model_copy(update={"release": "9.9.9"}))
+    assert "release 9.9.9" in reason
+    assert RELEASE in reason
+    assert check_release(join("actor", "x")) == ""

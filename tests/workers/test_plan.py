@@ -1,0 +1,133 @@
+"""The plan: who plays what, how large rings are, and what cannot work refused with its remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.config import parse_run
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, Discrete, World
+from workers.membership import Membership
+from workers.plan import PolicyPlan, plan_policies, seed_of
+
+SMALL, LARGE = Box(shape=(3,)), Box(shape=(4,))
+WORLD = World(id="trio", agents=tuple(Agent(name=n, observation=SMALL, action=Discrete(n=2)) for n in "abc"))
+
+
+def plans(data: dict[str, Any], world: World = WORLD) -> dict[str, PolicyPlan]:
+    """The plans of a run."""
+    return plan_policies(parse_run(data), world)
+
+
+def test_every_agent_has_a_policy_of_its_own_by_default_X10() -> None:
+    found = plans({"environment": {"copies": 4}})
+    assert {name: plan.agents for name, plan in found.items()} == {"a": (0,), "b": (1,), "c": (2,)}
+    assert [plan.streams for plan in found.values()] == [4, 4, 4]
+
+
+def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
+    found = plans({"environment": {"copies": 4}, "agents": {"a": "pair", "c": "pair"}})
+    assert {name: plan.agents for name, plan in found.items()} == {"pair": (0, 2), "b": (1,)}
+    assert found["pair"].streams == 8
+    assert found["pair"].batch_segments == 8
+
+
+def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
+    odd = Agent(name="d", observation=LARGE, action=Discrete(n=2))
+    with pytest.raises(ConfigurationError, match="shared by agents with different spaces; give them policies"):
+        plans({"agents": {"a": "x", "d": "x"}}, World(id="mixed", agents=(*WORLD.agents, odd)))
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"agents": {"z": "a"}}, "agents names 'z'.*its agents are a, b, c"),
+        ({"policies": {"z": {}}}, "policies names 'z'.*the policies are a, b, c"),
+        ({"multiprocessing": {"num_agents": 2}}, "num_agents is 2 but trio has 3 agents"),
+        (
+            {"environment": {"copies": 6}, "policy": {"algorithm": {"name": "ppo", "minibatches": 4}}},
+            "a batch of 6 segments cannot be divided into 4 minibatches; make algorithm.segments",
+        ),
+        (
+            {"policy": {"algorithm": {"name": "ppo", "segments": 10, "minibatches": 4}}},
+            "10 segments cannot be divided into 4 minibatches",
+        ),
+        (
+            {
+                "environment": {"copies": 64},
+                "policy": {"algorithm": {"name": "iqn", "buffer_capacity": 10_000, "learning_starts": 9_000}},
+            },
+            "learning_starts 9000 can never be reached, its rings keep 8192 rows",
+        ),
+        (
+            {
+                "environment": {"copies": 1},
+                "policy": {
+                    "algorithm": {
+                        "name": "iqn",
+                        "buffer_capacity": 100,
+                        "learning_starts": 1,
+                        "batch_size": 65,
+                    }
+                },
+            },
+            "batch_size 65 is more than the 64 rows",
+        ),
+        (
+            {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "frames": 6}, "segment_length": 4}},
+            "6 frames need a segment_length of at least 5",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_remedy_K11(data: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence) as told:
+        plans(data)
+    assert "\n" not in str(told.value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    copies=st.integers(1, 64),
+    actors=st.integers(1, 4),
+    length=st.integers(1, 32),
+    capacity=st.integers(64, 20_000),
+    flow=st.sampled_from(["block", "drop_oldest"]),
+    shared=st.booleans(),
+)
+def test_a_ring_always_has_room_for_what_is_written_travels_and_is_kept(
+    copies: int, actors: int, length: int, capacity: int, flow: str, shared: bool
+) -> None:
+    """Rings never keep more than the capacity, except for the one block without which there is no replay."""
+    algorithm = {"name": "iqn", "buffer_capacity": capacity, "learning_starts": 1, "batch_size": 1}
+    data: dict[str, Any] = {
+        "environment": {"copies": copies},
+        "actors": actors,
+        "policy": {"algorithm": algorithm, "segment_length": length, "flow": flow},
+        "agents": dict.fromkeys("abc", "all") if shared else {},
+    }
+    for plan in plans(data).values():
+        assert plan.blocks >= len(plan.agents) + plan.credit_blocks + plan.kept_blocks
+        assert plan.kept_rows <= max(capacity, copies * length * actors)
+        assert plan.pool_slots >= actors * (plan.credit_blocks + plan.kept_blocks) * copies
+        assert plan.credit().idle
+
+
+@pytest.mark.parametrize(
+    ("wanted", "processes"), [(None, [["a"], ["b"], ["c"]]), (2, [["a", "c"], ["b"]]), (1, [["a", "b", "c"]])]
+)
+def test_fewer_learner_processes_share_the_policies_A10(tmp_path: Any, wanted: int | None, processes: Any) -> None:
+    run = parse_run({"num_learner_processes": wanted})
+    members = Membership(run, ["a", "b", "c"], tmp_path / "state.json")
+    assert members.learners_wanted == len(processes)
+    assert [["a", "b", "c"][i :: members.learners_wanted] for i in range(members.learners_wanted)] == processes
+
+
+def test_seeds_of_different_purposes_differ_and_repeat() -> None:
+    seeds = {seed_of(seed, purpose, i) for seed in range(5) for purpose in ("noise", "weights") for i in range(20)}
+    assert len(seeds) == 200
+    assert seed_of(3, "noise", "actor-0", 1) == seed_of(3, "noise", "actor-0", 1)
+    assert all(0 <= seed < 2**63 for seed in seeds)
