@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from rich.console import Console
 from launch import local
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, summary_table
+from launch.processes import python
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory import files, sweep
@@ -70,6 +72,7 @@ def train(
     rookery train cartpole --seed 1 --json
     rookery train spread --set policy.learning_rate=0.001 --steps 1000000
     """
+    logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told on the console
     run = load(source, settings, steps=steps, seed=seed)
     folder = _folder(source, run_dir)
     console = Console(stderr=True)
@@ -114,7 +117,7 @@ def _hand_over(module: str) -> click.Command:
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run(arguments: tuple[str, ...]) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+        os.execv(sys.executable, python(module, *arguments))
 
     return run
 
@@ -140,7 +143,7 @@ def coordinator(
     folder = _folder(source, run_dir)
     folder.mkdir(parents=True, exist_ok=True)
     config = local.write_config(run, folder)
-    command = [sys.executable, "-m", "workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind]
+    command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []
     os.execv(sys.executable, command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["FATAL", "REFUSED", "Process", "end_all", "start"]
+from protocol.errors import ConfigurationError
+
+__all__ = ["FATAL", "REFUSED", "Process", "end_all", "python", "start"]
 
 REFUSED = 3
 FATAL = {2, REFUSED, 5, 6}
@@ -44,6 +47,24 @@ class Process:
             return ""
 
 
+def python(*command: str) -> list[str]:
+    """The command line of `python -m ...`. The working directory is not put in front of the packages (-P): workers add
+    it at the end, so that a user's folder called like one of ours is never taken for it.
+
+    Raises ConfigurationError if another package of that name is installed.
+    """
+    home = Path(__file__).resolve().parent.parent
+    for name in ("protocol", "workers"):
+        found = importlib.util.find_spec(name)
+        places = list(found.submodule_search_locations or ()) if found is not None else []
+        if not places or Path(places[0]).resolve().parent != home:
+            raise ConfigurationError(
+                f"the package {name!r} that Python finds is {places[0] if places else 'missing'}, not Rookery's in "
+                f"{home}; uninstall the other one or use a virtual environment of its own"
+            )
+    return [sys.executable, "-P", "-m", *command]
+
+
 def start(role: str, command: Sequence[str], output: Path, pipe: bool = False) -> Process:
     """Starts `python -m ...`; its output goes to a file (with `pipe`, only its errors do)."""
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +74,7 @@ def start(role: str, command: Sequence[str], output: Path, pipe: bool = False) -
     environment = {**os.environ, **threads, "ROOKERY_PARENT": str(os.getpid())}
     with output.open("a") as errors:
         popen = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            python(*command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if pipe else errors,
             stderr=errors,

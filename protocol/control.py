@@ -29,6 +29,9 @@ __all__ = ["ControlClient", "ControlServer", "Report", "check_release"]
 
 log = logging.getLogger(__name__)
 
+_UNHEARD = 10_000
+"""Entries about episodes that are kept while the coordinator is away; the oldest are forgotten."""
+
 
 @dataclass(slots=True)
 class Report:
@@ -68,6 +71,9 @@ class ControlClient:
         self._away = False
         self._surplus = 0
         """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
+        self._said: list[tuple[str, int, int, float]] = []
+        self._unheard: list[tuple[str, int, int, float]] = []
+        """Episodes of beats that no coordinator took in; the next beat tells them."""
         self._report: Callable[[], Report] = Report
         self._last: Pulse | None = None
         self.heard_at = 0.0
@@ -151,7 +157,7 @@ class ControlClient:
             incarnation=self.welcome.incarnation,
             counters=last.counters,
             metrics=last.metrics,
-            episodes=last.episodes,
+            episodes=[*self._unheard, *last.episodes],
             error=error[-60_000:],
         )
         end = time.monotonic() + seconds
@@ -175,29 +181,34 @@ class ControlClient:
     def _run(self) -> None:
         interval = self.welcome.beat
         beat_at = 0.0
-        while not self._ending.is_set():
-            now = time.monotonic()
-            if now >= beat_at:
-                beat_at = now + interval
-                report = self._report()
-                self._send(
-                    Beat(
-                        name=self.welcome.name,
-                        token=self._join.token,
-                        incarnation=self.welcome.incarnation,
-                        state=report.state,
-                        routes=report.routes,
-                        counters=report.counters,
-                        metrics=report.metrics,
-                        episodes=report.episodes,
-                    )
-                )
-                if report.state in ("starting", "waiting"):
-                    beat_at = now + min(interval, 0.1)
-            if self.orphaned:
-                self.changed.set()
-            if poll([self._socket], 100):
-                self._hear()
+        try:
+            while not self._ending.is_set():
+                now = time.monotonic()
+                if now >= beat_at:
+                    state = self._beat()
+                    beat_at = now + (min(interval, 0.1) if state in ("starting", "waiting") else interval)
+                if self.orphaned:
+                    self.changed.set()
+                if poll([self._socket], 100):
+                    self._hear()
+        except Exception as fault:  # without heartbeats the worker would go on for ever, unseen
+            log.exception("event=control_failed error=%s", type(fault).__name__)
+            self._end("its heartbeats failed")
+
+    def _beat(self) -> str:
+        report = self._report()
+        beat = Beat(
+            name=self.welcome.name,
+            token=self._join.token,
+            incarnation=self.welcome.incarnation,
+            state=report.state,
+            routes=report.routes,
+            counters=report.counters,
+            metrics=report.metrics,
+            episodes=[*self._unheard, *report.episodes],
+        )
+        self._unheard, self._said = ([], beat.episodes) if self._send(beat) else (beat.episodes[-_UNHEARD:], [])
+        return report.state
 
     def _receive(self) -> Message | None:
         try:
@@ -214,8 +225,10 @@ class ControlClient:
             self._last = message
             self.changed.set()
             if message.command == "rejoin":
+                self._unheard = [*self._said, *self._unheard][-_UNHEARD:]
                 self._surplus = 0
                 self._send(self._join)
+            self._said = []
         elif isinstance(message, Welcome | Refusal) and self._surplus > 0:
             self._surplus -= 1
         elif isinstance(message, Refusal) and not message.retry:

@@ -486,9 +486,10 @@ class ExperienceReceiver:
 
     def _quarantine(self, fault: RookeryError) -> None:
         self._counters.add("quarantined_messages")
-        if str(fault) not in self._quarantined and len(self._quarantined) < 100:
-            self._quarantined.add(str(fault))
-            log.warning("event=message_refused reason=%s", fault)
+        reason = str(fault)
+        if reason not in self._quarantined and len(self._quarantined) < 100:
+            self._quarantined.add(reason)
+            log.warning("event=message_refused reason=%s", reason)
 
     def _send_ack(self, policy: str, key: tuple[str, int]) -> None:
         intake = self._intakes[policy]

@@ -15,6 +15,7 @@ __all__ = ["BLOCK", "Ports", "check_bind", "connect", "endpoint_host", "is_loopb
 
 BLOCK = 10
 """Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
+_LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
 """Messages a socket may queue; credits keep every queue far below."""
 
@@ -50,6 +51,11 @@ class Ports:
 
     def bind(self, kinds: dict[int, int]) -> dict[int, str]:
         """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others."""
+        if self._chosen > _LAST_BASE:  # ZeroMQ would bind another port instead
+            raise ConfigurationError(
+                f"there is no port {self._chosen + BLOCK - 1}; "
+                f"choose a base of at most {_LAST_BASE} with --bind HOST:PORT"
+            )
         for attempt in range(200):
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
             try:

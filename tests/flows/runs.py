@@ -17,21 +17,12 @@ from typing import Any
 import psutil
 import yaml
 
-__all__ = [
-    "PATIENCE",
-    "Worker",
-    "balanced",
-    "config",
-    "files",
-    "rookery",
-    "started",
-    "summary_of",
-    "train",
-    "until",
-    "workers_of",
-]
+from tests.tools import require
 
+PYTHON = sys.executable
 PATIENCE = 60.0
+EXTRA_PATH = ""
+"""A folder that Python looks into first, for what a test wants to be broken."""
 SUMMARY = {
     "env_steps",
     "agent_steps",
@@ -71,13 +62,52 @@ def config(algorithm: dict[str, Any] = PPO, steps: int = 4_000, **keys: Any) -> 
         "sync_interval": 1,
         **keys.pop("policy", {}),
     }
-    return {
-        "environment": {"copies": 8, "settings": {"size": 7, "episode_steps": 20}},
-        "policy": policy,
-        "steps": steps,
-        "monitor_period": 0.3,
-        **keys,
-    }
+    world = {"copies": 8, "settings": {"width": 9, "height": 9, "turns": 20}}
+    return {"environment": world, "policy": policy, "steps": steps, "monitor_period": 0.3, **keys}
+
+
+WORLDS = """
+import sys
+import time
+
+import numpy as np
+
+from workers.environments.treasure_hunt import TreasureHunt
+
+ACTOR = any("workers.actor" in argument for argument in sys.orig_argv)
+
+
+class Paced(TreasureHunt):
+    pause, after, fault, steps = 0.0, 0, "", 0
+
+    def step(self, actions):
+        self.steps += 1
+        if ACTOR:
+            time.sleep(self.pause)
+        turn = super().step(actions)
+        if self.fault and ACTOR and self.steps > self.after:
+            if self.fault == "raise":
+                raise ValueError("the floor gave way")
+            if self.fault == "nan":
+                turn.present[0].reward[:] = np.nan
+            if self.fault == "hang":
+                while True:
+                    time.sleep(1)
+        return turn
+
+
+def paced(copies, turn_mode=None, pause=0.0, after=0, fault="", **settings):
+    world = Paced(copies, turn_mode, **settings)
+    world.pause, world.after, world.fault = pause, after, fault
+    return world
+"""
+
+
+def paced(folder: Path, steps: int, *, pause: float = 0.0, fault: str = "", after: int = 0, **keys: Any) -> dict[str, Any]:
+    """The same world at the pace of `pause` seconds a turn of one agent, with a fault after some turns; in actors only."""
+    (folder / "worlds_of_this_test.py").write_text(WORLDS)
+    settings = {"width": 9, "height": 9, "turns": 20, "pause": pause, "fault": fault, "after": after}
+    return config(steps=steps, environment={"id": "worlds_of_this_test:paced", "copies": 8, "settings": settings}, **keys)
 
 
 def write(data: dict[str, Any], folder: Path) -> Path:
@@ -90,7 +120,7 @@ def write(data: dict[str, Any], folder: Path) -> Path:
 def rookery(*arguments: str, cwd: Path, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
     """Runs the command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "launch.cli", *arguments],
+        [require("rookery"), *arguments],
         cwd=cwd,
         env=environment(),
         capture_output=True,
@@ -103,7 +133,7 @@ def rookery(*arguments: str, cwd: Path, seconds: float = PATIENCE) -> subprocess
 def environment() -> dict[str, str]:
     """This process's, with the repository importable from any working directory."""
     root = str(Path(__file__).resolve().parents[2])
-    return {**os.environ, "PYTHONPATH": root}
+    return {**os.environ, "PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}" if EXTRA_PATH else root}
 
 
 def train(
@@ -166,7 +196,7 @@ def started(command: Sequence[str], cwd: Path, name: str) -> Iterator[Worker]:
     output = cwd / f"{name}.txt"
     with output.open("w") as stream:
         popen = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            [require("rookery"), *command],
             cwd=cwd,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -187,7 +217,7 @@ def started(command: Sequence[str], cwd: Path, name: str) -> Iterator[Worker]:
 def training(data: dict[str, Any], folder: Path, *arguments: str) -> Iterator[Worker]:
     """`rookery train` in the background."""
     path = write(data, folder)
-    command = ["launch.cli", "train", str(path), "--run-dir", str(folder / "run"), "--no-progress", *arguments]
+    command = ["train", str(path), "--run-dir", str(folder / "run"), "--no-progress", *arguments]
     with started(command, folder, "train") as worker:
         yield worker
 

@@ -176,10 +176,16 @@ class Learner:
             acknowledgements=self.addresses[3],
         )
 
-    def listen(self) -> None:
-        """Takes in what is there, and says the second's beacon."""
+    def listen(self) -> bool:
+        """Takes in what is there, and says the second's beacon; False, so that `until` goes on."""
         self.receiver.receive()
         self.receiver.beacon(time.monotonic())
+        return False
+
+    def uses(self, count: int) -> bool:
+        """Uses what is there; whether it has got `count` segments by now."""
+        self.use()
+        return len(self.got) >= count
 
     def use(self) -> int:
         """Copies, checks and settles everything that arrived; how many segments these were."""

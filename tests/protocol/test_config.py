@@ -185,7 +185,7 @@ def test_an_algorithm_without_a_name_is_the_default_one() -> None:
 def test_runs_are_frozen_and_plain_data() -> None:
     run = Run()
     with pytest.raises(ValueError, match="frozen"):
-        run.steps = 5  # type: ignore[misc]
+        run.steps = 5
     assert isinstance(json.loads(run.model_dump_json()), dict)
 
 

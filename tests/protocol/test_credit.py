@@ -27,9 +27,7 @@ class Books(RuleBasedStateMachine):
         discipline=st.sampled_from(["stream", "replay"]),
         flow=st.sampled_from(["block", "drop_oldest", "drop_newest"]),
     )
-    def start(
-        self, blocks: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow
-    ) -> None:
+    def start(self, blocks: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow) -> None:
         blocks = max(blocks, writers + 1)
         self.credit = Credit(blocks, credits, writers, discipline, flow)
         self.blocks, self.credits, self.writers = blocks, credits, writers

@@ -99,7 +99,7 @@ def test_C3_versions_only_grow(memory_dir: Path, mode: Mode) -> None:
         (np.zeros(100, np.float32), Version(1, 6), "expected 100 bytes"),
     ):
         with pytest.raises(ValueError, match=reason):
-            mailbox.write(weights, version)
+            mailbox.write(weights, version)  # type: ignore[arg-type]
         assert mailbox.read(out, 0.1) == Version(1, 5)
         assert (out == 5).all()
     mailbox.write(_weights(100, 7), Version(2, 1))

@@ -140,7 +140,8 @@ def test_a_sweep_never_removes_a_file_that_took_the_place_of_the_one_it_looked_a
 ) -> None:
     path = memory_dir / "rookery-r-a"
     SharedFile.create(path, 100).close()
-    real, swapped = fcntl.flock, []
+    real = fcntl.flock
+    swapped: list[SharedFile] = []
 
     def late(descriptor: int, operation: int) -> None:
         if operation & fcntl.LOCK_EX and not swapped:

@@ -133,7 +133,7 @@ def test_with_checksums_changed_memory_is_torn_though_its_sequence_word_looks_ri
 
 
 def test_B13_no_torn_slot_is_accepted_from_a_writer_that_never_stops(memory_dir: Path) -> None:
-    """B13, U2: one process writes, another copies and checks sums that lie in the data; torn ones exist and are seen."""
+    """B13, U2: one process writes, another copies and checks sums that lie in the data; torn ones are seen."""
     ring = Ring.create(memory_dir / "rookery-r-a", WIDE, 6)  # three blocks: the writer soon comes round to the reader
     accepted = detected = torn = 0
     numbers: set[int] = set()

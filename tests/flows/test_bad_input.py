@@ -1,0 +1,150 @@
+"""What a user can get wrong, with real processes: one sentence, an exit code that is not 0, nothing left behind."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows import runs
+
+
+def told(result: subprocess.CompletedProcess[str], sentence: str, code: int) -> None:
+    """The last line of stderr says `sentence`, and there is no traceback above it."""
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert re.search(sentence, result.stderr.strip().splitlines()[-1]), result.stderr
+    assert result.stdout == ""
+
+
+NOWHERE = {"id": "nowhere"}
+MISSING = {"id": "no_such_module:world"}
+
+
+@pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["workers", "sequential"])
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"environment": NOWHERE}, r"^rookery: unknown environment 'nowhere'; environment.id is one of treasure_hunt"),
+        ({"policies": {"agent_9": {}}}, r"^rookery: policies names 'agent_9', which no agent uses; the policies are"),
+    ],
+    ids=["environment", "policy"],
+)
+def test_what_only_the_world_can_tell_is_told_before_anything_starts(
+    tmp_path: Path, memory_dir: Path, keys: dict[str, Any], sentence: str, how: tuple[str, ...]
+) -> None:
+    result = runs.train(runs.config(**keys), tmp_path, *how)
+    told(result, sentence, 2)
+    assert not (tmp_path / "run").exists()
+    assert runs.files(memory_dir) == []
+
+
+def test_a_batch_that_cannot_be_divided_is_refused_K11(tmp_path: Path) -> None:
+    data = runs.config({"name": "ppo", "minibatches": 3})
+    told(runs.train(data, tmp_path), "8 segments cannot be divided into 3 minibatches; make", 2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_world_that_gives_nan_is_named_with_agent_and_field(tmp_path: Path, memory_dir: Path) -> None:
+    """The actor's fault ends the run once its restarts are used up; what was learned is kept."""
+    data = runs.paced(tmp_path, 8_000, fault="nan", after=40, restarts=0)
+    result = runs.train(data, tmp_path, "--no-progress")
+    told(result, r"agent agent_\d: reward should be finite numbers but is nan.*correct the environment", 1)
+    assert runs.summary_of(tmp_path)["complete"] is False
+    assert runs.files(memory_dir) == []
+
+
+def test_a_sequential_world_that_gives_nan_is_told_the_same_way(tmp_path: Path) -> None:
+    data = runs.paced(tmp_path, 8_000, fault="nan", after=40)
+    (tmp_path / "worlds_of_this_test.py").write_text(runs.WORLDS.replace("workers.actor", "workers.sequential"))
+    result = runs.train(data, tmp_path, "--sequential", "--no-progress")
+    told(result, "reward should be finite numbers but is nan", 1)
+
+
+def test_a_taken_port_is_named_with_the_option_to_choose_another(tmp_path: Path, free_port_block: int) -> None:
+    path = str(runs.write(runs.config(), tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port_block))
+        taken.listen()
+        bind = f"127.0.0.1:{free_port_block}"
+        result = runs.rookery("coordinator", path, "--run-dir", "run", "--bind", bind, cwd=tmp_path)
+    told(result, rf"cannot bind ports {free_port_block} to .* choose another with --bind", 2)
+
+
+def test_a_socket_that_others_can_reach_needs_insecure(tmp_path: Path) -> None:
+    path = str(runs.write(runs.config(), tmp_path))
+    result = runs.rookery("coordinator", path, "--run-dir", "run", "--bind", "0.0.0.0:5600", cwd=tmp_path)
+    told(result, "would open an unauthenticated socket to the network; bind 127.0.0.1, or pass --insecure", 2)
+
+
+@pytest.mark.parametrize("role", ["actor", "learner"])
+def test_a_coordinator_that_is_not_there_is_waited_for_and_named(
+    tmp_path: Path, free_port_block: int, role: str
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port_block}"
+    result = runs.rookery(role, "--coordinator", address, "--patience", "1", cwd=tmp_path)
+    told(result, rf"{role}: no coordinator answered at {address} within 1 s; start `rookery coordinator` there", 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence", "code"),
+    [
+        (("--coordinator", "localhost"), "'localhost' is no address; write tcp://HOST:PORT", 2),
+        ((), "Missing option '--coordinator'", 2),
+    ],
+)
+def test_an_address_that_is_none_is_told(tmp_path: Path, options: tuple[str, ...], sentence: str, code: int) -> None:
+    told(runs.rookery("learner", *options, cwd=tmp_path), sentence, code)
+
+
+def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
+    tmp_path: Path, memory_dir: Path, free_port_block: int
+) -> None:
+    """A second claim of a living identity, one actor too many, an unknown name, another release, a socket off loopback:
+    each is told its own sentence; the run they wanted to join reaches its end undisturbed."""
+    address = f"tcp://127.0.0.1:{free_port_block}"
+    join = ("--coordinator", address, "--patience", "10")
+    path = str(runs.write(runs.paced(tmp_path, 12_000, pause=0.004), tmp_path))
+    hand = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", address.removeprefix("tcp://")]
+    with ExitStack() as stack:
+        workers = [stack.enter_context(runs.started(hand, tmp_path, "coordinator"))]
+        for role, name in (("learner", "learner-agent_0"), ("learner", "learner-agent_1"), ("actor", "actor-0")):
+            command = [role, *join, "--name", name]
+            workers.append(stack.enter_context(runs.started(command, tmp_path, name)))
+        runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
+        pid = workers[-1].popen.pid
+        double = runs.rookery("actor", *join, "--name", "actor-0", cwd=tmp_path)
+        told(double, rf"actor: the identity 'actor-0' belongs to a living worker \(host .*, pid {pid}\); stop that", 3)
+        told(runs.rookery("actor", *join, cwd=tmp_path), "all actors of this run are there; raise actors", 3)
+        unknown = runs.rookery("learner", *join, "--name", "learner-x", cwd=tmp_path)
+        told(unknown, "no learner called 'learner-x'; its names are learner-agent_0, learner-agent_1", 3)
+        other = "import protocol; protocol.RELEASE = '9.9'; from workers.learner import command; command()"
+        foreign = subprocess.run(
+            [runs.PYTHON, "-c", other, *join],
+            cwd=tmp_path,
+            env=runs.environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        told(foreign, "this worker is of release 9.9, the coordinator of .*; install the same release everywhere", 3)
+        for worker in workers:
+            assert worker.wait() == 0, worker.said
+    summary = runs.summary_of(tmp_path)
+    assert (summary["complete"], summary["restarts"]) == (True, {})
+    assert runs.balanced(summary["segments"])
+    assert runs.files(memory_dir) == []
+
+
+def test_a_users_folder_called_like_ours_is_never_taken_for_it(tmp_path: Path) -> None:
+    for name in ("workers", "protocol", "launch"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong package')\n")
+    result = runs.train(runs.config(steps=1_600), tmp_path)
+    assert result.returncode == 0, result.stderr

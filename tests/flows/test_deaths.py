@@ -1,0 +1,130 @@
+"""kill -9 of any worker in the middle of a run: the run goes on, ends in order, and its books are exact."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.flows import runs
+
+pytestmark = pytest.mark.chaos
+
+
+def killed(folder: Path, worker: str, number: int = signal.SIGKILL, at: int = 800) -> int:
+    """Ends `worker` once the run has made `at` steps and everyone is there; returns its pid."""
+    runs.until(lambda: runs.agent_steps(folder) >= at and len(runs.workers_of(folder)) == 4, what="the run is on")
+    pid = runs.workers_of(folder)[worker]
+    runs.kill(pid, number)
+    return pid
+
+
+def finished(folder: Path, worker: runs.Worker, memory: Path, restarts: dict[str, int]) -> dict[str, object]:
+    """The summary of a run that reached its end, with exact books and nothing left."""
+    assert worker.wait() == 0, worker.said
+    assert "Traceback" not in worker.said
+    summary = runs.summary_of(folder)
+    assert summary["complete"] is True
+    assert summary["agent_steps"] >= 6_400
+    assert summary["restarts"] == restarts
+    assert runs.balanced(summary["segments"]), summary["segments"]
+    assert min(v for v in (*summary["segments"]["dropped"].values(), summary["segments"]["lost_in_learner"])) >= 0
+    assert runs.files(memory) == []
+    return summary
+
+
+def log_of(folder: Path, worker: str) -> str:
+    """Its log."""
+    return (folder / "run" / "logs" / f"{worker}.log").read_text()
+
+
+def test_a_killed_actor_is_started_again_and_makes_the_rest_G2(tmp_path: Path, memory_dir: Path) -> None:
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
+        killed(tmp_path, "actor-0")
+        summary = finished(tmp_path, worker, memory_dir, {"actor-0": 1})
+    assert "was killed by signal 9; starting it again" in worker.said
+    assert summary["agent_steps"] < 6_800  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_killed_learner_resumes_from_the_last_published_weights_G1_G9(
+    tmp_path: Path, memory_dir: Path, transport: str
+) -> None:
+    """No checkpoint was due yet; never from random. The other learner and the actor are not restarted."""
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004, transport=transport), tmp_path) as worker:
+        killed(tmp_path, "learner-agent_1")
+        summary = finished(tmp_path, worker, memory_dir, {"learner-agent_1": 1})
+    log = log_of(tmp_path, "learner-agent_1")
+    resumed = [line for line in log.splitlines() if "event=resumed" in line]
+    assert len(resumed) == 1
+    assert "from=last_published" in resumed[0]
+    version = int(resumed[0].rpartition("version=")[2])
+    assert version > 5
+    assert summary["versions"]["agent_1"] > version  # type: ignore[index]
+
+
+def test_a_killed_learner_resumes_from_its_checkpoint_when_there_is_one_G1(tmp_path: Path, memory_dir: Path) -> None:
+    data = runs.paced(tmp_path, 6_400, pause=0.004, checkpoint_interval=0.5)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: list(tmp_path.glob("run/checkpoints/agent_0/[0-9]*")), what="a checkpoint")
+        killed(tmp_path, "learner-agent_0")
+        finished(tmp_path, worker, memory_dir, {"learner-agent_0": 1})
+    resumed = [line for line in log_of(tmp_path, "learner-agent_0").splitlines() if "event=resumed" in line]
+    assert len(resumed) == 1
+    assert "from=checkpoint" in resumed[0]
+    assert int(resumed[0].rpartition("train_steps=")[2]) > 0
+
+
+def test_a_killed_coordinator_comes_back_and_knows_the_run_G2(tmp_path: Path, memory_dir: Path) -> None:
+    """Nobody else is restarted; returns from before its death are in the summary."""
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
+        killed(tmp_path, "coordinator", at=1_600)
+        summary = finished(tmp_path, worker, memory_dir, {"coordinator": 1})
+    kept = json.loads((tmp_path / "run" / "books.json").read_text())
+    assert min(int(part) for part in kept["returns"]["agent_0"]) < 50
+    assert 2 < summary["seconds"] < 30  # type: ignore[operator]
+
+
+def test_a_worker_that_is_told_to_end_by_others_is_started_again(tmp_path: Path, memory_dir: Path) -> None:
+    """SIGTERM from outside: it ends in order, nothing is lost, and the run does not wait for it for ever."""
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
+        killed(tmp_path, "actor-0", signal.SIGTERM)
+        summary = finished(tmp_path, worker, memory_dir, {"actor-0": 1})
+    segments = summary["segments"]
+    assert segments["in_flight"] == segments["dropped"]["actor_lost"] == 0  # type: ignore[index]
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_run_with_its_last_words_G5_U13(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    """Bounded, one sentence, exit code not 0, and the summary of what was done."""
+    data = runs.paced(tmp_path, 6_400, fault="raise", after=40, restarts=1)
+    result = runs.train(data, tmp_path, "--no-progress")
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert "the floor gave way" in last
+    assert "after 1 restarts" in last
+    assert "Traceback" not in result.stderr
+    assert runs.summary_of(tmp_path)["complete"] is False
+    assert runs.balanced(runs.summary_of(tmp_path)["segments"])
+    assert runs.files(memory_dir) == []
+
+
+def test_a_worker_that_cannot_even_be_imported_ends_the_run_bounded_G5_U13(
+    tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actor dies at import: a module it needs is broken on this machine."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import sys\nif 'workers.actor' in sys.orig_argv:\n    sys.modules['torch'] = None\n"
+    )
+    monkeypatch.setattr(runs, "EXTRA_PATH", str(broken))
+    result = runs.train(runs.config(restarts=1), tmp_path, "--no-progress")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "actor ended with exit code 1" in result.stderr.splitlines()[-1]
+    assert "torch" in result.stderr.splitlines()[-1]
+    assert runs.files(memory_dir) == []

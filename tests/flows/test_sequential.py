@@ -1,0 +1,84 @@
+"""The sequential reference: one process, the same folder and summary, and the same bits for the same seed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows import runs
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """Every file of tensors in the checkpoints."""
+    places = sorted((folder / "run" / "checkpoints").rglob("*.safetensors"))
+    return {str(place.relative_to(folder)): place.read_bytes() for place in places}
+
+
+def finished(folder: Path, data: dict[str, Any], *arguments: str) -> dict[str, Any]:
+    """The summary of a sequential run that reached its end."""
+    folder.mkdir()
+    result = runs.train(data, folder, "--sequential", *arguments)
+    assert result.returncode == 0, result.stderr
+    return dict(json.loads(result.stdout))
+
+
+@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN], ids=["ppo", "iqn"])
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
+    tmp_path: Path, memory_dir: Path, algorithm: dict[str, Any]
+) -> None:
+    """Checkpoints (weights and optimiser) compare byte by byte; the summary has every key of a distributed run."""
+    data = runs.config(algorithm, steps=3_200)
+    first, second, other = (tmp_path / name for name in ("first", "second", "other"))
+    summary = finished(first, data)
+    assert summary.keys() >= runs.SUMMARY
+    assert summary["agent_steps"] == 3_200
+    assert runs.balanced(summary["segments"], stream=algorithm["name"] == "ppo"), summary["segments"]
+    assert min(summary["train_steps"].values()) > 0
+    finished(second, data)
+    finished(other, data, "--seed", "1")
+    assert len(weights(first)) == 4
+    assert weights(first) == weights(second)
+    changed = weights(other)
+    assert all(changed.get(name) != content for name, content in weights(first).items())
+    for name in ("config.yaml", "summary.json", "metrics.jsonl", "tensorboard", "logs"):
+        assert (first / "run" / name).exists()
+    assert runs.files(memory_dir) == []
+
+
+def test_the_source_documents_key_means_the_same_A9_X24(tmp_path: Path) -> None:
+    data = runs.config(steps=1_600, multiprocessing={"enabled": False})
+    result = runs.train(data, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "run" / "logs" / "sequential.log").exists()
+    assert not (tmp_path / "run" / "coordinator.json").exists()
+
+
+def test_what_a_world_prints_disturbs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "chatty_world.py").write_text(
+        "from workers.environments.treasure_hunt import TreasureHunt\n"
+        "class Chatty(TreasureHunt):\n"
+        "    def step(self, actions):\n"
+        "        print('[1, 2]', 'hello', end='\\n')\n"
+        "        return super().step(actions)\n"
+        "def world(copies, turn_mode=None, **settings):\n"
+        "    return Chatty(copies, turn_mode, **settings)\n"
+    )
+    world = {"id": "chatty_world:world", "copies": 8, "settings": {"width": 9, "height": 9, "turns": 20}}
+    result = runs.train(runs.config(steps=1_600, environment=world), tmp_path, "--sequential")
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "hello" in result.stderr
+    assert json.loads(result.stdout)["complete"] is True
+
+
+def test_an_interrupt_ends_it_in_order_G4(tmp_path: Path) -> None:
+    data = runs.config(steps=1_000_000_000)
+    with runs.training(data, tmp_path, "--sequential") as worker:
+        runs.until(lambda: runs.agent_steps(tmp_path), what="it acts")
+        worker.popen.send_signal(2)
+        assert worker.wait(25) == 1
+    assert runs.summary_of(tmp_path)["complete"] is False
+    assert "Traceback" not in worker.said

@@ -1,0 +1,122 @@
+"""The presets learn what they promise: shortened here, in full with `make learning`.
+
+Each run is the real pipeline: coordinator, actor and a learner for each policy, as processes of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools import require
+
+SEEDS = (0, 1, 2)
+
+
+def train(preset: str, folder: Path, seed: int = 0, **options: object) -> dict[str, Any]:
+    """The summary of one run of `rookery train`."""
+    command = [require("rookery"), "train", preset, "--seed", str(seed), "--json", "--no-progress"]
+    command += ["--run-dir", str(folder)]
+    for name, value in options.items():
+        command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert ended.returncode == 0, ended.stderr
+    summary: dict[str, Any] = json.loads(ended.stdout)
+    check_books(summary["segments"])
+    return summary
+
+
+def check_books(books: dict[str, Any]) -> None:
+    """Every finished segment is accounted for, and none was torn."""
+    assert books["torn"] == 0
+    assert books["produced"] == books["received"] - books["duplicates"] + books["in_flight"] + sum(
+        books["dropped"].values()
+    )
+    used = books["trained"] + books["duplicates"] + books["rejected"] + books["held"] + books["lost_in_learner"]
+    assert books["received"] == used
+
+
+def last(summary: dict[str, Any], policy: str) -> float:
+    """Mean return over the last 5 % of the run."""
+    return float(summary["returns"][policy]["last"])
+
+
+def test_treasure_hunt_by_ppo_soon_beats_half_of_the_scripted_player(run_dir: Path) -> None:
+    """E10: both policies learn, each in a learner of its own."""
+    summary = train("treasure-hunt", run_dir, steps=2_000_000)
+    for policy, known in summary["baselines"].items():
+        assert last(summary, policy) > known["random"] + 0.5 * (known["scripted"] - known["random"])
+
+
+def test_treasure_hunt_by_iqn_soon_leaves_random_behind(run_dir: Path) -> None:
+    """E10 for the replay discipline."""
+    summary = train("treasure-hunt-iqn", run_dir, steps=250_000)
+    for policy, known in summary["baselines"].items():
+        assert last(summary, policy) > known["random"] + 0.25 * (known["scripted"] - known["random"])
+
+
+def test_cartpole_by_ppo_soon_balances(run_dir: Path) -> None:
+    """E10, E11: the asynchronous pipeline corrects for lag well enough to solve the task in a third of its budget."""
+    assert last(train("cartpole", run_dir, steps=250_000), "agent") >= 400
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_treasure_hunt_beats_the_scripted_player(tmp_path: Path) -> None:
+    """Median of three seeds, every policy, within two minutes of training."""
+    runs = [train("treasure-hunt", tmp_path / str(seed), seed) for seed in SEEDS]
+    for policy in ("agent_0", "agent_1"):
+        scripted = statistics.median(run["baselines"][policy]["scripted"] for run in runs)
+        assert statistics.median(last(run, policy) for run in runs) > scripted
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_treasure_hunt_by_iqn_gets_a_quarter_of_the_way_to_the_scripted_player(tmp_path: Path) -> None:
+    """Median of three seeds, every policy."""
+    runs = [train("treasure-hunt-iqn", tmp_path / str(seed), seed) for seed in SEEDS]
+    for policy in ("agent_0", "agent_1"):
+        known = runs[0]["baselines"][policy]
+        wanted = known["random"] + 0.25 * (known["scripted"] - known["random"])
+        assert statistics.median(last(run, policy) for run in runs) >= wanted
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cartpole_reaches_475(run_dir: Path, seed: int) -> None:
+    """Within 500,000 steps, for each seed."""
+    summary = train("cartpole", run_dir, seed)
+    assert summary["agent_steps"] <= 500_100
+    assert last(summary, "agent") >= 475
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+def test_spread_ends_three_standard_errors_above_random(run_dir: Path) -> None:
+    """For each of the three policies."""
+    summary = train("spread", run_dir)
+    for policy, known in summary["baselines"].items():
+        assert last(summary, policy) >= known["random"] + 3 * known["random_stderr"]
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("preset", "steps"), [("treasure-hunt", 12_000_000), ("treasure-hunt-iqn", 500_000)])
+def test_separate_workers_learn_no_less_than_one_process_from_equal_steps(
+    tmp_path: Path, preset: str, steps: int
+) -> None:
+    """Median over three seeds of the difference of both policies' last returns; a tenth of what the scripted player
+    gets is the noise allowed."""
+    differences, scripted = [], 0.0
+    for seed in SEEDS:
+        apart = train(preset, tmp_path / f"apart-{seed}", seed, steps=steps)
+        alone = train(preset, tmp_path / f"alone-{seed}", seed, steps=steps, sequential=True)
+        differences.append(statistics.mean(last(apart, p) - last(alone, p) for p in apart["returns"]))
+        scripted = apart["baselines"]["agent_0"]["scripted"]
+    assert statistics.median(differences) >= -0.1 * scripted

@@ -1,0 +1,427 @@
+"""Membership: joining, heartbeats and leaving, with a coordinator that refuses, dies, returns or forgets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import zmq
+
+from protocol import RELEASE, SCHEMA
+from protocol.codec import encode
+from protocol.control import ControlClient, ControlServer, Report, check_release
+from protocol.errors import Refused, Timeout
+from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
+from protocol.sockets import Ports, connect
+from tests.protocol.parts import until
+from tests.tools import ROOT
+
+Answer = Callable[[Message], Message | None]
+
+
+def welcome(name: str = "actor-0", incarnation: int = 3, run: str = "run1", beat: float = 0.05) -> Welcome:
+    return Welcome(
+        run=run, name=name, incarnation=incarnation, config="{}", world="{}", policies=["gem"], lease=5.0, beat=beat
+    )
+
+
+def polite(message: Message) -> Message | None:
+    """Lets everybody in."""
+    if isinstance(message, Join):
+        return welcome()
+    return Pulse(command="stop" if isinstance(message, Leave) else "go")
+
+
+class Coordinator:
+    """A `ControlServer` in a thread, which answers by a script and notes what it heard."""
+
+    def __init__(self, base: int, answer: Answer = polite) -> None:
+        self.answer = answer
+        self.heard: list[Message] = []
+        self.refused = 0
+        self._context = zmq.Context(1)
+        self._ports = Ports(self._context, "127.0.0.1", base)
+        until(self._bind)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="coordinator")
+        self._thread.start()
+
+    def of(self, kind: type[Message]) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join(5)
+        self._ports.close()
+        self._context.destroy(linger=0)
+
+    def _bind(self) -> bool:
+        try:
+            self._ports.bind({0: zmq.ROUTER})
+        except Exception:
+            return False
+        return True
+
+    def _run(self) -> None:
+        server = ControlServer(self._ports.sockets[0])
+        while not self._ending.is_set():
+            for peer, message in server.requests(20):
+                self.heard.append(message)
+                answer = self.answer(message)
+                if answer is not None:
+                    server.answer(peer, answer)
+            self.refused = server.refused_messages
+
+
+@contextmanager
+def coordinator(base: int, answer: Answer = polite) -> Iterator[Coordinator]:
+    made = Coordinator(base, answer)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Worker:
+    """A client with its own context."""
+
+    def __init__(self, base: int, name: str = "") -> None:
+        self.context = zmq.Context(1)
+        self.client = ControlClient(self.context, f"tcp://127.0.0.1:{base}", "actor", name)
+        self.report = Report(state="acting", counters={"steps": 1.0})
+
+    def take(self) -> Report:
+        report, self.report = self.report, Report(state=self.report.state, counters=self.report.counters)
+        return report
+
+    def start(self) -> None:
+        self.client.join(5)
+        self.client.start(self.take)
+
+    def close(self) -> None:
+        self.client.close()
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+def worker(free_port_block: int) -> Iterator[Worker]:
+    made = Worker(free_port_block)
+    yield made
+    made.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "control"]
+
+
+def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -> None:
+    route = Route(policy="gem", learner="l", incarnation=1, experience="e", weights="w", acknowledgements="a")
+
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, Beat):
+            return Pulse(command="drain", routes=[route], actors=[("actor-0", 3)], quota=7)
+        return polite(message)
+
+    with coordinator(free_port_block, answer) as server:
+        told = worker.client.join(5)
+        assert (told.name, told.incarnation, told.policies) == ("actor-0", 3, ["gem"])
+        assert worker.client.command == "go"
+        worker.report.routes = [route]
+        worker.report.episodes = [("gem", 10, 1, 2.5)]
+        worker.client.start(worker.take)
+        until(lambda: worker.client.pulse)
+        assert worker.client.changed.wait(5)
+        until(lambda: worker.client.command == "drain")
+        pulse = worker.client.pulse
+        assert pulse is not None
+        assert (pulse.routes, pulse.actors, pulse.quota) == ([route], [("actor-0", 3)], 7)
+        assert time.monotonic() - worker.client.heard_at < 5
+        until(lambda: len(server.of(Beat)) >= 3)
+        worker.report.episodes = [("gem", 20, 1, 3.5)]
+        worker.client.leave("it broke")
+        join, first, leave = server.of(Join)[0], server.of(Beat)[0], server.of(Leave)[0]
+        assert (join.role, join.release, join.pid, join.name, join.incarnation) == (
+            "actor",
+            RELEASE,
+            os.getpid(),
+            "",
+            0,
+        )
+        assert (first.name, first.incarnation, first.token) == ("actor-0", 3, join.token)
+        assert (first.state, first.routes, first.counters) == ("acting", [route], {"steps": 1.0})
+        told_episodes = [episode for beat in server.of(Beat) for episode in beat.episodes] + leave.episodes
+        assert told_episodes == [("gem", 10, 1, 2.5), ("gem", 20, 1, 3.5)]  # each once
+        assert (leave.error, leave.token) == ("it broke", join.token)
+        beats = len(server.of(Beat))
+        time.sleep(0.2)
+        assert len(server.of(Beat)) == beats  # who has left is silent
+
+
+def test_two_workers_never_have_the_same_token(free_port_block: int) -> None:
+    workers = [Worker(free_port_block) for _ in range(2)]
+    with coordinator(free_port_block) as server:
+        for worker in workers:
+            worker.client.join(5)
+        assert len({join.token for join in server.of(Join)}) == 2
+    for worker in workers:
+        worker.close()
+
+
+def test_a_refusal_is_told_with_its_reason(worker: Worker, free_port_block: int) -> None:
+    with (
+        coordinator(free_port_block, lambda _: Refusal(reason="all actors are there; raise actors")),
+        pytest.raises(Refused, match="all actors are there; raise actors"),
+    ):
+        worker.client.join(5)
+
+
+def test_not_yet_means_ask_again(worker: Worker, free_port_block: int) -> None:
+    answers = [Refusal(reason="not yet", retry=True), Refusal(reason="not yet", retry=True), welcome()]
+    with coordinator(free_port_block, lambda _: answers.pop(0)) as server:
+        assert worker.client.join(5) == welcome()
+        assert len(server.of(Join)) == 3
+
+
+def test_a_coordinator_that_never_answers_is_named_at_the_deadline(worker: Worker, free_port_block: int) -> None:
+    started = time.monotonic()
+    with pytest.raises(Timeout) as caught:
+        worker.client.join(0.5)
+    assert 0.4 < time.monotonic() - started < 3
+    told = str(caught.value)
+    assert f"no coordinator answered at tcp://127.0.0.1:{free_port_block} within 0.5 s" in told
+    assert "start `rookery coordinator`" in told
+
+
+def test_G5_always_refusing_retry_ends_at_the_deadline_too(worker: Worker, free_port_block: int) -> None:
+    """G5: joining is bounded."""
+    with (
+        coordinator(free_port_block, lambda _: Refusal(reason="not yet", retry=True)),
+        pytest.raises(Timeout, match="no coordinator answered"),
+    ):
+        worker.client.join(0.7)
+
+
+def test_A1_a_worker_may_start_long_before_its_coordinator_and_asks_it_once(
+    worker: Worker, free_port_block: int
+) -> None:
+    """A1: in any order; the requests of all the seconds of waiting do not pile up."""
+    found: list[Welcome] = []
+    thread = threading.Thread(target=lambda: found.append(worker.client.join(10)))
+    thread.start()
+    time.sleep(1.5)
+    with coordinator(free_port_block) as server:
+        thread.join(10)
+        assert found == [welcome()]
+        time.sleep(0.3)
+        assert len(server.of(Join)) == 1
+
+
+def test_late_answers_to_repeated_requests_mean_nothing(worker: Worker, free_port_block: int) -> None:
+    """A slow coordinator answers each of them, the later ones with a refusal: all places are taken, by this worker."""
+    answers: list[Message] = [welcome()]
+
+    def slow(message: Message) -> Message | None:
+        if isinstance(message, Join):
+            if len(server.of(Join)) == 1:
+                time.sleep(2.5)
+            return answers.pop(0) if answers else Refusal(reason="all actors are there")
+        return polite(message)
+
+    with coordinator(free_port_block, slow) as server:
+        worker.start()
+        until(lambda: len(server.of(Join)) >= 3 and len(server.of(Beat)) >= 3)
+        time.sleep(0.2)
+        assert worker.client.command == "go"
+
+
+def test_a_worker_of_another_release_is_refused_in_a_sentence() -> None:
+    join = Join(role="actor", token="t", release="9.9.9", host="h", pid=1)
+    assert check_release(join) == (
+        f"this worker is of release 9.9.9, the coordinator of {RELEASE}; install the same release everywhere"
+    )
+    assert check_release(join.model_copy(update={"release": RELEASE})) == ""
+
+
+def test_when_the_coordinator_returns_its_workers_rejoin_as_who_they_were(worker: Worker, free_port_block: int) -> None:
+    """With name, token and incarnation; and what happened meanwhile is told."""
+
+    def forgetful(message: Message) -> Message | None:
+        if isinstance(message, Beat) and not server.of(Join):
+            return Pulse(command="rejoin")
+        return polite(message)
+
+    with coordinator(free_port_block) as server:
+        worker.start()
+        until(lambda: len(server.of(Beat)) >= 2)
+        token = server.of(Join)[0].token
+    worker.report.episodes = [("gem", 30, 2, 1.5)]
+    time.sleep(0.5)
+    assert worker.client.command == "go"  # it goes on alone
+    with coordinator(free_port_block, forgetful) as server:
+        until(lambda: server.of(Join) and len(server.of(Beat)) >= 4, 15)
+        join = server.of(Join)[0]
+        assert (join.name, join.incarnation, join.token) == ("actor-0", 3, token)
+        until(lambda: worker.client.pulse is not None and worker.client.pulse.command == "go")
+        after = server.heard[server.heard.index(join) :]
+        episodes = [episode for beat in after if isinstance(beat, Beat) for episode in beat.episodes]
+        assert episodes == [("gem", 30, 2, 1.5)]
+        assert worker.client.command == "go"
+
+
+@pytest.mark.parametrize(
+    "other", [welcome(run="run2"), welcome(incarnation=4), welcome(name="actor-1"), Refusal(reason="who are you?")]
+)
+def test_a_worker_that_is_not_taken_back_as_who_it_was_stops(
+    worker: Worker, free_port_block: int, other: Message
+) -> None:
+    """For instance because another run's coordinator has this address now."""
+    joins = 0
+
+    def answer(message: Message) -> Message | None:
+        nonlocal joins
+        if isinstance(message, Join):
+            joins += 1
+            return welcome() if joins == 1 else other
+        return Pulse(command="rejoin") if isinstance(message, Beat) else polite(message)
+
+    with coordinator(free_port_block, answer):
+        worker.start()
+        until(lambda: worker.client.command == "stop")
+        assert worker.client.changed.is_set()
+
+
+def test_leaving_an_absent_coordinator_is_bounded(worker: Worker, free_port_block: int) -> None:
+    with coordinator(free_port_block):
+        worker.start()
+    started = time.monotonic()
+    worker.client.leave(seconds=0.3)
+    assert time.monotonic() - started < 3
+    worker.client.close()
+    worker.client.leave()  # after closing it is nothing
+    worker.client.close()
+
+
+def test_leaving_before_joining_is_nothing(worker: Worker) -> None:
+    started = time.monotonic()
+    worker.client.leave("failed early")
+    assert time.monotonic() - started < 1
+
+
+def test_G3_an_error_of_any_length_reaches_the_coordinator(worker: Worker, free_port_block: int) -> None:
+    """G3: the end of a long traceback is what matters."""
+    with coordinator(free_port_block) as server:
+        worker.client.join(5)
+        worker.client.leave("x" * 1_000_000 + "the last line")
+        until(lambda: server.of(Leave))
+        assert server.of(Leave)[0].error.endswith("the last line")
+
+
+def test_garbage_from_a_coordinator_is_ignored(worker: Worker, free_port_block: int) -> None:
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, Beat):
+            return Ack(policy="p", learner_incarnation=1, actor="a", incarnation=1, settled=1, announced=1)
+        return polite(message)
+
+    with coordinator(free_port_block, answer) as server:
+        worker.start()
+        until(lambda: len(server.of(Beat)) > 3)
+        assert worker.client.command == "go"
+
+
+def test_a_report_that_raises_stops_the_worker_instead_of_silencing_it(worker: Worker, free_port_block: int) -> None:
+    def broken() -> Report:
+        raise ZeroDivisionError
+
+    with coordinator(free_port_block):
+        worker.client.join(5)
+        worker.client.start(broken)
+        until(lambda: worker.client.command == "stop")
+        assert worker.client.changed.is_set()
+        worker.client._report = Report
+
+
+def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, free_port_block: int) -> None:
+    with coordinator(free_port_block) as server:
+        worker.client.join(5)
+        stranger = connect(worker.context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+        bad = [
+            [b""],
+            [b"\xc1garbage"],
+            [b"\x91" * 10_000],
+            [encode(Refusal(reason="x")).replace(b"refusal", b"REFUSAL")],
+            [encode(Refusal(reason="x")).replace(bytes([SCHEMA]), bytes([SCHEMA + 1]))],
+            [encode(Refusal(reason="x")), b"one frame too many"],
+        ]
+        for frames in bad:
+            stranger.send_multipart(frames)
+        stranger.send(encode(Pulse(command="stop")))
+        for _ in range(len(bad) + 1):
+            assert stranger.poll(5000)
+            assert b"refusal" in stranger.recv()
+        until(lambda: server.refused == len(bad))
+        worker.client.start(worker.take)
+        until(lambda: worker.client.pulse)
+
+
+ORPHAN = """
+import os, sys, time, zmq
+from protocol.control import ControlClient, Report
+from protocol.errors import Timeout
+context = zmq.Context(1)
+client = ControlClient(context, sys.argv[1], "actor")
+if sys.argv[2] == "member":
+    client.join(10)
+    client.start(Report)
+    print("member", flush=True)
+    end = time.monotonic() + 10
+    while client.command != "stop" and time.monotonic() < end:
+        client.changed.wait(0.05)
+        client.changed.clear()
+    print(client.command, client.orphaned, flush=True)
+else:
+    try:
+        print("waiting", flush=True)
+        client.join(10)
+    except Timeout as fault:
+        print(fault, flush=True)
+client.close()
+context.destroy(linger=0)
+"""
+
+PARENT = """
+import os, subprocess, sys
+environment = {**os.environ, "ROOKERY_PARENT": str(os.getpid())}
+subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2:]], env=environment)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "told"), [("member", "stop True"), ("waiting", "supervisor that started this worker is")]
+)
+def test_B11_an_orphan_stops_by_itself(free_port_block: int, way: str, told: str) -> None:
+    """The supervisor is killed; its worker notices, as a member and while it still waits to become one (B11, U13)."""
+    command = [sys.executable, "-c", PARENT, ORPHAN, f"tcp://127.0.0.1:{free_port_block}", way]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if way == "member":
+            with coordinator(free_port_block):
+                assert process.stdout.readline().strip() == way
+                process.kill()
+                assert told in process.stdout.readline()
+        else:
+            assert process.stdout.readline().strip() == way
+            process.kill()
+            assert told in process.stdout.readline()
+        assert process.stdout.readline() == ""  # the pipe closes: the orphan has ended
+    finally:
+        process.kill()
+        process.wait(5)
+        process.stdin.close()
+        process.stdout.close()

@@ -1,0 +1,21 @@
+"""A deadline ends, and says what it waited for."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.deadline import Deadline
+from protocol.errors import Timeout
+
+
+def test_a_deadline_passes_when_its_time_is_up() -> None:
+    now = [100.0]
+    deadline = Deadline(2.5, "no answer came", clock=lambda: now[0])
+    assert (deadline.left, deadline.left_ms, deadline.passed) == (2.5, 2500, False)
+    now[0] += 2.4
+    assert 0 < deadline.left < 0.11
+    deadline.check()
+    now[0] += 0.2
+    assert (deadline.left, deadline.left_ms, deadline.passed) == (0.0, 0, True)
+    with pytest.raises(Timeout, match=r"no answer came within 2\.5 s"):
+        deadline.check()

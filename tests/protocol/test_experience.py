@@ -1,0 +1,722 @@
+"""Experience from actor to learner: nothing lost silently, nothing twice, nothing believed unchecked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from protocol import experience
+from protocol.codec import encode
+from protocol.experience import ack_topic
+from protocol.ledger import Ledger
+from protocol.memory import files
+from protocol.messages import Ack, Refusal, Segments
+from protocol.ring import FINISHED, RECORD, Ring
+from protocol.sockets import connect
+from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, content, line, python, until
+
+PATHS = pytest.mark.parametrize("inline", [False, True], ids=["memory", "inline"])
+RING = "rookery-run1-actor-0.1-gem.ring"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost headers are missed sooner, so that the tests are short."""
+    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.3)
+
+
+@pytest.fixture
+def quick_beacons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beacons at every call."""
+    original = experience.ExperienceReceiver.beacon
+
+    def beacon(self: Any, now: float) -> None:
+        self._beacon_at = -10.0
+        original(self, now)
+
+    monkeypatch.setattr(experience.ExperienceReceiver, "beacon", beacon)
+
+
+def _numbers(learner: Learner, actor: str = "actor-0", incarnation: int = 1) -> list[int]:
+    return [number for name, inc, number in learner.got if (name, inc) == (actor, incarnation)]
+
+
+def _deliver(learner: Learner, *actors: Actor, seconds: float = 10) -> None:
+    """Runs both ends until everything finished is settled."""
+
+    def step() -> bool:
+        learner.use()
+        for actor in actors:
+            actor.sender.pump()
+        return all(actor.sender._credit.idle for actor in actors)
+
+    until(step, seconds)
+
+
+@PATHS
+def test_segments_arrive_whole_in_order_and_once(memory_dir: Path, inline: bool) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        for _ in range(20):
+            actor.write()
+            _deliver(learner, actor)
+        assert _numbers(learner) == list(range(1, 41))
+        assert learner.wrong == 0
+        assert actor.counters[f"produced.{POLICY}"] == 40
+        assert actor.counters[f"flight.{POLICY}"] == actor.counters[f"resent.{POLICY}"] == 0
+        assert learner.counters.snapshot() == {"quarantined_messages": 0, "repeated_headers": 0, "salvaged": 0}
+
+
+def test_Z5_memory_and_tcp_deliver_identical_bytes(memory_dir: Path) -> None:
+    """Z5."""
+    delivered = []
+    for inline in (False, True):
+        actor, learner = Actor(memory_dir / RING), Learner()
+        with closing(actor, learner):
+            actor.sender.route(learner.route, inline)
+            for _ in range(10):
+                actor.write()
+                _deliver(learner, actor)
+            delivered.append(learner.columns)
+    memory, tcp = delivered
+    assert list(memory) == list(tcp) == list(range(1, 21))
+    for number, columns in memory.items():
+        assert columns.keys() == tcp[number].keys()
+        assert all(column.tobytes() == tcp[number][name].tobytes() for name, column in columns.items())
+
+
+def test_A8_on_one_node_only_headers_travel(memory_dir: Path) -> None:
+    """A8: the memory path sends a header and records, however large segments are."""
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=False)
+        actor.write()
+        frames = _raw(learner)
+        assert len(frames) == 2
+        assert len(frames[1]) == BLOCK * RECORD.itemsize
+
+
+def _raw(learner: Learner) -> list[bytes]:
+    """Takes the next message from under the receiver."""
+    pull = learner.ports.sockets[1]
+    assert pull.poll(5000)
+    return pull.recv_multipart()
+
+
+def test_several_actors_share_one_pool(memory_dir: Path) -> None:
+    actors = [Actor(None, f"actor-{i}", incarnation=i + 1, credits=2) for i in range(3)]
+    learner = Learner(pool=3 * 2 * BLOCK)
+    with closing(*actors, learner):
+        for actor in actors:
+            actor.sender.route(learner.route, inline=True)
+        for _ in range(15):
+            for actor in actors:
+                actor.write()
+            _deliver(learner, *actors)
+        for i in range(3):
+            assert _numbers(learner, f"actor-{i}", i + 1) == list(range(1, 31))
+        assert learner.wrong == 0
+
+
+@pytest.mark.usefixtures("quick_beacons")
+def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path) -> None:
+    """The learner is busy for long: nothing is lost, nothing sent again meanwhile, no queue grows."""
+    actors = [Actor(None, f"actor-{i}") for i in range(2)]
+    learner = Learner(pool=2 * BLOCK)
+    with closing(*actors, learner):
+        for actor in actors:
+            actor.sender.route(learner.route, inline=True)
+            actor.write(3)
+        end = time.monotonic() + 1.2  # four times as long as a lost header is waited for
+        while time.monotonic() < end:
+            learner.listen()
+            for actor in actors:
+                actor.sender.pump()
+            time.sleep(0.02)
+        intake = learner.receiver._intakes[POLICY]
+        assert sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY)) == 2 * BLOCK
+        assert len(intake.parked) == 4
+        assert [actor.counters[f"resent.{POLICY}"] for actor in actors] == [0, 0]
+        _deliver(learner, *actors)
+        for i in range(2):
+            assert _numbers(learner, f"actor-{i}") == list(range(1, 7))
+        assert learner.wrong == 0
+        assert not intake.parked
+        assert sorted(intake.free or []) == list(range(2 * BLOCK))
+
+
+@PATHS
+def test_repeated_headers_are_dropped_and_counted(memory_dir: Path, inline: bool) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        actor.write(2)
+        for block in actor.sender._credit.flight:
+            actor.sender._announce(block, resent=True)
+        until(lambda: learner.listen() or learner.counters["repeated_headers"] == 2 * BLOCK)
+        _deliver(learner, actor)
+        for again in ((0, 1, 2), (1, 3, 4)):  # also what is settled already
+            actor.sender._announce(experience.Block(*again), resent=True)
+        until(lambda: learner.listen() or learner.counters["repeated_headers"] == 4 * BLOCK)
+        assert learner.use() == 0
+        assert _numbers(learner) == [1, 2, 3, 4]
+        assert learner.counters["quarantined_messages"] == 0
+
+
+@PATHS
+def test_a_new_learner_incarnation_gets_the_unsettled_again_and_nothing_twice(
+    memory_dir: Path, tmp_path: Path, inline: bool
+) -> None:
+    actor, first = Actor(memory_dir / RING), Learner(tmp_path / "ledger")
+    with closing(actor):
+        with closing(first):
+            actor.sender.route(first.route, inline)
+            actor.write(2)
+            _deliver(first, actor)
+            actor.write(3)
+            until(lambda: first.listen() or len(first.receiver.arrivals(POLICY)) == 3)  # received, not settled
+            with pytest.raises(AssertionError, match="wait for credit"):
+                actor.write(2)
+        second = Learner(tmp_path / "ledger", incarnation=2)
+        with closing(second):
+            actor.sender.route(second.route, inline)
+            _deliver(second, actor)
+            actor.write(1)
+            _deliver(second, actor)
+            assert _numbers(first) == [1, 2, 3, 4]
+            assert _numbers(second) == list(range(5, 15))
+            assert first.wrong + second.wrong == 0
+            assert actor.counters[f"resent.{POLICY}"] == 3 * BLOCK
+    assert Ledger(tmp_path / "ledger").entries() == {("actor-0", 1): 14}
+    assert Ledger(tmp_path / "ledger").counts() == {("actor-0", 1): 14}
+
+
+@PATHS
+def test_settled_but_unanswered_segments_are_not_received_again_by_the_next_learner(
+    memory_dir: Path, tmp_path: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learner dies between its ledger and the acknowledgement."""
+    actor, first = Actor(memory_dir / RING), Learner(tmp_path / "ledger")
+    with closing(actor):
+        with closing(first), monkeypatch.context() as patch:
+            patch.setattr(first.receiver, "_send_ack", lambda *_: None)
+            actor.sender.route(first.route, inline)
+            actor.write(2)
+            until(lambda: first.uses(4))
+        second = Learner(tmp_path / "ledger", incarnation=2)
+        with closing(second):
+            actor.sender.route(second.route, inline)
+            _deliver(second, actor)
+            assert second.got == []
+            actor.write(1)
+            _deliver(second, actor)
+            assert _numbers(second) == [5, 6]
+
+
+@PATHS
+@pytest.mark.usefixtures("quick_beacons")
+def test_a_lost_acknowledgement_is_made_good_by_the_beacon(
+    memory_dir: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        with monkeypatch.context() as patch:
+            patch.setattr(learner.receiver, "_send_ack", lambda *_: None)
+            actor.write(3)
+            until(lambda: learner.uses(6))
+            actor.sender.pump()
+            assert not actor.sender._credit.idle
+        _deliver(learner, actor)
+        assert _numbers(learner) == list(range(1, 7))
+        assert actor.counters[f"resent.{POLICY}"] == 0
+
+
+@PATHS
+@pytest.mark.usefixtures("quick_beacons")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_header_is_announced_again(memory_dir: Path, inline: bool, lost: int) -> None:
+    """Also the very first one, when the learner has never heard of this actor."""
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        actor.write(lost)
+        if lost:
+            _deliver(learner, actor)
+        actor.write(1)
+        _raw(learner)
+        _deliver(learner, actor)
+        assert _numbers(learner) == list(range(1, BLOCK * (lost + 1) + 1))
+        assert actor.counters[f"resent.{POLICY}"] == BLOCK
+
+
+@PATHS
+@pytest.mark.usefixtures("quick_beacons")
+def test_a_receiver_that_was_away_and_came_back_gets_everything_once(
+    memory_dir: Path, tmp_path: Path, free_port_block: int, inline: bool
+) -> None:
+    """At the same address, and the actor is told nothing."""
+    actor, first = Actor(memory_dir / RING), Learner(tmp_path / "ledger", base=free_port_block)
+    with closing(actor):
+        with closing(first):
+            actor.sender.route(first.route, inline)
+            actor.write(2)
+            _deliver(first, actor)
+        actor.write(2)  # into the void
+        time.sleep(0.2)
+        second = Learner(tmp_path / "ledger", base=free_port_block)
+        with closing(second):
+            _deliver(second, actor, seconds=20)
+            actor.write(2)
+            _deliver(second, actor)
+            assert _numbers(first) == [1, 2, 3, 4]
+            assert _numbers(second) == list(range(5, 13))
+            assert second.wrong == 0
+
+
+@PATHS
+def test_the_same_actor_name_in_its_next_incarnation_begins_anew(memory_dir: Path, inline: bool) -> None:
+    first, second = Actor(memory_dir / RING), Actor(memory_dir / RING.replace(".1", ".2"), incarnation=2)
+    learner = Learner()
+    with closing(first, second, learner):
+        for actor in (first, second):
+            actor.sender.route(learner.route, inline)
+            actor.write()
+            _deliver(learner, actor)
+        assert learner.got == [("actor-0", 1, 1), ("actor-0", 1, 2), ("actor-0", 2, 1), ("actor-0", 2, 2)]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from protocol.messages import Route
+from tests.protocol.parts import Actor
+actor = Actor(Path(sys.argv[1]), blocks=6, credits=1, flow="drop_oldest")
+actor.sender.route(Route.model_validate_json(sys.argv[2]), inline=False)
+actor.write(3)                       # one is announced, two wait for credit
+actor.sender.take(lambda: None)      # one is begun
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_dir: Path) -> None:
+    """G2: only what it had not finished is lost; and its memory goes when it is no longer needed (B11)."""
+    learner = Learner()
+    with closing(learner):
+        with python(KILLED, memory_dir / RING, learner.route.model_dump_json()) as process:
+            assert line(process) == "ready"
+            until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))
+            learner.receiver.living({("actor-0", 1)})
+            process.kill()
+            process.wait(5)
+        assert sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY)) == BLOCK
+        learner.receiver.living(set())
+        learner.use()
+        assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
+        assert learner.wrong == 0
+        assert learner.counters["salvaged"] == 2 * BLOCK
+        learner.receiver.living({("actor-1", 1)})
+        learner.receiver.living(set())
+        assert learner.use() == 0
+        assert not learner.receiver.is_living("actor-0", 1)
+        assert [path.name for path in files()] == [RING]
+        learner.receiver.forget(POLICY, "actor-0", 1)
+        assert list(files()) == []
+
+
+def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Path) -> None:
+    learner = Learner()
+    with closing(learner):
+        with python(KILLED, memory_dir / RING, learner.route.model_dump_json()) as process:
+            assert line(process) == "ready"
+            until(lambda: learner.uses(1))
+            learner.receiver.living({("actor-0", 1)})
+            ring = learner.receiver.rings(POLICY)["actor-0", 1]
+            ring.table["valid"][np.flatnonzero(ring.table["number"] == 4)] = 60_000
+            ring.table["slot"] = 4_000_000
+        learner.receiver.living(set())
+        assert learner.use() == 0
+        assert learner.counters["salvaged"] == 0
+        assert learner.counters["quarantined_messages"] == 1
+
+
+def test_no_credit_makes_a_blocking_actor_wait_audibly_and_interruptibly(memory_dir: Path) -> None:
+    actor = Actor(memory_dir / RING)
+    with closing(actor):
+        with pytest.raises(AssertionError, match="wait for credit"):
+            actor.write(5)  # no learner is known: all is kept, then it waits
+        assert actor.counters[f"waits.credit.{POLICY}"] > 0.03
+        assert actor.counters[f"backlog.{POLICY}"] == BLOCK
+        assert actor.sender.drain(0.1, lambda: None) is False
+
+
+@pytest.mark.parametrize("flow", ["drop_oldest", "drop_newest"])
+def test_Z2_Z3_a_dropping_actor_never_waits_for_a_learner_that_is_away(
+    memory_dir: Path, free_port_block: int, flow: str
+) -> None:
+    """Z2, Z3, J4: every dropped segment is counted, and what was kept arrives later."""
+    actor = Actor(memory_dir / RING, blocks=6, credits=2, flow=flow)
+    learner = Learner(base=free_port_block)
+    route = learner.route
+    learner.close()
+    with closing(actor):
+        actor.sender.route(route, inline=False)
+        started = time.monotonic()
+        actor.write(30)
+        assert time.monotonic() - started < 5
+        cause = {"drop_oldest": "overwritten", "drop_newest": "no_credit"}[flow]
+        dropped = actor.counters[f"dropped.{cause}.{POLICY}"]
+        kept = actor.counters[f"flight.{POLICY}"] + actor.counters[f"backlog.{POLICY}"]
+        assert dropped == 30 * BLOCK - kept > 0
+        learner = Learner(base=free_port_block)
+        with closing(learner):
+            _deliver(learner, actor, seconds=20)
+            assert len(learner.got) == kept
+            expected = [1, 2, 3, 4, 53, 54] if flow == "drop_oldest" else [1, 2, 3, 4, 5, 6]
+            assert _numbers(learner)[:6] == expected
+            assert learner.wrong == 0
+
+
+def test_draining_delivers_everything(memory_dir: Path) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=False)
+        actor.write(3)
+
+        def other_end() -> None:
+            learner.use()
+
+        assert actor.sender.drain(10, other_end) is True
+        assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=False)
+        actor.write(3)
+        _deliver(learner, actor)
+        arrival = experience.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
+        learner.receiver.settle(POLICY, arrival, 2, 0)
+        assert learner.receiver._intakes[POLICY].settled["actor-0", 1] == 6
+
+
+class Stranger:
+    """Sends whatever it likes to a learner."""
+
+    def __init__(self, learner: Learner, memory: Path) -> None:
+        self.context = zmq.Context(1)
+        self.push = connect(self.context, zmq.PUSH, learner.route.experience)
+        self.ring = Ring.create(memory / "rookery-run1-stranger.ring", LAYOUT, 4)
+        self.ring.begin(slice(0, 4))
+        for slot in range(4):
+            for name, value in content(LAYOUT, slot + 1).items():
+                self.ring.columns[name][slot] = value
+        self.ring.finish(slice(0, 4), np.arange(1, 5, dtype=np.uint64), LAYOUT.length, 1)
+
+    def header(self, **changes: object) -> Segments:
+        fields: dict[str, Any] = {
+            "run": RUN,
+            "actor": "stranger",
+            "incarnation": 1,
+            "policy": POLICY,
+            "layout": LAYOUT.hash,
+            "count": 4,
+            "inline": False,
+            "ring": str(self.ring.path),
+            "nonce": self.ring.nonce,
+        }
+        return Segments(**{**fields, **changes})
+
+    @property
+    def records(self) -> np.ndarray:
+        return self.ring.table.copy()
+
+    @property
+    def columns(self) -> list[bytes]:
+        return [self.ring.columns[field.name].tobytes() for field in LAYOUT.fields]
+
+    def send(self, *frames: bytes) -> None:
+        self.push.send_multipart(list(frames))
+
+    def close(self) -> None:
+        self.context.destroy(linger=0)
+        self.ring.remove()
+
+
+@pytest.fixture
+def stage(memory_dir: Path) -> Iterator[tuple[Stranger, Learner]]:
+    """A learner and one who means it harm."""
+    learner = Learner()
+    stranger = Stranger(learner, memory_dir)
+    try:
+        yield stranger, learner
+    finally:
+        stranger.close()
+        learner.close()
+
+
+def _changed(records: np.ndarray, name: str, value: int, index: int = 1) -> bytes:
+    records[name][index] = value
+    return records.tobytes()
+
+
+def _inline(s: Stranger, records: bytes | None = None, columns: list[bytes] | None = None, **changes: object) -> Any:
+    header = encode(s.header(inline=True, ring="", nonce="", **changes))
+    return [header, s.records.tobytes() if records is None else records, *(s.columns if columns is None else columns)]
+
+
+def _final(s: Stranger, row: int) -> list[bytes]:
+    return [*s.columns[:-1], np.full((4, 2), row, np.int32).tobytes()]
+
+
+HOSTILE: dict[str, Callable[[Stranger], list[bytes]]] = {
+    "garbage": lambda s: [b"\xff\x00garbage"],
+    "empty": lambda s: [b""],
+    "another message": lambda s: [encode(Refusal(reason="no"))],
+    "foreign run": lambda s: [encode(s.header(run="other")), s.records.tobytes()],
+    "unknown policy": lambda s: [encode(s.header(policy="bone")), s.records.tobytes()],
+    "foreign layout": lambda s: [encode(s.header(layout="f" * 16)), s.records.tobytes()],
+    "no records": lambda s: [encode(s.header())],
+    "frames too many": lambda s: [encode(s.header()), s.records.tobytes(), b"x"],
+    "records too short": lambda s: [encode(s.header()), s.records.tobytes()[:-1]],
+    "records for fewer": lambda s: [encode(s.header(count=3)), s.records.tobytes()],
+    "count beyond all": lambda s: [encode(s.header(count=2**32 - 1)), s.records.tobytes()],
+    "no such ring": lambda s: [encode(s.header(ring="/dev/shm/rookery-none")), s.records.tobytes()],
+    "ring is empty": lambda s: [encode(s.header(ring="")), s.records.tobytes()],
+    "ring is a folder": lambda s: [encode(s.header(ring="/dev/shm")), s.records.tobytes()],
+    "ring is a secret": lambda s: [encode(s.header(ring="/etc/passwd")), s.records.tobytes()],
+    "ring is a device": lambda s: [encode(s.header(ring="/dev/zero")), s.records.tobytes()],
+    "ring has a nul": lambda s: [encode(s.header(ring="/dev/shm/rookery-\0")), s.records.tobytes()],
+    "ring is too long": lambda s: [encode(s.header(ring="rookery-" + "x" * 4000)), s.records.tobytes()],
+    "ring climbs": lambda s: [encode(s.header(ring="../../rookery-x")), s.records.tobytes()],
+    "ring is a pipe": lambda s: [encode(s.header(ring=str(_pipe(s)))), s.records.tobytes()],
+    "ring is a link": lambda s: [encode(s.header(ring=str(_link(s)))), s.records.tobytes()],
+    "ring is no ring": lambda s: [encode(s.header(ring=str(_junk(s)))), s.records.tobytes()],
+    "wrong nonce": lambda s: [encode(s.header(nonce="0" * 16)), s.records.tobytes()],
+    "slot beyond the ring": lambda s: [encode(s.header()), _changed(s.records, "slot", 4)],
+    "slot far beyond": lambda s: [encode(s.header()), _changed(s.records, "slot", 2**32 - 1)],
+    "slot being written": lambda s: [encode(s.header()), _changed(s.records, "sequence", 3)],
+    "too many rows": lambda s: [encode(s.header()), _changed(s.records, "valid", LAYOUT.length + 1)],
+    "no rows": lambda s: [encode(s.header()), _changed(s.records, "valid", 0)],
+    "too much history": lambda s: [encode(s.header()), _changed(s.records, "before", LAYOUT.before + 1)],
+    "number zero": lambda s: [encode(s.header()), _changed(s.records, "number", 0, 0)],
+    "number twice": lambda s: [encode(s.header()), _changed(s.records, "number", 1)],
+    "number overflows": lambda s: [encode(s.header()), _changed(s.records, "number", 2**64 - 1, 3)],
+    "final row in memory": lambda s: [encode(s.header(ring=str(_bad_ring(s).path))), s.records.tobytes()],
+    "inline without columns": lambda s: _inline(s, columns=[]),
+    "inline column missing": lambda s: _inline(s, columns=s.columns[:-1]),
+    "inline column too many": lambda s: _inline(s, columns=[*s.columns, b""]),
+    "inline column too short": lambda s: _inline(s, columns=[s.columns[0][:-1], *s.columns[1:]]),
+    "inline columns swapped": lambda s: _inline(s, columns=s.columns[::-1]),
+    "inline too many rows": lambda s: _inline(s, _changed(s.records, "valid", 65_535)),
+    "inline too much history": lambda s: _inline(s, _changed(s.records, "before", 65_535)),
+    "inline numbers unordered": lambda s: _inline(s, _changed(s.records, "number", 9, 0)),
+    "inline number overflows": lambda s: _inline(s, _changed(s.records, "number", 2**63, 3)),
+    "inline final row": lambda s: _inline(s, columns=_final(s, LAYOUT.length)),
+    "inline final row negative": lambda s: _inline(s, columns=_final(s, -2)),
+    "inline more than the pool": lambda s: _inline(s, np.repeat(s.records, 10).tobytes(), count=40),
+}
+
+
+def _pipe(s: Stranger) -> Path:
+    assert s.ring.path is not None
+    path = s.ring.path.with_name("rookery-pipe")
+    os.mkfifo(path)
+    return path
+
+
+def _link(s: Stranger) -> Path:
+    assert s.ring.path is not None
+    path = s.ring.path.with_name("rookery-link")
+    path.symlink_to(s.ring.path)
+    return path
+
+
+def _junk(s: Stranger) -> Path:
+    assert s.ring.path is not None
+    path = s.ring.path.with_name("rookery-junk")
+    path.write_bytes(b"ROOKRING" + b"\x10\0\0\0" + b"{" * 20_000)
+    return path
+
+
+def _bad_ring(s: Stranger) -> Ring:
+    s.ring.columns["final_row"][1, 1] = 1_000_000
+    return s.ring
+
+
+@pytest.mark.parametrize("attack", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_malformed_message_is_refused_counted_and_harms_nobody(
+    stage: tuple[Stranger, Learner], memory_dir: Path, attack: Callable[[Stranger], list[bytes]]
+) -> None:
+    stranger, learner = stage
+    actor = Actor(memory_dir / RING)
+    with closing(actor):
+        stranger.send(*attack(stranger))
+        until(lambda: learner.listen() or learner.counters["quarantined_messages"])
+        assert learner.counters["quarantined_messages"] == 1
+        assert not learner.receiver.arrivals(POLICY)
+        for inline in (False, True):
+            actor.sender.route(learner.route, inline)
+            actor.write(2)
+            _deliver(learner, actor)
+        assert _numbers(learner) == list(range(1, 9))
+        assert learner.wrong == 0
+        intake = learner.receiver._intakes[POLICY]
+        assert sorted(intake.free or []) == list(range(12))  # no slot was lost to it
+    for path in (p for p in memory_dir.iterdir() if p.name in ("rookery-pipe", "rookery-link", "rookery-junk")):
+        path.unlink()
+
+
+@PATHS
+def test_what_was_refused_may_be_sent_again_correctly(stage: tuple[Stranger, Learner], inline: bool) -> None:
+    stranger, learner = stage
+    good = _inline(stranger) if inline else [encode(stranger.header()), stranger.records.tobytes()]
+    bad = [good[0], _changed(stranger.records, "valid", 0), *good[2:]]
+    stranger.send(*bad)
+    stranger.send(*good)
+    until(lambda: learner.uses(1))
+    assert [number for *_, number in learner.got] == [1, 2, 3, 4]
+    assert learner.wrong == 0
+
+
+def test_of_an_inline_message_with_known_numbers_only_the_rest_is_copied(stage: tuple[Stranger, Learner]) -> None:
+    stranger, learner = stage
+    stranger.send(
+        *_inline(stranger, stranger.records[:2].tobytes(), [_half(column) for column in stranger.columns], count=2)
+    )
+    stranger.send(*_inline(stranger))
+    until(lambda: learner.uses(4))
+    assert [number for *_, number in learner.got] == [1, 2, 3, 4]
+    assert learner.wrong == 0
+    assert learner.counters["repeated_headers"] == 2
+
+
+def _half(column: bytes) -> bytes:
+    return column[: len(column) // 2]
+
+
+def test_a_ring_known_already_is_not_swapped_for_another(stage: tuple[Stranger, Learner]) -> None:
+    stranger, learner = stage
+    stranger.send(encode(stranger.header(count=2)), stranger.records[:2].tobytes())
+    until(lambda: learner.uses(1))
+    stranger.send(encode(stranger.header(count=2, nonce="1" * 16)), stranger.records[2:].tobytes())
+    until(lambda: learner.listen() or learner.counters["quarantined_messages"])
+    assert learner.use() == 0
+
+
+def test_segments_of_two_policies_stay_apart_A3(memory_dir: Path) -> None:
+    """A3: and trouble with one policy is none for the other."""
+    learner = Learner()
+    stranger = Stranger(learner, memory_dir)
+    try:
+        learner.receiver.add_policy("bone", LAYOUT, Ledger(None), 8)
+        stranger.send(encode(stranger.header(policy="bone", count=2)), stranger.records[:2].tobytes())
+        stranger.send(encode(stranger.header(count=4)), stranger.records.tobytes())
+        until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))
+        assert len(learner.receiver.arrivals("bone")[0].records) == 2
+        assert len(learner.receiver.arrivals(POLICY)[0].records) == 4
+    finally:
+        stranger.close()
+        learner.close()
+
+
+TOPICS = [
+    b"",
+    b"a",
+    b"a/",
+    b"a/gem/",
+    b"a/gem/actor-0/1",
+    b"a/gem/actor-0//",
+    b"a/gem//1/",
+    b"a/gem/actor-0/0/",
+    b"a/gem/actor-0/-1/",
+    b"a/gem/actor-0/" + "²".encode() + b"/",
+    b"a/gem/actor-0/" + "٣".encode() + b"/",
+    b"a/gem/actor-0/" + b"9" * 19 + b"/",
+    b"a/gem/actor-0/" + b"9" * 5000 + b"/",
+    b"a/gem/" + b"x" * 129 + b"/1/",
+    b"a/gem/\xff\xfe/1/",
+    b"a/gem/a b/1/",
+    b"a/bone/actor-0/1/",
+    b"b/gem/actor-0/1/",
+    b"a/gem/actor-0/1/x/",
+    b"\x00" * 100,
+]
+
+
+def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
+    learner, actor = Learner(), Actor(memory_dir / RING)
+    with closing(learner, actor):
+        subscriber = connect(actor.context, zmq.SUB, learner.route.acknowledgements)
+        for topic in TOPICS:
+            subscriber.setsockopt(zmq.SUBSCRIBE, topic)
+        raw = connect(actor.context, zmq.XSUB, learner.route.acknowledgements)
+        for event in (b"", b"\x02" + ack_topic(POLICY, "actor-9", 1), b"hello", b"\x01", b"\x00" + TOPICS[3]):
+            raw.send(event)
+        actor.sender.route(learner.route, inline=False)
+        actor.write(2)
+        _deliver(learner, actor)
+        assert learner.receiver._intakes[POLICY].listeners == {("actor-0", 1)}
+        actor.sender.disconnect()
+        until(lambda: learner.listen() or not learner.receiver._intakes[POLICY].listeners)
+
+
+def test_a_malformed_acknowledgement_costs_an_actor_nothing(memory_dir: Path) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=False)
+        until(lambda: learner.listen() or learner.receiver._intakes[POLICY].listeners)
+        topic = ack_topic(POLICY, "actor-0", 1)
+        acks = learner.ports.sockets[3]
+        actor.write()
+        fields = {"policy": POLICY, "learner_incarnation": 1, "settled": 99, "announced": 99}
+        for frames in (
+            [topic],
+            [topic, b"\xc1"],
+            [topic, encode(Refusal(reason="no"))],
+            [topic, encode(Ack(actor="actor-1", incarnation=1, **fields))],  # type: ignore[arg-type]
+            [topic, encode(Ack(actor="actor-0", incarnation=2, **fields))],  # type: ignore[arg-type]
+        ):
+            acks.send_multipart(frames)
+        time.sleep(0.1)
+        actor.sender.pump()
+        assert not actor.sender._credit.idle
+        _deliver(learner, actor)
+        assert _numbers(learner) == [1, 2]
+
+
+def test_closing_both_ends_leaves_no_memory_in_either_order(memory_dir: Path) -> None:
+    for order in (1, -1):
+        actor, learner = Actor(memory_dir / RING), Learner()
+        actor.sender.route(learner.route, inline=False)
+        actor.write()
+        _deliver(learner, actor)
+        for end in (actor, learner)[::order]:
+            end.close()
+        assert list(files()) == []
+
+
+def test_a_pool_record_is_whole_and_finished(memory_dir: Path) -> None:
+    actor, learner = Actor(None), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=True)
+        actor.write()
+        until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))
+        arrival = learner.receiver.arrivals(POLICY)[0]
+        assert arrival.owned
+        assert (arrival.records["state"] == FINISHED).all()
+        assert arrival.records["number"].tolist() == [1, 2]
+        assert arrival.records["stream"].tolist() == [0, 1]
+        assert (arrival.records["valid"] == LAYOUT.length).all()
+        assert (arrival.records["before"] == 1).all()
+        assert arrival.ring.intact(arrival.records).all()

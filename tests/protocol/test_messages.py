@@ -1,0 +1,38 @@
+"""Messages are frozen, strict and say which release's schema they speak."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from protocol import SCHEMA, messages
+from protocol.messages import Join, Message, Refusal, Route
+
+
+def _classes() -> list[type[Message]]:
+    return [getattr(messages, name) for name in messages.__all__ if name not in ("Message", "Route")]
+
+
+def test_every_message_has_a_type_of_its_own_and_the_schema() -> None:
+    types = [cls.type for cls in _classes()]
+    assert len(set(types)) == len(types)
+    assert Refusal(reason="no").schema_number == SCHEMA
+    assert {cls.type for cls in _classes() if cls.arrays} == {"segments", "weights"}
+
+
+def test_messages_cannot_be_changed_nor_coerced() -> None:
+    refusal = Refusal(reason="no")
+    with pytest.raises(ValidationError, match="frozen"):
+        refusal.reason = "yes"
+    with pytest.raises(ValidationError, match="Input should be a valid string"):
+        Refusal(reason=5)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        Refusal(reason="no", why="so")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".", "-a", "a b", "a\n", "ä", "a\0"])
+def test_a_name_that_becomes_a_path_or_topic_holds_only_plain_characters(name: str) -> None:
+    with pytest.raises(ValidationError, match="pattern"):
+        Join(role="actor", name=name, token="t", release="0", host="h", pid=1)
+    with pytest.raises(ValidationError, match="pattern"):
+        Route(policy=name, learner="l", incarnation=1, experience="e", weights="w", acknowledgements="a")

@@ -1,0 +1,161 @@
+"""Sockets: blocks of ports, addresses that are none, and the door to the network."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from protocol.errors import ConfigurationError
+from protocol.sockets import BLOCK, Ports, check_bind, connect, endpoint_host, is_loopback, poll
+from tests.protocol.parts import until
+
+KINDS: dict[int, int] = {0: zmq.ROUTER, 1: zmq.PULL, 2: zmq.XPUB}
+
+
+def _binds(ports: Ports) -> bool:
+    try:
+        ports.bind(KINDS)
+    except ConfigurationError:
+        return False
+    return True
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    made = zmq.Context(1)
+    yield made
+    made.destroy(linger=0)
+
+
+def test_a_block_of_ports_is_consecutive_from_its_base(
+    context: zmq.Context[zmq.Socket[bytes]], free_port_block: int
+) -> None:
+    ports = Ports(context, "127.0.0.1", free_port_block)
+    assert ports.bind(KINDS) == {offset: f"tcp://127.0.0.1:{free_port_block + offset}" for offset in KINDS}
+    ports.close()
+    assert ports.sockets == {}
+
+    until(lambda: _binds(ports), 5)  # they are free again; ZeroMQ closes in a thread of its own
+    ports.close()
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_busy_port_is_told_in_one_sentence_and_nothing_stays_bound(
+    context: zmq.Context[zmq.Socket[bytes]], free_port_block: int, offset: int
+) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", free_port_block + offset))
+        busy.listen()
+        ports = Ports(context, "127.0.0.1", free_port_block)
+        with pytest.raises(ConfigurationError) as caught:
+            ports.bind(KINDS)
+        assert "--bind HOST:PORT or stop what uses them" in str(caught.value)
+        assert str(free_port_block) in str(caught.value)
+        assert ports.sockets == {}
+    again = Ports(context, "127.0.0.1", free_port_block)
+    until(lambda: _binds(again), 5)
+
+
+def test_without_a_base_every_worker_finds_a_block_of_its_own(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    blocks = [Ports(context, "127.0.0.1", 0).bind(KINDS) for _ in range(30)]
+    assert len({block[0] for block in blocks}) == 30
+    assert all(int(block[0].rpartition(":")[2]) % BLOCK == 0 for block in blocks)
+
+
+def test_what_is_advertised_may_differ_from_what_is_bound(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    addresses = Ports(context, "127.0.0.1", 0, advertise="node7").bind({0: zmq.PULL})
+    assert endpoint_host(addresses[0]) == "node7"
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "300.1.1.1", "", "127.0.0.1:5"])
+def test_a_host_that_cannot_be_bound_is_told_in_one_sentence(
+    context: zmq.Context[zmq.Socket[bytes]], host: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="choose another with --bind"):
+        Ports(context, host, 23_450).bind({0: zmq.PULL})
+
+
+@pytest.mark.parametrize("base", [65_527, 70_000])
+def test_ports_beyond_the_last_are_refused(context: zmq.Context[zmq.Socket[bytes]], base: int) -> None:
+    with pytest.raises(ConfigurationError, match="choose a base of at most 65526 with --bind"):
+        Ports(context, "127.0.0.1", base).bind({9: zmq.PULL})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1", "[::1]"])
+def test_loopback_may_be_bound(host: str) -> None:
+    assert is_loopback(host)
+    check_bind(host, insecure=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "", "::", "10.0.0.1", "node7", "localhost.evil.org", "127.0.0.1.org"])
+def test_no_socket_is_opened_to_the_network_without_insecure(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"bind 127\.0\.0\.1, or pass --insecure"):
+        check_bind(host, insecure=False)
+    check_bind(host, insecure=True)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "here",
+        "127.0.0.1:5600",
+        "http://127.0.0.1:5600",
+        "ipc:///tmp/x",
+        "inproc://x",
+        "tcp://127.0.0.1",
+        "tcp://:5600",
+        "tcp://127.0.0.1:0",
+        "tcp://127.0.0.1:port",
+        "tcp://127.0.0.1:99999",
+        "tcp://user@host:5600",
+        "tcp://127.0.0.1:5600/path",
+        "tcp://ho st:5600",
+        "tcp://*:5600",
+        "tcp://[::1:5600",
+    ],
+)
+def test_what_is_no_address_is_refused_and_leaves_no_socket(
+    context: zmq.Context[zmq.Socket[bytes]], address: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="is no address; write tcp://HOST:PORT"):
+        connect(context, zmq.PUSH, address)
+    started = time.monotonic()
+    context.term()  # hangs if a socket were left open
+    assert time.monotonic() - started < 5
+
+
+def test_addresses_of_both_families_are_accepted(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    for address in ("tcp://127.0.0.1:5600", "tcp://[::1]:5600", "tcp://node-7.local:5600"):
+        connect(context, zmq.PUSH, address).close()
+
+
+def test_polling_ends_at_its_deadline_or_at_the_first_message(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    addresses = (ports := Ports(context, "127.0.0.1", 0)).bind({0: zmq.PULL, 1: zmq.PULL})
+    sockets = list(ports.sockets.values())
+    started = time.monotonic()
+    assert not poll(sockets, 50)
+    assert 0.04 < time.monotonic() - started < 2
+    push = connect(context, zmq.PUSH, addresses[1])
+    push.send(b"x")
+    assert poll(sockets, 5000)
+    assert time.monotonic() - started < 5
+
+
+def test_Z3_sending_to_nobody_is_bounded(context: zmq.Context[zmq.Socket[bytes]], free_port_block: int) -> None:
+    """Z3: what may not be kept for an absent peer is refused at once; closing never lingers."""
+    address = f"tcp://127.0.0.1:{free_port_block}"
+    keeps = connect(context, zmq.PUSH, address)
+    keeps.send(b"x", zmq.NOBLOCK)
+    refuses = connect(context, zmq.DEALER, address, queue=False)
+    with pytest.raises(zmq.Again):
+        refuses.send(b"x", zmq.NOBLOCK)
+    started = time.monotonic()
+    for sender in (keeps, refuses):
+        sender.close()
+    context.term()
+    assert time.monotonic() - started < 2
