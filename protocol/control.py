@@ -52,9 +52,8 @@ class ControlClient:
     ) -> None:
         self._context = context
         self._coordinator = coordinator
-        self._socket = connect(
-            context, zmq.DEALER, coordinator, queue=False
-        )  # one Join, not one for each second of waiting
+        # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
+        self._socket = connect(context, zmq.DEALER, coordinator, queue=False)
         self._join = Join(
             role=role,
             name=name,

@@ -110,10 +110,11 @@ def _check(plan: PolicyPlan) -> None:
                 f"keep {reachable} rows; raise buffer_capacity, or lower environment.copies, segment_length or "
                 "learning_starts"
             )
-        if algorithm.batch_size > reachable:
+        alone = reachable // plan.actors
+        if algorithm.batch_size > alone:
             raise ConfigurationError(
-                f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {reachable} rows its rings "
-                "keep; lower it"
+                f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {alone} rows that the ring "
+                "of one actor keeps; lower it or raise buffer_capacity"
             )
         if algorithm.frames - 1 > plan.config.segment_length:
             raise ConfigurationError(

@@ -103,11 +103,15 @@ def paced(copies, turn_mode=None, pause=0.0, after=0, fault="", **settings):
 """
 
 
-def paced(folder: Path, steps: int, *, pause: float = 0.0, fault: str = "", after: int = 0, **keys: Any) -> dict[str, Any]:
-    """The same world at the pace of `pause` seconds a turn of one agent, with a fault after some turns; in actors only."""
+def paced(
+    folder: Path, steps: int, *, pause: float = 0.0, fault: str = "", after: int = 0, **keys: Any
+) -> dict[str, Any]:
+    """The same world at a pace of `pause` seconds for each agent's turn, with a fault after some; in actors only."""
     (folder / "worlds_of_this_test.py").write_text(WORLDS)
     settings = {"width": 9, "height": 9, "turns": 20, "pause": pause, "fault": fault, "after": after}
-    return config(steps=steps, environment={"id": "worlds_of_this_test:paced", "copies": 8, "settings": settings}, **keys)
+    return config(
+        steps=steps, environment={"id": "worlds_of_this_test:paced", "copies": 8, "settings": settings}, **keys
+    )
 
 
 def write(data: dict[str, Any], folder: Path) -> Path:
@@ -141,7 +145,9 @@ def train(
 ) -> subprocess.CompletedProcess[str]:
     """`rookery train` in `folder`, whose run lies in `folder/run`."""
     path = write(data, folder)
-    return rookery("train", str(path), "--run-dir", str(folder / "run"), "--json", *arguments, cwd=folder, seconds=seconds)
+    return rookery(
+        "train", str(path), "--run-dir", str(folder / "run"), "--json", *arguments, cwd=folder, seconds=seconds
+    )
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -192,11 +198,11 @@ class Worker:
 
 @contextmanager
 def started(command: Sequence[str], cwd: Path, name: str) -> Iterator[Worker]:
-    """A process of ours in the background; killed at the end if it still runs."""
+    """`rookery` (or Python) in the background; killed at the end if it still runs."""
     output = cwd / f"{name}.txt"
     with output.open("w") as stream:
         popen = subprocess.Popen(
-            [require("rookery"), *command],
+            [*([] if command[0] == PYTHON else [require("rookery")]), *command],
             cwd=cwd,
             env=environment(),
             stdin=subprocess.DEVNULL,

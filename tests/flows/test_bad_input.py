@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 from contextlib import ExitStack
@@ -105,39 +106,54 @@ def test_an_address_that_is_none_is_told(tmp_path: Path, options: tuple[str, ...
 def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
     tmp_path: Path, memory_dir: Path, free_port_block: int
 ) -> None:
-    """A second claim of a living identity, one actor too many, an unknown name, another release, a socket off loopback:
-    each is told its own sentence; the run they wanted to join reaches its end undisturbed."""
+    """A second claim of a living identity, one actor too many, an unknown name, another release: each is told its own
+    sentence, and those who work go on undisturbed."""
     address = f"tcp://127.0.0.1:{free_port_block}"
-    join = ("--coordinator", address, "--patience", "10")
-    path = str(runs.write(runs.paced(tmp_path, 12_000, pause=0.004), tmp_path))
+    join = ["--coordinator", address, "--patience", "20"]
+    path = str(runs.write(runs.paced(tmp_path, 10_000_000, pause=0.004), tmp_path))
     hand = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", address.removeprefix("tcp://")]
     with ExitStack() as stack:
         workers = [stack.enter_context(runs.started(hand, tmp_path, "coordinator"))]
         for role, name in (("learner", "learner-agent_0"), ("learner", "learner-agent_1"), ("actor", "actor-0")):
-            command = [role, *join, "--name", name]
-            workers.append(stack.enter_context(runs.started(command, tmp_path, name)))
+            workers.append(stack.enter_context(runs.started([role, *join, "--name", name], tmp_path, name)))
         runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
         pid = workers[-1].popen.pid
-        double = runs.rookery("actor", *join, "--name", "actor-0", cwd=tmp_path)
-        told(double, rf"actor: the identity 'actor-0' belongs to a living worker \(host .*, pid {pid}\); stop that", 3)
-        told(runs.rookery("actor", *join, cwd=tmp_path), "all actors of this run are there; raise actors", 3)
-        unknown = runs.rookery("learner", *join, "--name", "learner-x", cwd=tmp_path)
-        told(unknown, "no learner called 'learner-x'; its names are learner-agent_0, learner-agent_1", 3)
-        other = "import protocol; protocol.RELEASE = '9.9'; from workers.learner import command; command()"
-        foreign = subprocess.run(
-            [runs.PYTHON, "-c", other, *join],
-            cwd=tmp_path,
-            env=runs.environment(),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        told(foreign, "this worker is of release 9.9, the coordinator of .*; install the same release everywhere", 3)
-        for worker in workers:
-            assert worker.wait() == 0, worker.said
+        foreign = "import protocol; protocol.RELEASE = '9.9'; from workers.learner import command; command()"
+        refused = {
+            rf"actor: the identity 'actor-0' belongs to a living worker \(host .*, pid {pid}\); stop that": [
+                "actor",
+                *join,
+                "--name",
+                "actor-0",
+            ],
+            "actor: all actors of this run are there; raise actors": ["actor", *join],
+            "no learner called 'learner-x'; its names are learner-agent_0, learner-agent_1": [
+                "learner",
+                *join,
+                "--name",
+                "learner-x",
+            ],
+            "this worker is of release 9.9, the coordinator of .*; install the same release everywhere": [
+                runs.PYTHON,
+                "-c",
+                foreign,
+                *join,
+            ],
+        }
+        strangers = {
+            sentence: stack.enter_context(runs.started(command, tmp_path, f"stranger-{i}"))
+            for i, (sentence, command) in enumerate(refused.items())
+        }
+        for sentence, stranger in strangers.items():
+            assert stranger.wait() == 3, stranger.said
+            assert "Traceback" not in stranger.said
+            assert re.search(sentence, stranger.said.splitlines()[-1]), stranger.said
+        made = runs.agent_steps(tmp_path)
+        runs.until(lambda: runs.agent_steps(tmp_path) > made, what="the run goes on")
+        workers[0].popen.send_signal(signal.SIGINT)
+        assert [worker.wait() for worker in workers] == [1, 0, 0, 0]
     summary = runs.summary_of(tmp_path)
-    assert (summary["complete"], summary["restarts"]) == (True, {})
+    assert (summary["complete"], summary["restarts"]) == (False, {})
     assert runs.balanced(summary["segments"])
     assert runs.files(memory_dir) == []
 

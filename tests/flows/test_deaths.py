@@ -48,7 +48,7 @@ def test_a_killed_actor_is_started_again_and_makes_the_rest_G2(tmp_path: Path, m
     assert summary["agent_steps"] < 6_800  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("transport", ["auto", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_a_killed_learner_resumes_from_the_last_published_weights_G1_G9(
     tmp_path: Path, memory_dir: Path, transport: str
 ) -> None:

@@ -101,6 +101,7 @@ def test_an_orphan_that_hangs_ends_itself_B11(tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 def test_the_next_start_sweeps_what_a_killed_machine_left_B11_U14(tmp_path: Path, memory_dir: Path) -> None:
     """Everything is killed at once; a leftover in use by nobody goes, the next run is not disturbed."""
     with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.002), tmp_path) as worker:

@@ -18,7 +18,7 @@ from protocol.experience import ack_topic
 from protocol.ledger import Ledger
 from protocol.memory import files
 from protocol.messages import Ack, Refusal, Segments
-from protocol.ring import FINISHED, RECORD, Ring
+from protocol.ring import FINISHED, RECORD, WRITING, Ring
 from protocol.sockets import connect
 from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, content, line, python, until
 
@@ -188,6 +188,7 @@ def test_a_new_learner_incarnation_gets_the_unsettled_again_and_nothing_twice(
         second = Learner(tmp_path / "ledger", incarnation=2)
         with closing(second):
             actor.sender.route(second.route, inline)
+            assert actor.counters[f"resent.{POLICY}"] == 3 * BLOCK  # at once, not when somebody misses them
             _deliver(second, actor)
             actor.write(1)
             _deliver(second, actor)
@@ -319,6 +320,11 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
             process.kill()
             process.wait(5)
         assert sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY)) == BLOCK
+        table = learner.receiver.rings(POLICY)["actor-0", 1].table
+        begun = np.flatnonzero(table["state"] == WRITING)
+        assert len(begun) == BLOCK
+        table["state"][begun], table["number"][begun] = FINISHED, [7, 8]  # its death came between two stores
+        table["slot"] = 4_000_000  # nobody reads where a slot believes itself to be
         learner.receiver.living(set())
         learner.use()
         assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
@@ -342,7 +348,6 @@ def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Pa
             learner.receiver.living({("actor-0", 1)})
             ring = learner.receiver.rings(POLICY)["actor-0", 1]
             ring.table["valid"][np.flatnonzero(ring.table["number"] == 4)] = 60_000
-            ring.table["slot"] = 4_000_000
         learner.receiver.living(set())
         assert learner.use() == 0
         assert learner.counters["salvaged"] == 0
@@ -599,6 +604,24 @@ def test_of_an_inline_message_with_known_numbers_only_the_rest_is_copied(stage: 
     assert [number for *_, number in learner.got] == [1, 2, 3, 4]
     assert learner.wrong == 0
     assert learner.counters["repeated_headers"] == 2
+
+
+def test_what_waits_for_the_pool_is_not_overtaken(memory_dir: Path) -> None:
+    """A later, smaller message would fit; but acknowledgements are cumulative, so the order must hold."""
+    learner = Learner(pool=4)
+    stranger = Stranger(learner, memory_dir)
+    try:
+        for first, count in ((1, 2), (3, 4), (7, 2)):
+            records = stranger.records[:count]
+            records["number"] = np.arange(first, first + count)
+            columns = [stranger.ring.columns[field.name][:count].tobytes() for field in LAYOUT.fields]
+            stranger.send(*_inline(stranger, records.tobytes(), columns, count=count))
+        until(lambda: learner.listen() or len(learner.receiver._intakes[POLICY].parked) == 2)
+        until(lambda: learner.uses(8))
+        assert [number for *_, number in learner.got] == list(range(1, 9))
+    finally:
+        stranger.close()
+        learner.close()
 
 
 def _half(column: bytes) -> bytes:

@@ -401,6 +401,22 @@ def test_damaged_weights_are_counted_and_never_adopted(ends: list[Any]) -> None:
     subscriber.get(publisher, Version(1, 2))
 
 
+def test_Z2_an_older_snapshot_never_replaces_a_newer_one(ends: list[Any]) -> None:
+    """Z2: the newest wins, whatever order they come in."""
+    publisher, subscriber = _pair(ends, None, "tcp")
+    subscriber.subscriber.route(publisher.route)
+    publisher.publish(1)
+    subscriber.get(publisher, Version(1, 1))
+    for number in (5, 4, 3):
+        data = bytes([number]) * NBYTES
+        header = Weights(policy=POLICY, incarnation=1, version=number, manifest=HASH, crc=zlib.crc32(data))
+        publisher.sent.send_multipart([f"w/{POLICY}/".encode(), encode(header), data])
+    time.sleep(0.2)  # all three are there
+    assert subscriber.sync()
+    assert subscriber.have == Version(1, 5)
+    assert not subscriber.sync()
+
+
 def test_strange_subscriptions_confuse_nobody(ends: list[Any]) -> None:
     publisher, subscriber = _pair(ends, None, "tcp")
     subscriber.subscriber.route(publisher.route)

@@ -88,7 +88,15 @@ def test_a_bind_address_that_is_none_is_told(bind: str) -> None:
 
 def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> None:
     welcome = Welcome(
-        run="r1", name="actor-0", incarnation=1, config="", world="", run_dir=str(tmp_path), policies=[], lease=1, beat=1
+        run="r1",
+        name="actor-0",
+        incarnation=1,
+        config="",
+        world="",
+        run_dir=str(tmp_path),
+        policies=[],
+        lease=1,
+        beat=1,
     )
     assert run_dir_of(welcome) is None
     (tmp_path / "run_id").write_text("r1\n")

@@ -27,7 +27,9 @@ def a_dead_pid() -> int:
     return process.pid
 
 
-def join(role: Role, token: str, name: str = "", pid: int | None = None, host: str = HERE, incarnation: int = 0) -> Join:
+def join(
+    role: Role, token: str, name: str = "", pid: int | None = None, host: str = HERE, incarnation: int = 0
+) -> Join:
     """A request; the process is this one unless told otherwise."""
     return Join(
         role=role,
@@ -42,7 +44,9 @@ def join(role: Role, token: str, name: str = "", pid: int | None = None, host: s
 
 def members_of(folder: Path, actors: int = 1, steps: int = 100, **settings: object) -> Membership:
     """The members of a run of two policies."""
-    return Membership(Run.model_validate({"actors": actors, "steps": steps, **settings}), ["a", "b"], folder / "state.json")
+    return Membership(
+        Run.model_validate({"actors": actors, "steps": steps, **settings}), ["a", "b"], folder / "state.json"
+    )
 
 
 def admitted(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> Member:

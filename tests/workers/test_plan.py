@@ -75,7 +75,7 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
                     }
                 },
             },
-            "batch_size 65 is more than the 64 rows",
+            "batch_size 65 is more than the 64 rows that the ring of one actor keeps",
         ),
         (
             {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "frames": 6}, "segment_length": 4}},

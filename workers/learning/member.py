@@ -74,11 +74,13 @@ class Member:
         if isinstance(algorithm, IQN):
             insertion = plan.copies * plan.layout.length
             paces = plan.config.flow == "block"
-            governor = Governor(
-                algorithm.replay_ratio, algorithm.learning_starts, algorithm.batch_size, insertion, paces
-            )
+            start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
+            governor = Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, paces)
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
-            self._replay = Replay(plan.name, plan.layout, algorithm, source, counters, governor, seed, plan.kept_rows)
+            kept = plan.kept_blocks * plan.copies
+            self._replay = Replay(
+                plan.name, plan.layout, algorithm, source, counters, governor, seed, plan.kept_rows, kept
+            )
         else:
             self._stage = Stage(plan.name, plan.layout, plan.batch_segments, source, counters, device)
 

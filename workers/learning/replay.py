@@ -28,7 +28,7 @@ _CHUNK = 256
 
 class Replay:
     """All rows of one policy that may be replayed: records `head..tail-1` in order of admission, about `capacity` rows,
-    no more than the actors' rings keep: what is sampled is then not being overwritten.
+    and of each actor's ring the newest `ring_segments`, which it keeps: nothing is overwritten while it is copied.
 
     `_ends[i]` counts the rows ever admitted up to record i, so that a row number finds its record by bisection.
     """
@@ -43,8 +43,10 @@ class Replay:
         governor: Governor,
         seed: int,
         capacity: int,
+        ring_segments: int,
     ) -> None:
-        self._policy, self._layout, self._config, self._capacity = policy, layout, config, capacity
+        self._policy, self._layout, self._config = policy, layout, config
+        self._capacity, self._ring_segments = capacity, ring_segments
         self._source, self._counters = source, counters
         self._governor = governor
         self._rng = np.random.Generator(np.random.Philox(seed))
@@ -54,7 +56,10 @@ class Replay:
         self._ends = np.zeros(2 * _CHUNK, np.int64)
         self._ring = np.zeros(2 * _CHUNK, np.int32)
         self._sampled = np.zeros(2 * _CHUNK, np.bool_)
+        self._ordinal = np.zeros(2 * _CHUNK, np.int64)
+        """How many segments of the same ring were admitted before."""
         self._owned: list[bool] = []
+        self._admitted: list[int] = []
         self._forgotten = 0
 
     @property
@@ -84,7 +89,10 @@ class Replay:
         if not self._governor.may_sample or self.rows < size:
             return None
         for _ in range(_ATTEMPTS):
-            batch = self._draw(size, now)
+            places = self._choose(size)
+            if places is None:
+                return None
+            batch = self._copy(*places, now)
             if batch is not None:
                 self._governor.sampled += size
                 return batch
@@ -109,7 +117,10 @@ class Replay:
         before = int(self._ends[self._tail - 1]) if self._tail > self._head else self._forgotten
         self._records[where] = records
         self._ends[where] = before + np.cumsum(records["valid"], dtype=np.int64)
-        self._ring[where] = self._ring_number(ring, owned)
+        number = self._ring_number(ring, owned)
+        self._ring[where] = number
+        self._ordinal[where] = np.arange(self._admitted[number], self._admitted[number] + n)
+        self._admitted[number] += n
         self._sampled[where] = False
         self._tail += n
         rows = int(self._ends[self._tail - 1]) - before
@@ -122,7 +133,7 @@ class Replay:
         """Moves what is alive to the front of arrays that are large enough."""
         alive = self._tail - self._head
         size = max(len(self._records), 2 * (alive + n))
-        for name in ("_records", "_ends", "_ring", "_sampled"):
+        for name in ("_records", "_ends", "_ring", "_sampled", "_ordinal"):
             old = getattr(self, name)
             new = np.zeros(size, old.dtype)
             new[:alive] = old[self._head : self._tail]
@@ -135,10 +146,11 @@ class Replay:
                 return number
         for number in range(len(self._rings)):  # a number that no record uses any more
             if not (self._ring[self._head : self._tail] == number).any():
-                self._rings[number], self._owned[number] = ring, owned
+                self._rings[number], self._owned[number], self._admitted[number] = ring, owned, 0
                 return number
         self._rings.append(ring)
         self._owned.append(owned)
+        self._admitted.append(0)
         return len(self._rings) - 1
 
     def _evict(self) -> None:
@@ -146,7 +158,7 @@ class Replay:
         while self._head < self._tail:
             span = slice(self._head, min(self._tail, self._head + _CHUNK))
             surplus = self.rows - self._capacity
-            gone = (self._ends[span] - self._forgotten <= surplus) | ~self._intact(np.arange(span.start, span.stop))
+            gone = (self._ends[span] - self._forgotten <= surplus) | ~self._usable(np.arange(span.start, span.stop))
             count = len(gone) if gone.all() else int(np.argmin(gone))
             if count == 0:
                 return
@@ -157,26 +169,30 @@ class Replay:
             self._forgotten = int(self._ends[leaving.stop - 1])
             self._head = leaving.stop
 
-    def _draw(self, size: int, now: Version) -> Transitions | None:
-        chosen = self._distinct(size) + self._forgotten
+    def _choose(self, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """`size` different rows as (record [b], row in its segment [b]); None if fewer are usable."""
+        chosen = self._distinct(size, self.rows) + self._forgotten
         index = self._head + np.searchsorted(self._ends[self._head : self._tail], chosen, side="right")
-        whole = self._intact(index)
-        for _ in range(_ATTEMPTS):  # a faster actor may have overwritten some in the middle
-            if whole.all():
-                break
-            chosen[~whole] = self._rng.integers(self.rows, size=int((~whole).sum())) + self._forgotten
-            index = self._head + np.searchsorted(self._ends[self._head : self._tail], chosen, side="right")
-            whole = self._intact(index) & _first_of_each(chosen)
-        if not whole.all():
+        if self._usable(index).all():
+            return index, chosen - (self._ends[index] - self._records["valid"][index])
+        every = np.arange(self._head, self._tail)  # a faster actor's older ones lie in the middle: count without them
+        valid = np.where(self._usable(every), self._records["valid"][every], 0).astype(np.int64)
+        ends = np.cumsum(valid)
+        if int(ends[-1]) < size:
             return None
-        row = chosen - (self._ends[index] - self._records["valid"][index])
+        chosen = self._distinct(size, int(ends[-1]))
+        found = np.searchsorted(ends, chosen, side="right")
+        return self._head + found, chosen - (ends[found] - valid[found])
+
+    def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> Transitions | None:
+        """The transitions at these places; None if one was overwritten meanwhile."""
         parts, lags = [], []
         for number in np.unique(self._ring[index]):
             mine = self._ring[index] == number
             ring, records = self._rings[number], self._records[index[mine]]
             parts.append(gather(ring, self._layout, records, row[mine], self._config))
             lags.append(lag(now, ring.columns["version"][records["slot"], self._layout.before + row[mine]]))
-        torn = size - int(self._intact(index).sum())
+        torn = len(index) - int(self._intact(index).sum())
         if torn:
             self._counters.add(f"torn.{self._policy}", torn)
             return None
@@ -188,6 +204,11 @@ class Replay:
         joined = parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         return Transitions(**{name: torch.from_numpy(array) for name, array in joined.items()})
 
+    def _usable(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether these records are whole and their slots will not be written next: a pool's never are."""
+        first = [0 if o else n - self._ring_segments for o, n in zip(self._owned, self._admitted, strict=True)]
+        return self._intact(index) & (self._ordinal[index] >= np.array(first)[self._ring[index]])
+
     def _intact(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether the slots of these records still hold what was admitted."""
         if len(self._rings) == 1:
@@ -198,9 +219,8 @@ class Replay:
             whole[mine] = self._rings[number].intact(self._records[index[mine]])
         return whole
 
-    def _distinct(self, size: int) -> NDArray[np.int64]:
+    def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:
         """`size` different row numbers of 0..rows-1."""
-        rows = self.rows
         if size * 4 > rows:
             return self._rng.permutation(rows)[:size]
         chosen = np.unique(self._rng.integers(rows, size=size))
@@ -213,13 +233,6 @@ class Replay:
         self._counters.add(f"lag_rows.{self._policy}", lags.size)
         self._counters.add(f"lag_sum.{self._policy}", int(lags.sum()))
         self._counters.set(f"lag_max.{self._policy}", max(self._counters[f"lag_max.{self._policy}"], int(lags.max())))
-
-
-def _first_of_each(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[b]: False for every repetition of an earlier value."""
-    first = np.zeros(len(values), np.bool_)
-    first[np.unique(values, return_index=True)[1]] = True
-    return first
 
 
 def gather(

@@ -102,9 +102,7 @@ def test_every_row_carries_the_version_that_acted_it() -> None:
     first, second = (sender.ring.columns["version"][records["slot"][0], :LENGTH] for records in sender.finished)
     assert first.tolist() == [pack(Version(1, v)) for v in (3, 3, 4, 4)]
     assert second.tolist() == [pack(Version(1, 9))] * LENGTH
-    bounds = [
-        (int(records["version_min"][0]), int(records["version_max"][0])) for records in sender.finished
-    ]
+    bounds = [(int(records["version_min"][0]), int(records["version_max"][0])) for records in sender.finished]
     assert bounds == [(pack(Version(1, 3)), pack(Version(1, 4))), (pack(Version(1, 9)), pack(Version(1, 9)))]
 
 
@@ -154,5 +152,5 @@ def test_more_truncations_than_episode_steps_allows_are_told_in_one_sentence() -
 
     seat.act(turn(0), scripted.never)
     seat.act(turn(1), scripted.never)
-    with pytest.raises(EnvironmentFault, match="truncated more than 1 times within 4 steps.*correct episode_steps"):
+    with pytest.raises(EnvironmentFault, match=r"truncated more than 1 times within 4 steps.*correct episode_steps"):
         seat.act(turn(2), scripted.never)

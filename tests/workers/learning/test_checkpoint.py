@@ -95,7 +95,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(ConfigurationError, match="format 99.*use the release that wrote it"):
+    with pytest.raises(ConfigurationError, match=r"format 99.*use the release that wrote it"):
         checkpoint.load_newest(tmp_path, HASH)
 
 

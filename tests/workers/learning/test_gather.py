@@ -112,9 +112,7 @@ def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config:
 def test_three_step_return_by_hand_U10() -> None:
     stream = record([NEITHER] * 8, 8, 1)
     records = np.concatenate(stream.sender.finished)
-    found = gather(
-        stream.sender.ring, stream.sender.ring.layout, records, np.array([2]), IQN(n_step=3, gamma=0.5)
-    )
+    found = gather(stream.sender.ring, stream.sender.ring.layout, records, np.array([2]), IQN(n_step=3, gamma=0.5))
     assert found["reward"].tolist() == [2 + 0.5 * 3 + 0.25 * 4]
     assert found["discount"].tolist() == [0.125]
     assert found["next_observation"].tolist() == [[[0.0, 5.0]]]

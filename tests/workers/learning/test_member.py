@@ -67,6 +67,18 @@ STREAM = PPO(minibatches=2, normalize_return=False)
 REPLAY = IQN(batch_size=8, learning_starts=8, buffer_capacity=256, replay_ratio=100.0, n_step=1)
 
 
+def test_a_batch_larger_than_what_learning_starts_with_is_waited_for_E8() -> None:
+    """A governor that stopped the rows before there were enough for the first batch would stop everything."""
+    algorithm = IQN(batch_size=64, learning_starts=1, buffer_capacity=256, replay_ratio=8.0, n_step=1)
+    bench = Bench(run_of(algorithm))
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(8)
+    while bench.source.queue or bench.member.update.train_steps == 0:
+        before = len(bench.source.queue), bench.member.update.train_steps
+        bench.member.step()
+        assert (len(bench.source.queue), bench.member.update.train_steps) != before
+
+
 def test_the_first_publication_precedes_any_training_C13() -> None:
     bench = Bench(run_of(STREAM))
     bench.member.resume(None, Version(0, 0))

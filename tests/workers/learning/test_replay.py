@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from protocol.config import IQN
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
+from protocol.experience import Arrival
 from protocol.version import Version
 from tests.workers import scripted
 from workers.learning.governor import Governor
@@ -21,14 +22,19 @@ LENGTH = 4
 
 
 def replay_of(
-    batch: int = 4, start: int = 1, capacity: int = 1_000_000, frames: int = 1, ratio: float = 100.0
+    batch: int = 4,
+    start: int = 1,
+    capacity: int = 1_000_000,
+    frames: int = 1,
+    ratio: float = 100.0,
+    ring_segments: int = 1_000_000,
 ) -> tuple[Replay, scripted.Source, Counters]:
     """A replay whose governor hardly ever says no."""
     config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
     source, counters = scripted.Source(), scripted.counters()
     governor = Governor(ratio, start, batch, 1_000, paces=False)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    return Replay("one", layout, config, source, counters, governor, 0, capacity), source, counters
+    return Replay("one", layout, config, source, counters, governor, 0, capacity, ring_segments), source, counters
 
 
 def acted(segments: int, copies: int = 1, frames: int = 1, blocks: int | None = None) -> scripted.Sender:
@@ -170,6 +176,36 @@ def test_of_two_actors_the_faster_one_overwrites_its_own_and_the_rest_is_still_d
     assert counters["torn.one"] == 0
 
 
+def test_of_each_ring_only_what_its_actor_surely_keeps_is_drawn_B13() -> None:
+    """Two actors at different paces: the older part of the faster one's ring is left alone, though still whole."""
+    replay, source, _ = replay_of(batch=4, ring_segments=2)
+    slow, fast = acted(1), acted(6)
+    source.arrive(slow.ring, slow.finished[0], actor="actor-0")
+    for records in fast.finished:
+        source.arrive(fast.ring, records, actor="actor-1")
+    replay.admit()
+    drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
+    assert drawn == set(range(LENGTH)) | set(range(4 * LENGTH, 6 * LENGTH))
+
+
+def test_too_little_that_is_usable_is_not_ready_either_B3() -> None:
+    """More rows than a batch were admitted, but of a single actor's ring only a part counts."""
+    replay, source, _ = replay_of(batch=3 * LENGTH, ring_segments=2)
+    sender = acted(6)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    other = acted(1)
+    source.queue.appendleft(Arrival("actor-1", 1, other.ring, other.finished[0], owned=False))
+    replay.admit()
+    assert len(set(steps_of(replay.sample(NOW)))) == 3 * LENGTH
+    replay, source, _ = replay_of(batch=3 * LENGTH + 1, ring_segments=2)
+    source.arrive(other.ring, other.finished[0])
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    assert replay.sample(NOW) is None
+
+
 def test_the_capacity_forgets_the_oldest_and_gives_pool_slots_back_B2() -> None:
     replay, source, _ = replay_of(batch=1, capacity=2 * LENGTH)
     sender = acted(5)
@@ -198,7 +234,7 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     source, counters = scripted.Source(), scripted.counters()
     governor = Governor(0.25, 1, 1, LENGTH, paces=True)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    replay = Replay("one", layout, config, source, counters, governor, 0, 1_000)
+    replay = Replay("one", layout, config, source, counters, governor, 0, 1_000, 1_000)
     sender = acted(6)
     for records in sender.finished:
         source.arrive(sender.ring, records)
@@ -214,6 +250,6 @@ def test_a_learner_whose_every_batch_is_overwritten_says_so(monkeypatch: pytest.
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
     replay.admit()
-    monkeypatch.setattr(replay, "_draw", lambda size, now: None)
+    monkeypatch.setattr(replay, "_copy", lambda index, row, now: None)
     with pytest.raises(TrainingFault, match="raise buffer_capacity"):
         replay.sample(NOW)

@@ -1,0 +1,91 @@
+"""The command line: help for everything, one sentence for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from launch import local
+from launch.cli import main
+from protocol import RELEASE
+
+COMMANDS = ("train", "coordinator", "learner", "actor", "presets", "clean")
+
+
+@pytest.mark.parametrize("command", ["train", "coordinator", "presets", "clean"])
+def test_every_command_explains_itself(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+    assert len(result.output.splitlines()) > 3
+
+
+def test_help_names_all_commands() -> None:
+    result = CliRunner().invoke(main, ["--help"])
+    assert all(f"  {command} " in result.output for command in COMMANDS)
+    assert CliRunner().invoke(main, ["--version"]).output.strip().endswith(RELEASE)
+
+
+def test_presets_are_listed_with_their_sentence() -> None:
+    result = CliRunner().invoke(main, ["presets"])
+    assert result.exit_code == 0
+    assert any(line.startswith("treasure-hunt ") and "gridworld" in line for line in result.output.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "tresure"], "rookery: 'tresure' is neither a preset nor a file"),
+        (["train", "cartpole", "--set", "stepz=1"], "rookery: unknown configuration key 'stepz'"),
+        (["train", "cartpole", "--set", "steps=many"], "rookery: steps: "),
+        (["train", "cartpole", "--set", "steps"], "is not of the form key.key=value"),
+        (["train", "cartpole", "--steps", "0"], "Invalid value for '--steps'"),
+        (["coordinator", "tresure"], "rookery: 'tresure' is neither a preset nor a file"),
+        (["coordinator", "--set", "stepz=1", "--bind", "127.0.0.1:0"], "rookery: unknown configuration key 'stepz'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert said in result.output.strip().splitlines()[-1]
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["train", "coordinator"])
+def test_the_folder_of_a_finished_run_is_not_written_into(tmp_path: Path, command: str) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    result = CliRunner().invoke(main, [command, "cartpole", "--run-dir", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "holds a finished run; give another --run-dir" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize(("complete", "code"), [(True, 0), (False, 1)])
+def test_the_exit_code_says_whether_the_run_reached_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, code: int
+) -> None:
+    summary = {"returns": {"a": {"first": 1.0, "last": 2.0, "best": 2.0}}, "baselines": {}}
+    monkeypatch.setattr(local, "train", lambda *_: local.Outcome(complete, summary))
+    result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run"), "--json"])
+    assert result.exit_code == code
+    assert '"returns"' in result.output
+
+
+def test_a_run_without_a_summary_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "train", lambda *_: local.Outcome(False, {}))
+    result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run")])
+    assert result.exit_code == 1
+    assert "see the logs in its folder" in result.output
+
+
+def test_clean_removes_what_nobody_uses_and_names_it(memory_dir: Path) -> None:
+    (memory_dir / "rookery-dead-a.ring").write_bytes(b"x")
+    result = CliRunner().invoke(main, ["clean"])
+    assert result.output == f"removed {memory_dir}/rookery-dead-a.ring\n"
+    assert list(memory_dir.iterdir()) == []

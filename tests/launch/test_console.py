@@ -1,0 +1,92 @@
+"""The display draws every view that a coordinator can send."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from launch import console as module
+from launch.console import Display, Plain, Silent, sparkline, summary_table
+from protocol.config import Run
+from workers.books import Books
+
+
+def views(folder: Path) -> list[dict[str, Any]]:
+    """What a coordinator's books show: before anybody came, while it runs, after its end."""
+    folder.mkdir()
+    books = Books(Run(steps=1_000), ["agent_[0]", "b"], folder)
+    found: list[dict[str, Any]] = [{}]
+    worker = {"name": "actor-0", "role": "actor", "state": "acting", "pid": 7, "silent": 0.2, "incarnation": 1}
+    for steps in (0, 500, 1_008):
+        if steps:
+            books.episodes("agent_[0]", steps, 2, 31.0)
+        books.observe(
+            {("actor-0", 1): {"env_steps": steps, "agent_steps": steps}},
+            {("learner-b", 1): {"train_steps.b": 3, "version.b": 2}},
+            [worker] if steps else [],
+            {"actor-0": 2},
+        )
+        found.append(books.view)
+    books.close()
+    return found
+
+
+def on(terminal: bool) -> tuple[Console, io.StringIO]:
+    """A console into memory."""
+    stream = io.StringIO()
+    return Console(file=stream, force_terminal=terminal, width=140), stream
+
+
+def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> None:
+    console, stream = on(terminal=True)
+    with Display(console) as display:
+        for view in views(run_dir):
+            display.show(view)
+        display.tell("an [event] in brackets")
+    text = stream.getvalue()
+    for word in ("agent_[0]", "actor-0", "1,008 of 1,000 agent steps", "acting", "an [event] in brackets", "15.5"):
+        assert word in text
+
+
+def test_plain_lines_come_every_few_seconds(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    console, stream = on(terminal=False)
+    with Plain(console) as display:
+        for view in views(run_dir):
+            display.show(view)
+            display.show(view)
+        now[0] += 6
+        display.show(view)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("steps=500 of=1000 ")
+    assert "return: agent_[0]=15.5 b=–" in lines[0]
+
+
+def test_without_progress_only_events_are_told(run_dir: Path) -> None:
+    console, stream = on(terminal=False)
+    with Silent(console) as display:
+        for view in views(run_dir):
+            display.show(view)
+        display.tell("something happened")
+    assert stream.getvalue() == "something happened\n"
+
+
+def test_a_sparkline_spans_lowest_to_highest() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([0.0, 7.0]) == "▁█"
+    assert sparkline([3.0, 3.0, 3.0]) == "▁▁▁"
+    assert len(sparkline([float(i) for i in range(100)], width=30)) == 30
+
+
+def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
+    console, stream = on(terminal=False)
+    curve = {"first": None, "last": 2.0, "best": 3.0}
+    console.print(summary_table({"returns": {"a": curve, "b": curve}, "baselines": {"a": {"random": 1.0}}}))
+    assert "1.0" in stream.getvalue()
+    assert "–" in stream.getvalue()

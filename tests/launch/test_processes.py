@@ -1,0 +1,73 @@
+"""Processes are started with what they need, and ended whether they want to or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launch.processes import Process, end_all, start
+
+STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+WILLING = (
+    "import sys, signal, time\nsignal.signal(15, lambda *_: sys.exit(5))\nprint('ready', flush=True)\ntime.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Modules that can be started like workers."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    (tmp_path / "willing.py").write_text(WILLING)
+    (tmp_path / "speaks.py").write_text(
+        "import os, sys\n"
+        "print(os.environ['ROOKERY_PARENT'], os.environ['OMP_NUM_THREADS'], os.getsid(0) == os.getpid())\n"
+        "print('the last word', file=sys.stderr)\nsys.exit(4)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def ready(process: Process) -> None:
+    """Waits for its first word."""
+    end = time.monotonic() + 20
+    while "ready" not in process.last_words() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def test_one_that_ignores_sigterm_is_killed_after_the_deadline_G4(scripts: Path) -> None:
+    stubborn = start("stubborn", ["stubborn"], scripts / "logs" / "a.out")
+    willing = start("willing", ["willing"], scripts / "logs" / "b.out")
+    ready(stubborn)
+    ready(willing)
+    begun = time.monotonic()
+    end_all([stubborn, willing], seconds=0.5)
+    assert 0.4 < time.monotonic() - begun < 5
+    assert (stubborn.code, willing.code) == (-signal.SIGKILL, 5)
+
+
+def test_ending_twice_and_ending_the_dead_is_no_error_G4(scripts: Path) -> None:
+    process = start("willing", ["willing"], scripts / "a.out")
+    ready(process)
+    end_all([process], seconds=5)
+    end_all([process], seconds=5)
+    assert process.code == 5
+
+
+def test_a_worker_knows_its_supervisor_and_gets_one_thread_and_a_session_of_its_own_A7(scripts: Path) -> None:
+    process = start("speaks", ["speaks"], scripts / "a.out")
+    assert process.popen.wait(20) == 4
+    assert set(process.last_words(2).splitlines()) == {"the last word", f"{os.getpid()} 1 True"}
+
+
+def test_last_words_of_one_that_said_nothing_are_empty(tmp_path: Path) -> None:
+    process = start("none", ["this_module_is_not_there"], tmp_path / "a.out")
+    process.popen.wait(20)
+    assert "No module named" in process.last_words(1)
+    process.output.unlink()
+    assert process.last_words() == ""
+    assert sys.executable in process.popen.args  # type: ignore[operator]
