@@ -1,4 +1,4 @@
-"""Starts a coordinator, two learners and an actor as a user does by hand, each told one address, and waits for the end."""
+"""Starts a coordinator, two learners and an actor as a user does by hand, each told one address; waits for the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main() -> int:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 codes.append(worker.wait())
-    print(f"exit codes: {codes}")
+    sys.stdout.write(f"exit codes: {codes}\n")
     return max(map(abs, codes))
 
 

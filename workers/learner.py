@@ -13,9 +13,9 @@ from pathlib import Path
 
 import zmq
 
+from protocol.arrivals import ExperienceReceiver
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.experience import ExperienceReceiver
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome

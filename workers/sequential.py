@@ -23,11 +23,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from protocol.arrivals import Arrival
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.credit import Block
 from protocol.errors import RookeryError, TrainingFault
-from protocol.experience import Arrival
 from protocol.ring import Ring
 from protocol.version import Version
 from workers import numerics

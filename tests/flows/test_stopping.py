@@ -26,7 +26,7 @@ def test_a_signal_ends_the_run_in_order_with_its_summary_B11_G4(tmp_path: Path, 
         start = time.monotonic()
         worker.popen.send_signal(number)
         assert worker.wait(BOUND) == 1
-        assert time.monotonic() - start < BOUND
+        assert time.monotonic() - start < 15  # nobody hangs: nobody has to be waited for until the bound
     assert "stopping: workers finish their turn" in worker.said
     assert "Traceback" not in worker.said
     summary = runs.summary_of(tmp_path)

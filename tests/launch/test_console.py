@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,19 @@ from workers.books import Books
 def views(folder: Path) -> list[dict[str, Any]]:
     """What a coordinator's books show: before anybody came, while it runs, after its end."""
     folder.mkdir()
-    books = Books(Run(steps=1_000), ["agent_[0]", "b"], folder)
-    found: list[dict[str, Any]] = [{}]
     worker = {"name": "actor-0", "role": "actor", "state": "acting", "pid": 7, "silent": 0.2, "incarnation": 1}
-    for steps in (0, 500, 1_008):
-        if steps:
-            books.episodes("agent_[0]", steps, 2, 31.0)
-        books.observe(
-            {("actor-0", 1): {"env_steps": steps, "agent_steps": steps}},
-            {("learner-b", 1): {"train_steps.b": 3, "version.b": 2}},
-            [worker] if steps else [],
-            {"actor-0": 2},
-        )
-        found.append(books.view)
-    books.close()
+    found: list[dict[str, Any]] = [{}]
+    with closing(Books(Run(steps=1_000), ["agent_[0]", "b"], folder)) as books:
+        for steps in (0, 500, 1_008):
+            if steps:
+                books.episodes("agent_[0]", steps, 2, 31.0)
+            books.observe(
+                {("actor-0", 1): {"env_steps": steps, "agent_steps": steps}},
+                {("learner-b", 1): {"train_steps.b": 3, "version.b": 2}},
+                [worker] if steps else [],
+                {"actor-0": 2},
+            )
+            found.append(books.view)
     return found
 
 

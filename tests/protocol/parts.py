@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import zmq
 
+from protocol.arrivals import Arrival, ExperienceReceiver
 from protocol.counters import Counters
 from protocol.credit import Credit
-from protocol.experience import Arrival, ExperienceReceiver, ExperienceSender
+from protocol.experience import ExperienceSender
 from protocol.layout import Field, Layout
 from protocol.ledger import Ledger
 from protocol.messages import Route

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol import experience
+from protocol import arrivals, experience
 from protocol.codec import encode
 from protocol.experience import ack_topic
 from protocol.ledger import Ledger
@@ -35,13 +35,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_beacons(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beacons at every call."""
-    original = experience.ExperienceReceiver.beacon
+    original = arrivals.ExperienceReceiver.beacon
 
     def beacon(self: Any, now: float) -> None:
         self._beacon_at = -10.0
         original(self, now)
 
-    monkeypatch.setattr(experience.ExperienceReceiver, "beacon", beacon)
+    monkeypatch.setattr(arrivals.ExperienceReceiver, "beacon", beacon)
 
 
 def _numbers(learner: Learner, actor: str = "actor-0", incarnation: int = 1) -> list[int]:
@@ -410,7 +410,7 @@ def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
         actor.sender.route(learner.route, inline=False)
         actor.write(3)
         _deliver(learner, actor)
-        arrival = experience.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
+        arrival = arrivals.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
         learner.receiver.settle(POLICY, arrival, 2, 0)
         assert learner.receiver._intakes[POLICY].settled["actor-0", 1] == 6
 

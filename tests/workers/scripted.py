@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.arrivals import Arrival
 from protocol.config import IQN, PPO, PolicyConfig
 from protocol.counters import Counters
-from protocol.experience import Arrival
 from protocol.layout import Layout, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, Discrete, World

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
+Opener = Callable[[], Books]
+
+
+@pytest.fixture
+def opened(run_dir: Path) -> Iterator[Opener]:
+    """Opens the books of one run; they are closed at the end, whatever happens."""
+    run_dir.mkdir()
+    with ExitStack() as stack:
+
+        def make() -> Books:
+            books = Books(RUN, ["p"], run_dir)
+            stack.callback(books.close)
+            return books
+
+        yield make
+
+
 def observe(books: Books, steps: int, **learner: float) -> None:
     """One look at an actor that made `steps` and a learner."""
     books.observe(
@@ -68,9 +87,8 @@ def summary(books: Books, **changes: Any) -> dict[str, Any]:
     return books.summary(**(facts | changes))
 
 
-def test_the_summary_has_every_promised_key_and_plain_rates(run_dir: Path, clock: Clock) -> None:
-    run_dir.mkdir()
-    books = Books(RUN, ["p"], run_dir)
+def test_the_summary_has_every_promised_key_and_plain_rates(opened: Opener, clock: Clock) -> None:
+    books = opened()
     observe(books, 2)
     clock.now += 10
     observe(books, 2_000)
@@ -81,22 +99,18 @@ def test_the_summary_has_every_promised_key_and_plain_rates(run_dir: Path, clock
     assert (found["train_steps"], found["versions"], found["lag"]["mean"]) == ({"p": 7}, {"p": 3}, 1.5)
     assert found["waits"] == {"credit.p": 1.5}
     json.dumps(found)
-    books.close()
 
 
-def test_seconds_count_from_the_first_step_to_the_newest(run_dir: Path, clock: Clock) -> None:
-    run_dir.mkdir()
-    books = Books(RUN, ["p"], run_dir)
+def test_seconds_count_from_the_first_step_to_the_newest(opened: Opener, clock: Clock) -> None:
+    books = opened()
     for steps, wait in ((0, 5), (100, 3), (900, 4), (900, 60)):
         observe(books, steps)
         clock.now += wait
     assert books.seconds == 3
-    books.close()
 
 
-def test_returns_are_means_over_the_first_last_and_best_twentieth_of_the_run(run_dir: Path) -> None:
-    run_dir.mkdir()
-    books = Books(RUN, ["p"], run_dir)
+def test_returns_are_means_over_the_first_last_and_best_twentieth_of_the_run(opened: Opener) -> None:
+    books = opened()
     for at in range(0, 2_000, 10):
         value = 50.0 if 1_000 <= at < 1_100 else at / 100
         books.episodes("p", at, 2, 2 * value)
@@ -104,21 +118,17 @@ def test_returns_are_means_over_the_first_last_and_best_twentieth_of_the_run(run
     assert curve["first"] == pytest.approx(sum(range(0, 100, 10)) / 10 / 100)
     assert curve["last"] == pytest.approx((1_900 + 1_990) / 2 / 100)
     assert curve["best"] == 50.0
-    books.close()
 
 
-def test_a_policy_without_an_ended_episode_has_no_return(run_dir: Path) -> None:
-    run_dir.mkdir()
-    books = Books(RUN, ["p"], run_dir)
+def test_a_policy_without_an_ended_episode_has_no_return(opened: Opener) -> None:
+    books = opened()
     assert summary(books)["returns"]["p"] == {"first": None, "last": None, "best": None}
     observe(books, 100)
     assert books.view["policies"]["p"]["return"] is None
-    books.close()
 
 
-def test_the_verdict_names_who_is_waited_for(run_dir: Path, clock: Clock) -> None:
-    run_dir.mkdir()
-    books = Books(RUN, ["p"], run_dir)
+def test_the_verdict_names_who_is_waited_for(opened: Opener, clock: Clock) -> None:
+    books = opened()
     observe(books, 2)
     clock.now += 10
     observe(books, 100)
@@ -126,19 +136,16 @@ def test_the_verdict_names_who_is_waited_for(run_dir: Path, clock: Clock) -> Non
     assert books.verdict({actor: {"waits.credit.p": 6.0}}, {learner: {"waits.data.p": 1.0}}) == "learner-bound"
     assert books.verdict({actor: {"waits.credit.p": 0.1}}, {learner: {"waits.data.p": 9.0}}) == "actor-bound"
     assert books.verdict({actor: {"waits.credit.p": 0.1}}, {learner: {"waits.data.p": 0.1}}) == "balanced"
-    books.close()
 
 
-def test_a_coordinator_that_takes_over_knows_returns_and_seconds(run_dir: Path, clock: Clock) -> None:
-    run_dir.mkdir()
-    first = Books(RUN, ["p"], run_dir)
+def test_a_coordinator_that_takes_over_knows_returns_and_seconds(opened: Opener, clock: Clock) -> None:
+    first = opened()
     first.episodes("p", 5, 1, 40.0)
     observe(first, 2)
     clock.now += 10
     observe(first, 500)
-    first.close()
     clock.now += 2
-    second = Books(RUN, ["p"], run_dir)
+    second = opened()
     second.episodes("p", 1_995, 1, 80.0)
     observe(second, 600)
     clock.now += 3
@@ -146,26 +153,22 @@ def test_a_coordinator_that_takes_over_knows_returns_and_seconds(run_dir: Path, 
     assert second.seconds == pytest.approx(15)
     curve = summary(second)["returns"]["p"]
     assert (curve["first"], curve["last"]) == (40.0, 80.0)
-    second.close()
 
 
-def test_pages_of_dead_workers_are_read_by_name_and_incarnation(run_dir: Path) -> None:
+def test_pages_of_dead_workers_are_read_by_name_and_incarnation(opened: Opener, run_dir: Path) -> None:
     for name in ("actor-0.1", "actor-0.12", "learner-a.b.1"):
         role = ActorReport if name.startswith("actor") else LearnerReport
         Counters(run_dir / "counters" / name, *role.names(["p"]))
-    books = Books(RUN, ["p"], run_dir)
+    books = opened()
     assert set(books.pages("actor")) == {("actor-0", 1), ("actor-0", 12)}
     assert set(books.pages("learner")) == {("learner-a.b", 1)}
-    books.close()
 
 
-def test_metrics_are_one_json_object_a_line(run_dir: Path, clock: Clock) -> None:
-    run_dir.mkdir()
-    books = Books(RUN, ["p"], run_dir)
+def test_metrics_are_one_json_object_a_line(opened: Opener, run_dir: Path, clock: Clock) -> None:
+    books = opened()
     for steps in (0, 100, 200):
         observe(books, steps, **{"train_steps.p": 4})
         clock.now += 1
-    books.close()
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["agent_steps"] for row in rows] == [100, 200]
     assert rows[-1]["p"]["train_steps"] == 4

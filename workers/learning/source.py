@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.experience import Arrival
+from protocol.arrivals import Arrival
 
 __all__ = ["Source"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from protocol.arrivals import Arrival
 from protocol.counters import Counters
-from protocol.experience import Arrival
 from protocol.layout import Layout
 from protocol.version import Version, lag
 from workers.learning.batches import Segments

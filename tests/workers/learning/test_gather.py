@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protocol.config import IQN
-from protocol.ring import poison
+from protocol.ring import Ring, poison
 from tests.workers import scripted
 from workers.learning.replay import gather
 
@@ -62,6 +62,7 @@ def test_gather_equals_the_step_by_step_reference_and_reads_no_poison_B5_D5_U7_U
     ring, layout = stream.sender.ring, stream.sender.ring.layout
     records = np.concatenate(stream.sender.finished)
     _cut_short(ring, records, last_valid)
+    _spoil_history(ring, records)
     config = IQN(frames=frames, n_step=n, gamma=0.5)
     for segment, entry in enumerate(records):
         rows = np.arange(int(entry["valid"]))
@@ -72,15 +73,23 @@ def test_gather_equals_the_step_by_step_reference_and_reads_no_poison_B5_D5_U7_U
             _equal({name: array[row] for name, array in found.items()}, stream, t, stop, config)
 
 
-def _cut_short(ring: object, records: NDArray[np.void], valid: int) -> None:
-    last, layout = records[-1:], ring.layout  # type: ignore[attr-defined]
+def _cut_short(ring: Ring, records: NDArray[np.void], valid: int) -> None:
+    last, layout = records[-1:], ring.layout
     last["valid"] = valid
     slot = int(last["slot"][0])
     for field in layout.fields:
-        column = ring.columns[field.name]  # type: ignore[attr-defined]
+        column = ring.columns[field.name]
         if field.per == "row":
             spared = 1 if field.name == "observation" else 0
             poison(column[slot, layout.before + valid + spared :])
+
+
+def _spoil_history(ring: Ring, records: NDArray[np.void]) -> None:
+    """Rows of history that are not valid look like rows of an episode that goes on."""
+    for record in records:
+        rows = slice(0, ring.layout.before - int(record["before"]))
+        for name in ("terminated", "truncated"):
+            ring.columns[name][record["slot"], rows] = False
 
 
 def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config: IQN) -> None:

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.arrivals import Arrival
 from protocol.config import IQN
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from protocol.experience import Arrival
 from protocol.version import Version
 from tests.workers import scripted
 from workers.learning.governor import Governor
