@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Console, Group
@@ -141,10 +142,12 @@ def _workers(view: dict[str, Any]) -> Table:
 
 
 def sparkline(values: list[float], width: int = 30) -> str:
-    """`values` as a row of blocks."""
-    values = values[-width:]
+    """`values` as a row of at most `width` blocks, each the mean of its share."""
     if not values:
         return ""
+    shares = min(width, len(values))
+    edges = [i * len(values) // shares for i in range(shares + 1)]
+    values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(_BLOCKS[int((value - low) / span * (len(_BLOCKS) - 1))] for value in values)

@@ -196,7 +196,7 @@ class Books:
         bins = self._returns[policy]
         return {
             "return": sum(recent) / len(recent) if recent else previous,
-            "history": [bins[b][1] / bins[b][0] for b in sorted(bins)][-60:],
+            "history": [bins[b][1] / bins[b][0] for b in sorted(bins)],
             "version": _newest(learners, f"version.{policy}"),
             "train_steps": _newest(learners, f"train_steps.{policy}"),
             "lag": _lag(learners.values(), [policy])["mean"],

@@ -79,13 +79,14 @@ class Membership:
             and join.name not in self._members
         ):
             return self._admit(join, join.name, join.incarnation, steps)  # the coordinator was away, not the worker
+        for member in self._members.values():
+            if member.token == join.token:  # it asked twice before it heard the answer
+                return member
         name = join.name or self._vacant(join.role, steps)
         if name is None:
             return self._full(join.role)
         holder = self._members.get(name)
         if holder is not None:
-            if holder.token == join.token:
-                return holder
             if not _is_dead(holder):
                 return Refusal(
                     reason=f"the identity {name!r} belongs to a living worker (host {holder.host}, pid {holder.pid}); "

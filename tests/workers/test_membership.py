@@ -208,3 +208,10 @@ def test_another_release_is_refused_with_both_named() -> None:
     assert "release 9.9.9" in reason
     assert RELEASE in reason
     assert check_release(join("actor", "x")) == ""
+
+
+def test_a_process_that_asks_twice_before_it_hears_the_answer_is_one_member(tmp_path: Path) -> None:
+    members = members_of(tmp_path, actors=2)
+    first = admitted(members, join("actor", "impatient"))
+    assert admitted(members, join("actor", "impatient")) is first
+    assert len(members.having("actor")) == 1

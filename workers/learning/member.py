@@ -6,6 +6,7 @@ stage or replay -> update -> publish (every `publish_interval` train steps) -> c
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,7 @@ class Member:
         self.update = build_update(self.policy, plan.config)
         self._bytes = np.empty(self.weights.nbytes, np.uint8)
         self._folder = folder / "checkpoints" / plan.name if folder is not None else None
-        self._saved_at = time.monotonic()
+        self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._published_step = 0
         self._logged_step = 0
         self._rows_done = 0
@@ -134,7 +135,9 @@ class Member:
     def save_if_due(self, force: bool = False) -> None:
         """Writes a checkpoint when its time has come."""
         now = time.monotonic()
-        if self._folder is None or not (force or now - self._saved_at >= self._run.checkpoint_interval):
+        if self._folder is None or not (
+            force or (self.update.train_steps and now - self._saved_at >= self._run.checkpoint_interval)
+        ):
             return
         self._saved_at = now
         facts = {
