@@ -53,7 +53,7 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
         final = torch.zeros_like(batch.reward)
         final.view(-1)[batch.final_place] = real[until:]
         value = real[:until].view(-1, shape[1])
-        advantage, target = vtrace(
+        _, target, advantage = vtrace(
             batch.reward,
             value[:-1],
             next_values(value, batch.terminated, batch.truncated, final),

@@ -21,6 +21,9 @@ class VTrace(NamedTuple):
     """[T, B]"""
     target: Tensor
     """[T, B]: advantage + value, what the value should be."""
+    policy_advantage: Tensor
+    """[T, B]: the advantage without its own row's importance weight, for an objective that weights it by the ratio
+    itself. With `advantage` in PPO's surrogate a late row would be weighted twice."""
 
 
 def vtrace(
@@ -42,11 +45,14 @@ def vtrace(
 
     delta[t] = min(rho_clip, ratio[t]) * (reward[t] + gamma * next_value[t] - value[t])
     A[t] = delta[t] + gamma * lambda * min(c_clip, ratio[t]) * (1 - ended[t]) * A[t + 1]
+    policy_advantage[t] = reward[t] + gamma * next_value[t] - value[t] + gamma * lambda * (1 - ended[t]) * A[t + 1]
 
     With all ratios 1 (and clips of at least 1) this is generalised advantage estimation (Schulman et al. 2016). It
     crosses no end, neither termination nor truncation.
     """
-    delta = ratio.clamp(max=rho_clip) * (reward + gamma * next_value - value)
+    difference = reward + gamma * next_value - value
     factor = (ratio.clamp(max=c_clip) * (gamma * lambda_)).masked_fill(ended, 0.0)
-    advantage = linear_recurrence(delta, factor)
-    return VTrace(advantage, advantage + value)
+    advantage = linear_recurrence(ratio.clamp(max=rho_clip) * difference, factor)
+    ahead = advantage[1:].masked_fill(ended[:-1], 0.0)
+    difference[:-1] += (gamma * lambda_) * ahead  # the last row has nothing ahead but its bootstrap value
+    return VTrace(advantage, advantage + value, difference)

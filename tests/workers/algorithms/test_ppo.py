@@ -108,12 +108,14 @@ def written_out(policy: ActorCritic, s: Segments, config: PPO) -> dict[str, floa
             if s.terminated[b, t]:
                 following = going = 0.0
             ratio = np.exp(log_policy[int(s.action[b, t])] - s.log_probability[b, t].item())
-            delta = min(1.0, ratio) * (s.reward[b, t].item() + config.gamma * following - value)
-            ahead = delta + config.gamma * config.gae_lambda * min(1.0, ratio) * going * ahead
+            difference = s.reward[b, t].item() + config.gamma * following - value
+            carried = config.gamma * config.gae_lambda * going * ahead
+            advantage = difference + carried
+            ahead = min(1.0, ratio) * (difference + carried)
             target = (ahead + value - mean) / std
             before = (s.value[b, t].item() - mean) / std
             kept = before + float(np.clip(head - before, -0.2, 0.2))
-            sums["policy_loss"] -= min(ratio * ahead, float(np.clip(ratio, 0.9, 1.1)) * ahead)
+            sums["policy_loss"] -= min(ratio * advantage, float(np.clip(ratio, 0.9, 1.1)) * advantage)
             sums["value_loss"] += 0.5 * max((head - target) ** 2, (kept - target) ** 2)
             sums["entropy"] -= sum(np.exp(p) * p for p in log_policy)
     return {name: total / (B * T) for name, total in sums.items()}

@@ -167,3 +167,22 @@ def test_n_step_sums_rewards_not_only_discounts(seed: int, length: int, n: int) 
             assert found.reward[t, b].item() == pytest.approx(total, abs=1e-5)
             expected = 0.0 if terminated[last, b] else gamma ** (last - t + 1)
             assert found.discount[t, b].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_policy_advantage_carries_no_weight_of_its_own_row() -> None:
+    """E11: weighted by the ratio once, a late row counts as importance sampling says, not twice."""
+    ratio = torch.tensor([[0.5], [0.25]])
+    found = vtrace(
+        torch.tensor([[1.0], [2.0]]),
+        torch.zeros(2, 1),
+        torch.zeros(2, 1),
+        torch.tensor([[False], [True]]),
+        ratio,
+        gamma=1.0,
+        lambda_=1.0,
+        rho_clip=1.0,
+        c_clip=1.0,
+    )
+    # A[1] = 0.25 * 2; row 0 sees 1 + A[1], row 1 sees its reward
+    assert found.policy_advantage.flatten().tolist() == pytest.approx([1.5, 2.0])
+    assert found.advantage.flatten().tolist() == pytest.approx([0.75, 0.5])
