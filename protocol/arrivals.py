@@ -32,6 +32,7 @@ __all__ = ["Arrival", "ExperienceReceiver"]
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 1000
 _ACK_TOPIC = re.compile(rb"a/([\w.-]{1,128})/(\w[\w.-]{0,127})/([1-9][0-9]{0,17})/")
 
 
@@ -101,21 +102,22 @@ class ExperienceReceiver:
         return [self._pull, self._acks]
 
     def receive(self) -> int:
-        """Takes in every waiting message, never waits; returns how many segments arrived."""
+        """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
         self._subscriptions()
         count = 0
         for intake in self._intakes.values():
             while intake.parked and self._room(intake, intake.parked[0]):
                 count += self._unpack(intake, intake.parked.popleft())
-        while True:
+        for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
             try:
                 frames = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                return count
+                break
             try:
                 count += self._accept(frames)
             except RookeryError as fault:
                 self._quarantine(fault)
+        return count
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What is there to be used, oldest first; the caller takes from the left."""

@@ -29,6 +29,12 @@ __all__ = ["ControlClient", "ControlServer", "Report", "check_release"]
 
 log = logging.getLogger(__name__)
 
+_ABANDONED = 10
+"""Leases of silence after which a worker that nobody supervises gives its coordinator up."""
+_AT_ONCE = 1000
+_TOLD = 100
+"""Different refusals that are logged."""
+
 _UNHEARD = 10_000
 """Entries about episodes that are kept while the coordinator is away; the oldest are forgotten."""
 
@@ -188,6 +194,11 @@ class ControlClient:
                     beat_at = now + (min(interval, 0.1) if state in ("starting", "waiting") else interval)
                 if self.orphaned:
                     self.changed.set()
+                elif not self._parent and now - self.heard_at > _ABANDONED * self.welcome.lease:
+                    self._end(
+                        f"the coordinator at {self._coordinator} has been silent for {now - self.heard_at:.0f} s; "
+                        "start it again, then this worker"
+                    )
                 if poll([self._socket], 100):
                     self._hear()
         except Exception as fault:  # without heartbeats the worker would go on for ever, unseen
@@ -265,28 +276,32 @@ class ControlServer:
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
         self.refused_messages = 0
+        self._told: set[str] = set()
 
     def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
-        """All waiting requests as (peer, message), waiting at most `milliseconds` for the first."""
+        """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
         found: list[tuple[bytes, Message]] = []
         if not poll([self._socket], milliseconds):
             return found
-        while True:
+        for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
             try:
                 peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return found
+                break
             try:
                 message, _ = decode(frames)
             except WireError as fault:
                 self.refused_messages += 1
-                log.warning("event=message_refused reason=%s", fault)
+                if str(fault) not in self._told and len(self._told) < _TOLD:
+                    self._told.add(str(fault))
+                    log.warning("event=message_refused reason=%s", fault)
                 self.answer(peer, Refusal(reason=str(fault)))
                 continue
             if isinstance(message, Join | Beat | Leave | Error):
                 found.append((peer, message))
             else:
                 self.answer(peer, Refusal(reason=f"a {message.type} message is no request to a coordinator"))
+        return found
 
     def answer(self, peer: bytes, message: Message) -> None:
         """Sends `message` to `peer`; one that is gone is no error."""

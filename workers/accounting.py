@@ -30,12 +30,27 @@ def segment_books(
 ) -> dict[str, Any]:
     """The `segments` part of a run's summary.
 
+    Both identities are checks where every worker left in order: what the actors' own levels, the ledgers and the
+    learners' counters do not agree on is `unexplained`, which is 0 in a sound run and breaks the first identity if not.
+
     `ledgers`: policy -> (actor, incarnation) -> (highest settled number, segments settled); `clean`: worker
     incarnations that left in order. What a lost actor had finished and no ledger knows is `dropped.actor_lost`; what a
     lost learner had received and not trained is `lost_in_learner`.
     """
     books: dict[str, Any] = dict.fromkeys(
-        ("produced", "received", "duplicates", "trained", "rejected", "in_flight", "held", "lost_in_learner", "torn"), 0
+        (
+            "produced",
+            "received",
+            "duplicates",
+            "trained",
+            "rejected",
+            "in_flight",
+            "held",
+            "lost_in_learner",
+            "torn",
+            "unexplained",
+        ),
+        0,
     )
     dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "actor_lost": 0}
     for policy in policies:
@@ -47,11 +62,12 @@ def segment_books(
         arrived = 0
         for key, page in learners.items():
             arrived += _enter_learner(books, dropped, page, policy, key in clean)
-        if settled is not None:  # a learner was killed between counting what it had copied and settling it
-            again = arrived - sum(count for _, count in settled.values())
-            if again > 0:
-                books["duplicates"] += again
-                books["lost_in_learner"] -= again
+        again = 0 if settled is None else arrived - sum(count for _, count in settled.values())
+        if again > 0 and not clean.issuperset(learners):  # killed between counting what it had copied and settling it
+            books["duplicates"] += again
+            books["lost_in_learner"] -= again
+        else:
+            books["unexplained"] -= again
     books["dropped"] = dropped
     return books
 
@@ -70,15 +86,22 @@ def _enter_actor(
         count = int(page.get(f"dropped.{cause}.{policy}", 0))
         dropped[cause] += count
         gone += count
+    level = int(page.get(f"backlog.{policy}", 0)) + int(page.get(f"flight.{policy}", 0))
+    books["produced"] += made
     if settled is None:  # no ledger to be seen from here: the actor's own levels
-        open_ = int(page.get(f"backlog.{policy}", 0)) + int(page.get(f"flight.{policy}", 0))
+        if left:
+            books["in_flight"] += level
+        else:
+            dropped["actor_lost"] += level
+        return
+    open_ = made - gone - settled[1]
+    if left:  # its last acknowledgement may have been lost: no more than its own level can be open
+        in_flight = min(max(0, open_), level)
+        books["in_flight"] += in_flight
+        books["unexplained"] += open_ - in_flight
     else:
-        open_ = made - gone - settled[1]
-    # Killed between finishing segments and counting them, while the learner took them from its ring.
-    books["produced"] += made - min(0, open_)
-    if left:
-        books["in_flight"] += max(0, open_)
-    else:
+        # Killed between finishing segments and counting them, while the learner took them from its ring.
+        books["produced"] -= min(0, open_)
         dropped["actor_lost"] += max(0, open_)
 
 

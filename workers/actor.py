@@ -8,7 +8,6 @@ In flows: weights of every policy. Out flows: one ring of segments a policy, cou
 from __future__ import annotations
 
 import logging
-import threading
 import time
 
 import numpy as np
@@ -61,7 +60,8 @@ class Actor:
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
-        self._draining = threading.Event()
+        self._drain_by: float | None = None
+        """Set once the coordinator says drain: until when a wait for credit may go on."""
         self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._seats)
 
     def run(self) -> None:
@@ -97,7 +97,7 @@ class Actor:
             turn = environment.step(actions)
             env_steps += turn.env_steps
             self._report.count(env_steps, agent_steps)
-            if self._life.must_stop or self._draining.is_set():
+            if self._life.must_stop or self._drain_by is not None:
                 break
 
     def _sync(self, turns: int) -> None:
@@ -115,11 +115,14 @@ class Actor:
         """While waiting for credit: follow a learner that moved; end if told so."""
         self._follow_routes()
         self._life.check()
+        if self._drain_by is not None and time.monotonic() > self._drain_by:
+            log.warning("event=undelivered reason=told to drain, but no learner gave credit before the deadline")
+            raise Stop
 
     def _check_early(self) -> None:
         """Before the first step, when there is nothing to drain."""
         self._check()
-        if self._draining.is_set():
+        if self._drain_by is not None:
             raise Stop
 
     def _follow_routes(self) -> None:
@@ -128,8 +131,8 @@ class Actor:
         if pulse is None or (pulse is self._seen and not self._unsettled):
             return
         self._seen, self._unsettled = pulse, False
-        if pulse.command == "drain":
-            self._draining.set()
+        if pulse.command == "drain" and self._drain_by is None:
+            self._drain_by = time.monotonic() + self._run.learner_timeout
         for route in pulse.routes:
             subscriber = self._subscribers.get(route.policy)
             if subscriber is None:

@@ -107,14 +107,15 @@ class Books:
             "seconds": seconds,
             "env_steps_per_second": env_steps / seconds,
             "agent_steps_per_second": agent_steps / seconds,
-            "train_steps": {p: _newest(learners, f"train_steps.{p}") for p in self._policies},
-            "train_steps_per_second": sum(_newest(learners, f"train_steps.{p}") for p in self._policies) / seconds,
+            "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._policies},
+            "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._policies)) / seconds,
             "versions": {p: _newest(learners, f"version.{p}") for p in self._policies},
             "returns": {p: self._curve(p) for p in self._policies},
             "baselines": dict(baselines),
             "segments": segment_books(self._policies, actors, learners, self._ledgers(), clean),
             "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
             / max(1, total(actors.values(), "agent_steps")),
+            "unfinished_steps": total(actors.values(), "unfinished_steps"),
             "lag": _lag(pages, self._policies),
             "waits": self._waits(actors, learners),
             "restarts": dict(restarts),
@@ -198,7 +199,7 @@ class Books:
             "return": sum(recent) / len(recent) if recent else previous,
             "history": [bins[b][1] / bins[b][0] for b in sorted(bins)],
             "version": _newest(learners, f"version.{policy}"),
-            "train_steps": _newest(learners, f"train_steps.{policy}"),
+            "train_steps": total(learners.values(), f"steps_made.{policy}"),
             "lag": _lag(learners.values(), [policy])["mean"],
         }
 

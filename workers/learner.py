@@ -143,6 +143,7 @@ class Learner:
     def _member(self, plan: PolicyPlan, agents: int) -> Member:
         welcome, run = self._welcome, self._run
         device = choose_device(run, welcome.index)
+        ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
         member = Member(
             plan,
             run,
@@ -153,8 +154,8 @@ class Learner:
             self._counters,
             self._publisher.publish,
             self._folder,
+            sum(ledger.counts().values()) * plan.layout.length,
         )
-        ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(

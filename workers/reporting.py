@@ -114,6 +114,7 @@ class LearnerReport:
                     "torn",
                     "dropped.recycled",
                     "train_steps",
+                    "steps_made",
                     "version",
                     "rows_received",
                     "rows_trained",

@@ -78,7 +78,7 @@ def summary(books: Books, **changes: Any) -> dict[str, Any]:
     """A finished run's."""
     facts: dict[str, Any] = {
         "actors": {("actor-0", 1): {"env_steps": 1_000, "agent_steps": 2_000, "waits.credit.p": 1.5}},
-        "learners": {("learner-p", 1): {"train_steps.p": 7, "version.p": 3, "lag_rows.p": 4, "lag_sum.p": 6}},
+        "learners": {("learner-p", 1): {"steps_made.p": 7, "version.p": 3, "lag_rows.p": 4, "lag_sum.p": 6}},
         "clean": set(),
         "restarts": {"actor-0": 1},
         "baselines": {"p": {"random": 1.0}},
@@ -167,7 +167,7 @@ def test_pages_of_dead_workers_are_read_by_name_and_incarnation(opened: Opener, 
 def test_metrics_are_one_json_object_a_line(opened: Opener, run_dir: Path, clock: Clock) -> None:
     books = opened()
     for steps in (0, 100, 200):
-        observe(books, steps, **{"train_steps.p": 4})
+        observe(books, steps, **{"steps_made.p": 4})
         clock.now += 1
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["agent_steps"] for row in rows] == [100, 200]

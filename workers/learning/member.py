@@ -53,6 +53,7 @@ class Member:
         counters: Counters,
         publish: Callable[[str, NDArray[np.uint8], Version], None],
         folder: Path | None,
+        rows_before: int = 0,
     ) -> None:
         self.name = plan.name
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
@@ -65,7 +66,7 @@ class Member:
         self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._published_step = 0
         self._logged_step = 0
-        self._rows_done = 0
+        self._rows_before = rows_before
         self._faults = 0
         self.version = Version(incarnation, 0)
         self.metrics: dict[str, float] = {}
@@ -88,19 +89,23 @@ class Member:
     @property
     def progress(self) -> float:
         """How much of its part of the run this policy has received: 0..1."""
-        rows = self._rows_done + int(self._counters[f"rows_received.{self.name}"])
-        return min(1.0, rows / self._rows_expected)
+        return min(1.0, self._rows / self._rows_expected)
+
+    @property
+    def _rows(self) -> int:
+        """Rows received so far by all incarnations."""
+        return self._rows_before + int(self._counters[f"rows_received.{self.name}"])
 
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
-        optimiser; without those from the initial ones. Versions go on after `last` in any case."""
+        optimiser; without those from the initial ones. Versions go on after `last` in any case, and schedules where the
+        rows received by all incarnations put them."""
         loaded = checkpoint.load_newest(self._folder, self.weights.hash) if self._folder is not None else None
         number = last.version
         if loaded is not None:
             weights, optimizer, manifest = loaded
             self.policy.load_state_dict(weights)
             self.update.load_state(optimizer)
-            self._rows_done = int(manifest["rows"])
             number = max(number, int(manifest["version"]))
             log.info("event=resumed policy=%s from=checkpoint train_steps=%d", self.name, self.update.train_steps)
         elif found is not None:
@@ -145,7 +150,7 @@ class Member:
             "version": self.version.version,
             "incarnation": self.version.incarnation,
             "train_steps": self.update.train_steps,
-            "rows": self._rows_done + int(self._counters[f"rows_received.{self.name}"]),
+            "rows": self._rows,
             "weights_hash": self.weights.hash,
             "agent": self._plan.agent.model_dump(),
             "config": self._plan.config.model_dump(mode="json"),
@@ -163,7 +168,8 @@ class Member:
     def finish(self) -> None:
         """The last publication and checkpoint of the run."""
         if self._stage is not None:
-            self._stage.fill(self.version)
+            while self.step():  # whole batches are trained, the rest is held
+                pass
         else:
             assert self._replay is not None
             self._replay.admit(everything=True)
@@ -185,6 +191,7 @@ class Member:
             metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this discipline
         except TrainingFault as fault:
             self._faults += 1
+            self._count_steps(before)
             self._counters.add(f"rejected.{self.name}", segments)
             log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
             if self._faults >= _FAULTS:
@@ -192,13 +199,17 @@ class Member:
             return
         self._faults = 0
         self._counters.add(f"trained.{self.name}", segments)
-        self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
+        self._count_steps(before)
         self._counters.add(f"rows_trained.{self.name}", segments * self._plan.layout.length or len(batch.action))
         self.metrics = metrics
         if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
             self.publish()
         if self._run.logging and self.update.train_steps - self._logged_step >= self._run.log_interval:
             self._log(before)
+
+    def _count_steps(self, before: int) -> None:
+        self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
+        self._counters.add(f"steps_made.{self.name}", self.update.train_steps - before)
 
     def _log(self, before: int) -> None:
         self._logged_step = self.update.train_steps

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from protocol.arrivals import Arrival
 from protocol.config import IQN
 from protocol.counters import Counters
-from protocol.errors import TrainingFault
 from protocol.version import Version
 from tests.workers import scripted
 from workers.learning.governor import Governor
@@ -245,11 +244,25 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     assert len(source.queue) == 0
 
 
-def test_a_learner_whose_every_batch_is_overwritten_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_are_all_overwritten_are_not_ready_U8(monkeypatch: pytest.MonkeyPatch) -> None:
     replay, source, _ = replay_of(batch=2)
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
     replay.admit()
     monkeypatch.setattr(replay, "_copy", lambda index, row, now: None)
-    with pytest.raises(TrainingFault, match="raise buffer_capacity"):
-        replay.sample(NOW)
+    assert replay.sample(NOW) is None
+
+
+def test_a_replay_whose_rows_are_all_overwritten_while_it_copies_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U8: whatever the actor does meanwhile, too little data is no exception."""
+    replay, source, _ = replay_of(batch=2)
+    sender = acted(1)
+    source.arrive(sender.ring, sender.finished[0])
+    replay.admit()
+
+    def overwritten(index: object, row: object, now: object) -> None:
+        sender.ring.begin(slice(0, sender.ring.slots))
+
+    monkeypatch.setattr(replay, "_copy", overwritten)
+    assert replay.sample(NOW) is None
+    assert replay.rows == 0
