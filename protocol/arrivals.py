@@ -24,7 +24,7 @@ from protocol.experience import ack_topic
 from protocol.intake import check_final_rows, read_columns, read_records
 from protocol.layout import Layout
 from protocol.ledger import Ledger
-from protocol.memory import PREFIX
+from protocol.memory import PREFIX, files
 from protocol.messages import Ack, Segments
 from protocol.ring import FINISHED, Ring
 
@@ -86,6 +86,7 @@ class ExperienceReceiver:
         self._counters = counters
         self._intakes: dict[str, _Intake] = {}
         self._living: set[tuple[str, int]] = set()
+        self._strangers: set[tuple[str, tuple[str, int]]] = set()
         self._beacon_at = 0.0
         self._quarantined: set[str] = set()
 
@@ -140,14 +141,16 @@ class ExperienceReceiver:
     def living(self, actors: set[tuple[str, int]]) -> None:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
         its ring; its memory is let go once everything in it was used."""
-        for key in self._living - actors:
-            for policy, intake in self._intakes.items():
-                if key in intake.rings:
-                    try:
-                        self._salvage(policy, intake, key)
-                    except RookeryError as fault:
-                        self._quarantine(fault)
-        self._living = set(actors)
+        lost, self._living = self._living - actors, set(actors)
+        strangers = set()
+        for policy, intake in self._intakes.items():
+            for key, path in self._left_behind(policy, intake):
+                if (policy, key) in self._strangers or key in lost:  # told twice: it was not just about to join
+                    self._attempt(policy, intake, key, path)
+                strangers.add((policy, key))
+            for key in lost & intake.rings.keys():
+                self._attempt(policy, intake, key)
+        self._strangers = strangers
 
     def forget(self, policy: str, actor: str, incarnation: int) -> None:
         """Lets go of a dead actor's ring."""
@@ -274,6 +277,27 @@ class ExperienceReceiver:
         if len(arrival.records):
             intake.arrivals.append(arrival)
         return len(arrival.records)
+
+    def _left_behind(self, policy: str, intake: _Intake) -> list[tuple[tuple[str, int], Path]]:
+        """Rings of this policy on this node whose actor is no member and that were never announced to this learner:
+        their actor died while no learner was there."""
+        name = re.compile(re.escape(f"{PREFIX}{self._run}-") + r"(.+)\.(\d+)-" + re.escape(policy) + r"\.ring")
+        found = []
+        for path in files(self._run):
+            match = name.fullmatch(path.name)
+            if match is not None:
+                key = (match[1], int(match[2]))
+                if key not in self._living and key not in intake.rings:
+                    found.append((key, path))
+        return found
+
+    def _attempt(self, policy: str, intake: _Intake, key: tuple[str, int], path: Path | None = None) -> None:
+        try:
+            if path is not None:
+                intake.rings[key] = Ring.attach(path, intake.layout)
+            self._salvage(policy, intake, key)
+        except RookeryError as fault:
+            self._quarantine(fault)
 
     def _salvage(self, policy: str, intake: _Intake, key: tuple[str, int]) -> None:
         ring = intake.rings[key]

@@ -16,7 +16,7 @@ from protocol import arrivals, experience
 from protocol.codec import encode
 from protocol.experience import ack_topic
 from protocol.ledger import Ledger
-from protocol.memory import files
+from protocol.memory import PREFIX, files
 from protocol.messages import Ack, Refusal, Segments
 from protocol.ring import FINISHED, RECORD, WRITING, Ring
 from protocol.sockets import connect
@@ -335,6 +335,39 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
         assert learner.use() == 0
         assert not learner.receiver.is_living("actor-0", 1)
         assert [path.name for path in files()] == [RING]
+        learner.receiver.forget(POLICY, "actor-0", 1)
+        assert list(files()) == []
+
+
+UNHEARD = """
+import sys
+from pathlib import Path
+from tests.protocol.parts import Actor
+actor = Actor(Path(sys.argv[1]), blocks=6, credits=1, flow="drop_oldest")
+actor.write(3)                       # finished, and no learner to tell
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_G2_what_an_actor_finished_and_died_with_while_no_learner_was_there_is_found_by_the_next_one(
+    memory_dir: Path,
+) -> None:
+    """Its ring is known by its name; it is believed lost only when two lists of members in a row lack it."""
+    path = memory_dir / f"{PREFIX}{RUN}-actor-0.1-{POLICY}.ring"
+    with python(UNHEARD, path) as process:
+        assert line(process) == "ready"
+        process.kill()
+        process.wait(5)
+    learner = Learner()
+    with closing(learner):
+        learner.receiver.living(set())
+        assert learner.use() == 0
+        learner.receiver.living(set())
+        learner.use()
+        assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
+        learner.receiver.living(set())
+        assert learner.use() == 0
         learner.receiver.forget(POLICY, "actor-0", 1)
         assert list(files()) == []
 
