@@ -7,32 +7,10 @@ truncation, the value of row t + 1 otherwise.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-__all__ = ["GAE", "NStep", "gae", "linear_recurrence", "n_step", "next_values"]
-
-
-class GAE(NamedTuple):
-    """Generalised advantage estimates."""
-
-    advantage: Tensor
-    """[T, B]"""
-    target: Tensor
-    """[T, B]: advantage + value, what the value should be."""
-
-
-class NStep(NamedTuple):
-    """n-step returns without their bootstrap."""
-
-    reward: Tensor
-    """[T, B]: discounted sum of the n (or fewer) rewards"""
-    discount: Tensor
-    """[T, B]: gamma**k with k as many rewards as were summed; 0 after a termination"""
-    bootstrap: Tensor
-    """[T, B] int64: the row whose action was the last one summed; the bootstrap is the value of what followed it"""
+__all__ = ["linear_recurrence", "next_values"]
 
 
 def next_values(value: Tensor, terminated: Tensor, truncated: Tensor, final_value: Tensor) -> Tensor:
@@ -54,30 +32,3 @@ def linear_recurrence(x: Tensor, factor: Tensor) -> Tensor:
         factor = torch.cat([factor[:-reach] * factor[reach:], torch.zeros_like(factor[-reach:])])
         reach *= 2
     return y
-
-
-def gae(reward: Tensor, value: Tensor, next_value: Tensor, ended: Tensor, gamma: float, lambda_: float) -> GAE:
-    """Generalised advantage estimation (Schulman et al. 2016, equation 16); all inputs [T, B], `ended` bool.
-
-    A[t] = r[t] + gamma * next_value[t] - value[t] + gamma * lambda * (1 - ended[t]) * A[t + 1]
-    """
-    delta = reward + gamma * next_value - value
-    advantage = linear_recurrence(delta, (~ended).to(delta.dtype) * (gamma * lambda_))
-    return GAE(advantage, advantage + value)
-
-
-def n_step(reward: Tensor, terminated: Tensor, truncated: Tensor, gamma: float, n: int) -> NStep:
-    """n-step returns (Sutton & Barto 2018, section 7.1) of [T, B]; shorter where an episode or the rows end sooner."""
-    total, discount = reward.clone(), torch.full_like(reward, gamma)
-    rows = torch.arange(len(reward), device=reward.device)[:, None].expand(reward.shape)
-    last = rows.clone()
-    ended = terminated | truncated
-    running = ~ended
-    for k in range(1, min(n, len(reward))):
-        ahead = running & (rows + k < len(reward))
-        source = (rows + k).clamp(max=len(reward) - 1)
-        total += torch.where(ahead, reward.gather(0, source) * gamma**k, 0.0)
-        discount = torch.where(ahead, gamma ** (k + 1), discount)
-        last = torch.where(ahead, source, last)
-        running = ahead & ~ended.gather(0, source)
-    return NStep(total, discount.masked_fill(terminated.gather(0, last), 0.0), last)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workers.algorithms.returns import gae, linear_recurrence, n_step, next_values
+from workers.algorithms.returns import linear_recurrence, next_values
 from workers.algorithms.vtrace import vtrace
 
 
@@ -75,11 +75,15 @@ def test_vtrace_by_hand() -> None:
     close(found.target, column(1.82, 1.55, 2))
 
 
-def test_gae_by_hand() -> None:
-    found = gae(column(1, 1), column(0.5, 0.25), column(0.25, 1), ends(length=2), 0.9, 0.5)
-    # d1 = 1 + .9 - .25 = 1.65; d0 = 1 + .225 - .5 = .725; A0 = .725 + .45*1.65
-    close(found.advantage, column(1.4675, 1.65))
-    close(found.target, column(1.9675, 1.9))
+def gae(reward: Tensor, value: Tensor, next_value: Tensor, ended: Tensor, gamma: float, lambda_: float) -> Tensor:
+    """Generalised advantage estimation as a plain loop (Schulman et al. 2016, equation 16)."""
+    advantage = torch.zeros_like(reward)
+    ahead = torch.zeros_like(reward[0])
+    for t in reversed(range(len(reward))):
+        delta = reward[t] + gamma * next_value[t] - value[t]
+        ahead = delta + gamma * lambda_ * torch.where(ended[t], 0.0, ahead)
+        advantage[t] = ahead
+    return advantage
 
 
 @settings(max_examples=40, deadline=None)
@@ -106,7 +110,9 @@ def test_e11_vtrace_with_ratio_one_is_generalised_advantage_estimation() -> None
     case["ratio"] = torch.ones(64, 5)
     corrected = vtrace(**case, gamma=0.97, lambda_=0.9, rho_clip=1.0, c_clip=1.0)
     del case["ratio"]
-    close(corrected.advantage, gae(**case, gamma=0.97, lambda_=0.9).advantage)
+    expected = gae(**case, gamma=0.97, lambda_=0.9)
+    close(corrected.advantage, expected)
+    close(corrected.policy_advantage, expected)
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
@@ -144,29 +150,6 @@ def test_the_recurrence_in_rounds_is_the_recurrence_in_turn(length: int) -> None
     for t in reversed(range(length - 1)):
         expected[t] += factor[t] * expected[t + 1]
     close(linear_recurrence(x, factor), expected)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), length=st.integers(1, 30), n=st.integers(1, 8))
-def test_n_step_sums_rewards_not_only_discounts(seed: int, length: int, n: int) -> None:
-    """U10: n rewards, fewer at the end of an episode or of the rows, against a plain loop."""
-    g, gamma = torch.Generator().manual_seed(seed), 0.9
-    reward = torch.randn(length, 2, generator=g)
-    chance = torch.rand(length, 2, generator=g)
-    terminated, truncated = chance < 0.15, chance > 0.85
-    found = n_step(reward, terminated, truncated, gamma, n)
-    for b in range(2):
-        for t in range(length):
-            total, last = 0.0, t
-            for k in range(min(n, length - t)):
-                last = t + k
-                total += gamma**k * reward[last, b].item()
-                if terminated[last, b] or truncated[last, b]:
-                    break
-            assert found.bootstrap[t, b] == last
-            assert found.reward[t, b].item() == pytest.approx(total, abs=1e-5)
-            expected = 0.0 if terminated[last, b] else gamma ** (last - t + 1)
-            assert found.discount[t, b].item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_policy_advantage_carries_no_weight_of_its_own_row() -> None:
