@@ -15,6 +15,7 @@ from rich.console import Console
 from launch import local
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, summary_table
+from launch.folder import disk_fault, make_folder, write_config
 from launch.processes import python
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, RookeryError
@@ -32,6 +33,12 @@ class _Group(click.Group):
         except RookeryError as fault:
             click.echo(f"rookery: {fault}", err=True)
             sys.exit(fault.exit_code)
+        except OSError as fault:
+            said = disk_fault(fault)
+            if not said:
+                raise
+            click.echo(f"rookery: {said}", err=True)
+            sys.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -141,8 +148,8 @@ def coordinator(
     """
     run = load(source, settings)
     folder = _folder(source, run_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    config = local.write_config(run, folder)
+    make_folder(folder)
+    config = write_config(run, folder)
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []

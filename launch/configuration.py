@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from protocol.errors import ConfigurationError
 __all__ = ["PRESETS", "load", "preset_names", "sentence"]
 
 PRESETS = Path(__file__).parent / "presets"
+_POLICY = re.compile(r"policy|policies\.[^.]+")
+_ALGORITHM = re.compile(rf"({_POLICY.pattern})\.algorithm")
+_ALIASES = {"train_interval": "publish_interval", "model_config": "network"}
 
 
 def preset_names() -> list[str]:
@@ -30,8 +34,9 @@ def load(source: str, settings: Iterable[str] = (), **overrides: Any) -> Run:
     """The run that `source` (a preset's name or a file) describes, changed by `settings` ("a.b=c") and `overrides`
     (None: as it is). Raises ConfigurationError."""
     data = _read(source)
+    given: set[str] = set()
     for setting in settings:
-        _set(data, setting)
+        _set(data, setting, given)
     data.update({key: value for key, value in overrides.items() if value is not None})
     return parse_run(data)
 
@@ -56,20 +61,52 @@ def _read(source: str) -> dict[str, Any]:
     return data
 
 
-def _set(data: dict[str, Any], setting: str) -> None:
+def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
+    """Changes one key. `given`: the keys of earlier settings, which outlive a change of the algorithm."""
     key, sign, text = setting.partition("=")
     if not sign or not key:
         raise ConfigurationError(
             f"--set {setting!r} is not of the form key.key=value; write for example policy.learning_rate=0.001"
         )
     *parents, last = key.split(".")
-    place = data
+    place, path = data, ""
     for parent in parents:
-        inner = place.setdefault(parent, {})
+        parent = _one_name(place, path, parent)
+        path = f"{path}.{parent}".lstrip(".")
+        if place.get(parent) is None:
+            place[parent] = {}
+        inner = place[parent]
         if not isinstance(inner, dict):
             raise ConfigurationError(f"--set {setting!r}: {parent!r} is a value, not a section; set it as a whole")
         place = inner
+    last = _one_name(place, path, last)
     try:
-        place[last] = yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ConfigurationError(f"--set {setting!r}: {text!r} is no value; quote it") from None
+    if last == "name" and _ALGORITHM.fullmatch(path) and value != _algorithm(data, place) and path not in given:
+        for other in [key for key in place if f"{path}.{key}" not in given]:
+            del place[other]
+    place[last] = value
+    given.add(f"{path}.{last}".lstrip("."))
+
+
+def _one_name(place: dict[str, Any], path: str, key: str) -> str:
+    """The name under which `key` of the section `path` is kept; one that stands there under its alias is renamed."""
+    if not _POLICY.fullmatch(path):
+        return key
+    key = _ALIASES.get(key, key)
+    for alias, name in _ALIASES.items():
+        if name == key and alias in place:
+            value = place.pop(alias)
+            place.setdefault(name, value)
+    return key
+
+
+def _algorithm(data: dict[str, Any], section: dict[str, Any]) -> object:
+    """The algorithm that `section` means: its own, or the one all policies have in common."""
+    if "name" in section:
+        return section["name"]
+    policy = data.get("policy")
+    common = policy.get("algorithm") if isinstance(policy, dict) else None
+    return common.get("name", "ppo") if isinstance(common, dict) else "ppo"

@@ -6,7 +6,6 @@ coordinator -> learners and actors it asks for -> restart what dies, within its 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import threading
 import time
@@ -16,22 +15,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import yaml
 import zmq
 
-from launch.processes import FATAL, REFUSED, Process, end_all, start
+from launch.folder import make_folder, remove, write_config
+from launch.presence import Presence
+from launch.processes import FATAL, INCOMPLETE, REFUSED, Process, end_all, start
 from protocol.config import Run
 from protocol.control import ControlClient, Report
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory import sweep
 
-__all__ = ["Outcome", "RunFailed", "train", "train_sequential", "write_config"]
+__all__ = ["Outcome", "RunFailed", "train", "train_sequential"]
 
 _START_SECONDS = 60.0
 _LOOK_EVERY = 0.1
 _END_SECONDS = 20.0
 """From an interrupt until those that still run are killed."""
 _KILL_SECONDS = 1.5
+_ABSENT_SECONDS = 3.0
+"""How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
 
 View = dict[str, Any]
 
@@ -85,8 +87,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
     """
     sweep()
-    fresh = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    fresh = make_folder(folder)
     config = write_config(run, folder)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     processes: list[Process] = []
@@ -113,15 +114,14 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             context.destroy(linger=0)
             sweep()
             if fresh and processes and processes[0].code == ConfigurationError.exit_code:  # nothing began: all is told
-                shutil.rmtree(folder)
+                remove(folder)
     code = coordinator.code
     return Outcome(code == 0, _summary(folder))
 
 
 def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
     """The sequential reference in one process, shown and ended in the same way."""
-    fresh = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    fresh = make_folder(folder)
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
     with _Interrupt() as interrupt:
@@ -136,12 +136,12 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
             reader.join(timeout=5)
             if process.popen.stdout is not None:
                 process.popen.stdout.close()
-    if process.code not in (0, 1) or (process.code == 1 and not interrupt.count):
+    if process.code not in (0, INCOMPLETE):
         said = process.last_words(1)
         said = said.removeprefix("sequential: ")
         if process.code == ConfigurationError.exit_code:
             if fresh:
-                shutil.rmtree(folder)
+                remove(folder)
             raise ConfigurationError(said)
         raise RunFailed(f"the sequential run failed: {said or process.code}; the log is {output}")
     return Outcome(process.code == 0, _summary(folder))
@@ -158,6 +158,8 @@ def _supervise(
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
     shown, asked, end, left = 0.0, 0, 0.0, False
+    beat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
+    presence = Presence(max(_ABSENT_SECONDS, 2 * beat))
     while True:
         now = time.monotonic()
         if interrupt.count > asked:
@@ -166,14 +168,21 @@ def _supervise(
             coordinator.popen.send_signal(signal.SIGTERM)
             end = interrupt.first_at + _END_SECONDS
         if coordinator.code is not None and (asked or coordinator.code >= 0):
-            if coordinator.code not in (0, 1):
-                raise RunFailed(coordinator.last_words(1))
+            if coordinator.code not in (0, INCOMPLETE):
+                said = coordinator.last_words(1).removeprefix("coordinator: ")
+                raise RunFailed(f"the coordinator failed: {said or coordinator.code}; the log is {coordinator.output}")
             return
         if asked > 1 or (asked and now > end):
             return
         for process in processes:
             _look_after(run, process, tell, stopping=bool(asked))
         pulse = client.pulse
+        fresh = now - client.heard_at < presence.seconds and not asked
+        running = {process.popen.pid: process for process in processes if process.code is None}
+        for pid, silent in presence.hanging(pulse.view if pulse is not None and fresh else {}, set(running), now):
+            running[pid].fault = f"did not answer for {silent:.0f} s; killed"
+            running[pid].popen.kill()
+            running[pid].popen.wait()
         if pulse is not None and now - shown >= 0.25:
             shown = now
             show(pulse.view)
@@ -192,17 +201,21 @@ def _look_after(run: Run, process: Process, tell: Callable[[str], None], stoppin
         process.done = True
         return
     now = time.monotonic()
-    why = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}: {process.last_words(1)}"
+    why = process.fault or f"was killed by signal {-code}"
+    if code > 0:
+        why = f"ended with exit code {code}: {process.last_words(1)}"
     if code in FATAL or process.restarts >= run.restarts:
         again = "" if code in FATAL else f" again, after {process.restarts} restarts"
         raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
     if not process.again_at:
         pause = 0.25 * 2**process.restarts
         process.again_at = now + pause
-        tell(f"{process.role} (pid {process.popen.pid}) {why}; starting it again in {pause:g} s")
+        comma = "," if process.fault else ";"
+        tell(f"{process.role} (pid {process.popen.pid}) {why}{comma} starting it again in {pause:g} s")
     elif now >= process.again_at:
         fresh = start(process.role, process.command, process.output)
         process.popen, process.again_at, process.restarts = fresh.popen, 0.0, process.restarts + 1
+        process.fault = ""
 
 
 def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:
@@ -225,13 +238,6 @@ def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:
     if interrupt.count:
         raise RunFailed("interrupted before the run began")
     raise RunFailed(f"the coordinator did not start within {_START_SECONDS:g} s; see {coordinator.output}")
-
-
-def write_config(run: Run, folder: Path) -> Path:
-    """Puts the resolved configuration into the run's folder; returns its path."""
-    path = folder / "config.yaml"
-    path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
-    return path
 
 
 def _summary(folder: Path) -> dict[str, Any]:

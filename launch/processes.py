@@ -14,9 +14,11 @@ from pathlib import Path
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["FATAL", "REFUSED", "Process", "end_all", "python", "start"]
+__all__ = ["FATAL", "INCOMPLETE", "REFUSED", "Process", "end_all", "python", "start"]
 
 REFUSED = 3
+INCOMPLETE = 9
+"""Of a coordinator or a sequential run that ended in order before all steps were made."""
 FATAL = {2, REFUSED, 5, 6}
 """Exit codes after which starting the same command again cannot help."""
 
@@ -32,6 +34,8 @@ class Process:
     restarts: int = 0
     again_at: float = 0.0
     done: bool = False
+    fault: str = ""
+    """Why its supervisor killed it."""
     lines: list[str] = field(default_factory=list)
 
     @property

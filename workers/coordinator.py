@@ -32,7 +32,7 @@ from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from workers.books import Books
 from workers.environments.registry import describe
-from workers.life import log_to
+from workers.life import INCOMPLETE, claim, disk_fault, log_to
 from workers.membership import Member, Membership
 from workers.plan import plan_policies
 from workers.yardsticks import yardsticks
@@ -154,7 +154,7 @@ class Coordinator:
             self._server.answer(peer, Pulse(command="rejoin"))
             return
         self._take_episodes(member, beat)
-        view = self._books.view if member.role in ("supervisor", "observer") else {}
+        view = self._view() if member.role in ("supervisor", "observer") else {}
         self._server.answer(
             peer,
             Pulse(
@@ -165,6 +165,12 @@ class Coordinator:
                 view=view,
             ),
         )
+
+    def _view(self) -> dict[str, Any]:
+        """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
+        if not self._books.view:
+            return {}
+        return {**self._books.view, "stage": self._stage, "left": sorted(map(list, self._members.clean))}
 
     def _leave(self, peer: bytes, leave: Leave) -> None:
         member = self._members.leave(leave)
@@ -249,6 +255,12 @@ def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bo
         log.error("event=failed error=%s", fault)
         click.echo(f"coordinator: {fault}", err=True)
         code = fault.exit_code
+    except OSError as fault:
+        said = disk_fault(fault)
+        if not said:
+            raise
+        log.exception("event=failed error=%s", said)
+        click.echo(f"coordinator: {said}", err=True)
     finally:
         context.destroy(linger=0)
     sys.exit(code)
@@ -282,9 +294,8 @@ def _run(
     plan_policies(run, world)
     ports = Ports(context, host, int(port), advertise)
     address = ports.bind({0: zmq.ROUTER})[0]
-    folder.mkdir(parents=True, exist_ok=True)
+    lock = claim(run, folder)
     log_to("coordinator", folder / run.log_dir / "coordinator.log" if run.logging else None)
-    (folder / "config.yaml").write_text(yaml.safe_dump(run.model_dump(mode="json", by_alias=False), sort_keys=False))
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
@@ -296,7 +307,8 @@ def _run(
     finally:
         coordinator.close()
         ports.close()
-    return 0 if complete else 1
+        os.close(lock)
+    return 0 if complete else INCOMPLETE
 
 
 def _announce(folder: Path, address: str) -> None:

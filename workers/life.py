@@ -6,6 +6,8 @@ what nobody foresaw), is reported to the coordinator and becomes the exit code.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
 import signal
@@ -19,17 +21,33 @@ from pathlib import Path
 from types import FrameType
 
 import click
+import yaml
 import zmq
 
+from protocol.config import Run, parse_run
 from protocol.control import ControlClient
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome
 
-__all__ = ["Life", "Options", "Stop", "log_to", "run_dir_of", "worker_command"]
+__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "disk_fault", "log_to", "run_dir_of", "worker_command"]
 
 log = logging.getLogger(__name__)
 
+INCOMPLETE = 9
+"""Exit code of a run that ended in order before all its steps were made."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DISK = _FULL | {
+    errno.EACCES,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
 _FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
 _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
@@ -123,6 +141,12 @@ class Life:
             log.error("event=failed error=%s", fault)
             print(f"{self.role}: {fault}", file=sys.stderr)  # noqa: T201 - the worker's last word
         except Exception as fault:
+            said = disk_fault(fault)
+            if said:
+                error, code = said, 1
+                log.exception("event=failed error=%s", said)
+                print(f"{self.role}: {said}", file=sys.stderr)  # noqa: T201 - the worker's last word
+                return code
             error, code = traceback.format_exc(), 1
             log.exception("event=crashed error=%s", type(fault).__name__)
             traceback.print_exc()
@@ -151,6 +175,47 @@ class Life:
             heir = [sys.executable, "-P", "-c", _HEIR, str(os.getpid()), self._run]
             subprocess.Popen(heir, stdin=subprocess.DEVNULL, start_new_session=True)  # holds none of our memory
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def disk_fault(fault: BaseException) -> str:
+    """The sentence for a file that cannot be written; empty for any other error."""
+    if not isinstance(fault, OSError) or fault.errno not in _DISK:
+        return ""
+    place = f" {os.fspath(fault.filename)}" if fault.filename else ""
+    remedy = "free some room" if fault.errno in _FULL else "make it writable"
+    return f"cannot write{place}: {fault.strerror}; {remedy} or give another --run-dir"
+
+
+def claim(run: Run, folder: Path) -> int:
+    """Makes `folder` this process's alone until it ends, and writes `run`'s configuration into it; returns the lock.
+
+    Raises ConfigurationError if another run uses it, or if it holds the state of a run with another configuration.
+    """
+    if not Path(os.path.normpath(folder / run.log_dir)).is_relative_to(folder):
+        raise ConfigurationError(f"log_dir {run.log_dir!r} leaves the run's folder; give a relative path without ..")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        config = folder / "config.yaml"
+        if (
+            (folder / "state.json").exists()
+            and config.exists()
+            and parse_run(yaml.safe_load(config.read_text())) != run
+        ):
+            raise ConfigurationError(
+                f"{folder} holds a run with another configuration; give that one ({config}) or another --run-dir"
+            )
+        aside = folder / ".config.yaml"
+        aside.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
+        aside.rename(config)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigurationError(f"{folder} is in use by another run; give another --run-dir") from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def log_to(name: str, path: Path | None) -> None:

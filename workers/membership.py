@@ -77,12 +77,14 @@ class Membership:
             join.incarnation
             and self._incarnations.get(join.name) == join.incarnation
             and join.name not in self._members
+            and self._suits(join)
         ):
             return self._admit(join, join.name, join.incarnation, steps)  # the coordinator was away, not the worker
         for member in self._members.values():
             if member.token == join.token:  # it asked twice before it heard the answer
                 return member
-        name = join.name or self._vacant(join.role, steps)
+        claimed = join.name if join.role in _KEY else ""
+        name = claimed or self._vacant(join.role, steps)
         if name is None:
             return self._full(join.role)
         holder = self._members.get(name)
@@ -238,6 +240,14 @@ class Membership:
         names = self._names(role) if role in ("actor", "learner") else []
         return names.index(name) if name in names else None
 
+    def _suits(self, join: Join) -> bool:
+        """Whether the name is one of the role; watchers have those that were made up for them."""
+        return (
+            join.name.startswith(f"{join.role}-")
+            if join.role not in _KEY
+            else self._index(join.role, join.name) is not None
+        )
+
     def _vacant(self, role: Role, steps: Steps) -> str | None:
         """A name that nobody holds and that has something left to do."""
         if role in ("supervisor", "observer"):
@@ -270,7 +280,8 @@ class Membership:
         self.save()
 
 
-_KEY = {"actor": "actors", "learner": "num_learner_processes", "supervisor": "", "observer": ""}
+_KEY = {"actor": "actors", "learner": "num_learner_processes"}
+"""The roles whose number is configured, and by which key."""
 _NOTHING_LEFT = "all steps of this run are made or given to other actors; start another run"
 _KEPT = (
     "name",

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
@@ -39,7 +38,7 @@ from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.learning.device import choose_device
 from workers.learning.member import Member
-from workers.life import log_to
+from workers.life import INCOMPLETE, claim, disk_fault, log_to
 from workers.plan import PolicyPlan, plan_policies, seed_of
 from workers.reporting import ActorReport, LearnerReport
 from workers.yardsticks import yardsticks
@@ -231,19 +230,27 @@ def command(config: Path, run_dir: Path) -> None:
         sys.path.append(str(Path.cwd()))
     try:
         run = read_config(config)
-        run_dir.mkdir(parents=True, exist_ok=True)
+        run_dir = run_dir.resolve()
+        lock = claim(run, run_dir)
         log_to("sequential", run_dir / run.log_dir / "sequential.log" if run.logging else None)
-        (run_dir / "config.yaml").write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
         sequential = Sequential(run, run_dir)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, sequential.stop)
         complete = sequential.run()
         sequential.finish(complete)
+        os.close(lock)
     except RookeryError as fault:
         log.error("event=failed error=%s", fault)
         click.echo(f"sequential: {fault}", err=True)
         sys.exit(fault.exit_code)
-    sys.exit(0 if complete else 1)
+    except OSError as fault:
+        said = disk_fault(fault)
+        if not said:
+            raise
+        log.exception("event=failed error=%s", said)
+        click.echo(f"sequential: {said}", err=True)
+        sys.exit(1)
+    sys.exit(0 if complete else INCOMPLETE)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
         made = runs.agent_steps(tmp_path)
         runs.until(lambda: runs.agent_steps(tmp_path) > made, what="the run goes on")
         workers[0].popen.send_signal(signal.SIGINT)
-        assert [worker.wait() for worker in workers] == [1, 0, 0, 0]
+        assert [worker.wait() for worker in workers] == [9, 0, 0, 0]
     summary = runs.summary_of(tmp_path)
     assert (summary["complete"], summary["restarts"]) == (False, {})
     assert runs.balanced(summary["segments"])
@@ -164,3 +164,33 @@ def test_a_users_folder_called_like_ours_is_never_taken_for_it(tmp_path: Path) -
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong package')\n")
     result = runs.train(runs.config(steps=1_600), tmp_path)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_folder_in_use_is_refused_and_its_configuration_stays(tmp_path: Path, memory_dir: Path) -> None:
+    data = runs.paced(tmp_path, 10_000_000, pause=0.004)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
+        kept = (tmp_path / "run" / "config.yaml").read_text()
+        for more in ((), ("--sequential",)):
+            result = runs.train({**data, "seed": 5}, tmp_path, *more)
+            told(result, "run is in use by another run; give another --run-dir", 2)
+        assert (tmp_path / "run" / "config.yaml").read_text() == kept
+        worker.popen.send_signal(signal.SIGINT)
+        assert worker.wait() == 1
+    assert runs.files(memory_dir) == []
+
+
+@pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["workers", "sequential"])
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--run-dir", "/proc/xx"), "^rookery: cannot write /proc/xx: .*; make it writable or give another --run-dir"),
+        (("--run-dir", "tiny.yaml/x"), "^rookery: cannot write .*tiny.yaml/x: Not a directory; make it writable or"),
+        (("--set", "log_dir=/proc/x"), "^rookery: log_dir '/proc/x' leaves the run's folder; give a relative path"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_told(
+    tmp_path: Path, options: tuple[str, ...], sentence: str, how: tuple[str, ...]
+) -> None:
+    told(runs.train(runs.config(), tmp_path, *options, *how), sentence, 2)
+    assert not (tmp_path / "run").exists()

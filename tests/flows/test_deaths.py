@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -127,4 +128,24 @@ def test_a_worker_that_cannot_even_be_imported_ends_the_run_bounded_G5_U13(
     assert "Traceback" not in result.stderr
     assert "actor ended with exit code 1" in result.stderr.splitlines()[-1]
     assert "torch" in result.stderr.splitlines()[-1]
+    assert runs.files(memory_dir) == []
+
+
+def test_an_actor_that_hangs_is_killed_and_started_again(tmp_path: Path, memory_dir: Path) -> None:
+    """It does not die by itself: the coordinator loses sight of it, and the supervisor acts."""
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004, actor_timeout=2), tmp_path) as worker:
+        pid = killed(tmp_path, "actor-0", signal.SIGSTOP)
+        finished(tmp_path, worker, memory_dir, {"actor-0": 1})
+    assert re.search(rf"actor \(pid {pid}\) did not answer for \d s; killed, starting it again", worker.said)
+
+
+def test_a_coordinator_that_crashes_fails_the_run_with_its_last_words(tmp_path: Path, memory_dir: Path) -> None:
+    """Its exit code is not taken for that of a run that was ended early."""
+    with runs.training(runs.paced(tmp_path, 64_000, pause=0.004), tmp_path) as worker:
+        runs.until(lambda: runs.agent_steps(tmp_path) and len(runs.workers_of(tmp_path)) == 4, what="the run is on")
+        (tmp_path / "run" / ".state.json").mkdir()  # where it writes its state aside
+        assert worker.wait() == 1
+    last = worker.said.strip().splitlines()[-1]
+    assert "the coordinator failed: cannot write" in last
+    assert "Traceback" not in worker.said
     assert runs.files(memory_dir) == []

@@ -92,3 +92,22 @@ def test_files_that_hold_no_configuration_are_told(tmp_path: Path, content: str,
     with pytest.raises(ConfigurationError, match=said) as told:
         load(file(tmp_path, content))
     assert "\n" not in str(told.value)
+
+
+def test_another_algorithm_leaves_the_keys_of_the_old_one_behind_but_not_those_that_were_set(tmp_path: Path) -> None:
+    run = load("treasure-hunt", ["policy.algorithm.batch_size=32", "policy.algorithm.name=iqn"])
+    assert run.policy.algorithm == IQN(batch_size=32)
+    source = file(tmp_path, {"policies": {"a": {"algorithm": {"epochs": 2}}}})
+    assert load(source, ["policies.a.algorithm.name=iqn"]).policy_config("a").algorithm == IQN()
+    same = load("treasure-hunt", ["policy.algorithm.name=ppo"])
+    assert same == load("treasure-hunt")
+
+
+def test_a_setting_replaces_what_stands_there_under_its_other_name(tmp_path: Path) -> None:
+    assert load("treasure-hunt", ["policy.train_interval=7"]).policy.publish_interval == 7
+    old = {"policy": {"train_interval": 5, "model_config": {"activation": "relu"}}, "policies": {"a": {"network": {}}}}
+    source = file(tmp_path, old)
+    run = load(source, ["policy.publish_interval=7", "policy.network.hidden=[8]", "policies.a.model_config.hidden=[9]"])
+    assert run.policy.publish_interval == 7
+    assert (run.policy.network.hidden, run.policy.network.activation) == ((8,), "relu")
+    assert run.policy_config("a").network.hidden == (9,)

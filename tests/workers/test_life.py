@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from protocol.config import Run
 from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout
 from protocol.messages import Welcome
-from workers.life import Life, Options, Stop, run_dir_of
+from workers.life import Life, Options, Stop, claim, disk_fault, run_dir_of
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +105,32 @@ def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> Non
     assert run_dir_of(welcome) == tmp_path
     (tmp_path / "run_id").write_text("r2\n")
     assert run_dir_of(welcome) is None
+
+
+def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    def body(_: Life) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/runs/a")
+
+    assert Life("learner", options()).guard(body) == 1
+    said = "cannot write /runs/a: No space left on device; free some room or give another --run-dir"
+    assert capsys.readouterr().err.splitlines()[-1] == f"learner: {said}"
+    assert disk_fault(ConnectionResetError(errno.ECONNRESET, "reset")) == ""
+
+
+def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path) -> None:
+    lock = claim(Run(), tmp_path)
+    with pytest.raises(ConfigurationError, match="is in use by another run; give another --run-dir"):
+        claim(Run(), tmp_path)
+    os.close(lock)
+    os.close(claim(Run(seed=1), tmp_path))  # nothing has begun yet
+    (tmp_path / "state.json").write_text("{}")
+    os.close(claim(Run(seed=1), tmp_path))
+    with pytest.raises(ConfigurationError, match="holds a run with another configuration"):
+        claim(Run(seed=2), tmp_path)
+    os.close(claim(Run(seed=1), tmp_path))
+
+
+@pytest.mark.parametrize("log_dir", ["/proc/x", "../logs", "a/../../b"])
+def test_logs_stay_in_the_runs_folder(tmp_path: Path, log_dir: str) -> None:
+    with pytest.raises(ConfigurationError, match="leaves the run's folder"):
+        claim(Run(log_dir=log_dir), tmp_path)

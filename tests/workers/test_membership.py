@@ -215,3 +215,15 @@ def test_a_process_that_asks_twice_before_it_hears_the_answer_is_one_member(tmp_
     first = admitted(members, join("actor", "impatient"))
     assert admitted(members, join("actor", "impatient")) is first
     assert len(members.having("actor")) == 1
+
+
+def test_watchers_are_called_as_the_coordinator_chooses_and_keep_that_name(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    worker = admitted(members, join("actor", "w"))
+    members.leave(leave(worker))
+    thief = admitted(members, join("observer", "x", name="actor-0"))
+    again = admitted(members, join("supervisor", "y", name="actor-0", incarnation=1))
+    assert thief.name.startswith("observer-")
+    assert again.name.startswith("supervisor-")
+    members.expire(thief.seen + 1_000)
+    assert admitted(members, join("observer", "x", name=thief.name, incarnation=1)).name == thief.name

@@ -1,0 +1,78 @@
+"""The run's folder before its coordinator has it: made, found free, given its configuration, removed again."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+import yaml
+
+from protocol.config import Run, parse_run
+from protocol.errors import ConfigurationError
+
+__all__ = ["disk_fault", "make_folder", "remove", "write_config"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DISK = _FULL | {errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
+
+
+def make_folder(folder: Path) -> bool:
+    """Makes the run's folder; True if it was not there.
+
+    ConfigurationError if it cannot be made or another run has it.
+    """
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        if _in_use(folder):
+            raise ConfigurationError(f"{folder} is in use by another run; give another --run-dir") from None
+        return False
+    except OSError as fault:
+        raise ConfigurationError(disk_fault(fault) or f"cannot make {folder}: {fault}") from None
+    return True
+
+
+def disk_fault(fault: OSError) -> str:
+    """The sentence for a file that cannot be written; empty for any other error."""
+    if fault.errno not in _DISK:
+        return ""
+    place = f" {os.fspath(fault.filename)}" if fault.filename else ""
+    remedy = "free some room" if fault.errno in _FULL else "make it writable"
+    return f"cannot write{place}: {fault.strerror}; {remedy} or give another --run-dir"
+
+
+def _in_use(folder: Path) -> bool:
+    """Whether a living coordinator or sequential run holds the folder's lock."""
+    try:
+        with (folder / ".lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when it is closed
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def remove(folder: Path) -> None:
+    """Removes what this process made, unless another run has come to live there."""
+    if not _in_use(folder):
+        shutil.rmtree(folder)
+
+
+def write_config(run: Run, folder: Path) -> Path:
+    """Puts the resolved configuration into the run's folder; returns its path.
+
+    ConfigurationError if the folder holds the state of a run with another configuration.
+    """
+    path = folder / "config.yaml"
+    if (folder / "state.json").exists() and path.exists():
+        if parse_run(yaml.safe_load(path.read_text())) != run:
+            raise ConfigurationError(
+                f"{folder} holds a run with another configuration; give that one ({path}) or another --run-dir"
+            )
+        return path
+    path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
+    return path
