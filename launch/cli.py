@@ -15,10 +15,10 @@ from rich.console import Console
 from launch import local
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, summary_table
-from launch.folder import disk_fault, make_folder, write_config
+from launch.folder import make_folder, write_config
 from launch.processes import python
 from protocol import RELEASE
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import files, sweep
 
 __all__ = ["main"]

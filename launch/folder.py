@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 import shutil
 from pathlib import Path
 
 import yaml
 
 from protocol.config import Run, parse_run
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["disk_fault", "make_folder", "remove", "write_config"]
+__all__ = ["make_folder", "remove", "write_config"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISK = _FULL | {errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
@@ -33,15 +32,6 @@ def make_folder(folder: Path) -> bool:
     except OSError as fault:
         raise ConfigurationError(disk_fault(fault) or f"cannot make {folder}: {fault}") from None
     return True
-
-
-def disk_fault(fault: OSError) -> str:
-    """The sentence for a file that cannot be written; empty for any other error."""
-    if fault.errno not in _DISK:
-        return ""
-    place = f" {os.fspath(fault.filename)}" if fault.filename else ""
-    remedy = "free some room" if fault.errno in _FULL else "make it writable"
-    return f"cannot write{place}: {fault.strerror}; {remedy} or give another --run-dir"
 
 
 def _in_use(folder: Path) -> bool:

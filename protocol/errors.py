@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 __all__ = [
     "ConfigurationError",
     "EnvironmentFault",
@@ -11,6 +14,7 @@ __all__ = [
     "Timeout",
     "TrainingFault",
     "WireError",
+    "disk_fault",
 ]
 
 
@@ -60,3 +64,16 @@ class TrainingFault(RookeryError):
     """An update produced numbers that are not finite."""
 
     exit_code = 8
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DISK = _FULL | {
+
+
+def disk_fault(fault: BaseException) -> str:
+    """The sentence for a file that cannot be written; empty for any other error."""
+    if not isinstance(fault, OSError) or fault.errno not in _DISK:
+        return ""
+    place = f" {os.fspath(fault.filename)}" if fault.filename else ""
+    remedy = "free some room" if fault.errno in _FULL else "make it writable"
+    return f"cannot write{place}: {fault.strerror}; {remedy} or give another --run-dir"

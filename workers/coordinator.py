@@ -25,14 +25,14 @@ import zmq
 
 from protocol.config import Run, parse_run
 from protocol.control import ControlServer, check_release
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Beat, Error, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from workers.books import Books
 from workers.environments.registry import describe
-from workers.life import INCOMPLETE, claim, disk_fault, log_to
+from workers.life import INCOMPLETE, claim, log_to
 from workers.membership import Member, Membership
 from workers.plan import plan_policies
 from workers.yardsticks import yardsticks

@@ -26,18 +26,16 @@ import zmq
 
 from protocol.config import Run, parse_run
 from protocol.control import ControlClient
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome
 
-__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "disk_fault", "log_to", "run_dir_of", "worker_command"]
+__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "log_to", "run_dir_of", "worker_command"]
 
 log = logging.getLogger(__name__)
 
 INCOMPLETE = 9
 """Exit code of a run that ended in order before all its steps were made."""
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_DISK = _FULL | {
     errno.EACCES,
     errno.EFBIG,
     errno.EIO,
@@ -175,15 +173,6 @@ class Life:
             heir = [sys.executable, "-P", "-c", _HEIR, str(os.getpid()), self._run]
             subprocess.Popen(heir, stdin=subprocess.DEVNULL, start_new_session=True)  # holds none of our memory
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def disk_fault(fault: BaseException) -> str:
-    """The sentence for a file that cannot be written; empty for any other error."""
-    if not isinstance(fault, OSError) or fault.errno not in _DISK:
-        return ""
-    place = f" {os.fspath(fault.filename)}" if fault.filename else ""
-    remedy = "free some room" if fault.errno in _FULL else "make it writable"
-    return f"cannot write{place}: {fault.strerror}; {remedy} or give another --run-dir"
 
 
 def claim(run: Run, folder: Path) -> int:

@@ -26,7 +26,7 @@ from protocol.arrivals import Arrival
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.credit import Block
-from protocol.errors import RookeryError, TrainingFault
+from protocol.errors import RookeryError, TrainingFault, disk_fault
 from protocol.ring import Ring
 from protocol.version import Version
 from workers import numerics
@@ -38,7 +38,7 @@ from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.learning.device import choose_device
 from workers.learning.member import Member
-from workers.life import INCOMPLETE, claim, disk_fault, log_to
+from workers.life import INCOMPLETE, claim, log_to
 from workers.plan import PolicyPlan, plan_policies, seed_of
 from workers.reporting import ActorReport, LearnerReport
 from workers.yardsticks import yardsticks

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from protocol.config import Run
-from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout
+from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
 from protocol.messages import Welcome
-from workers.life import Life, Options, Stop, claim, disk_fault, run_dir_of
+from workers.life import Life, Options, Stop, claim, run_dir_of
 
 
 @pytest.fixture(autouse=True)
