@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import shutil
 from pathlib import Path
@@ -13,9 +12,6 @@ from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError, disk_fault
 
 __all__ = ["make_folder", "remove", "write_config"]
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_DISK = _FULL | {errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 
 
 def make_folder(folder: Path) -> bool:

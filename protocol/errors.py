@@ -68,6 +68,16 @@ class TrainingFault(RookeryError):
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISK = _FULL | {
+    errno.EACCES,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
 
 
 def disk_fault(fault: BaseException) -> str:

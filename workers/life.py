@@ -6,7 +6,6 @@ what nobody foresaw), is reported to the coordinator and becomes the exit code.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import logging
 import os
@@ -36,16 +35,6 @@ log = logging.getLogger(__name__)
 
 INCOMPLETE = 9
 """Exit code of a run that ended in order before all its steps were made."""
-    errno.EACCES,
-    errno.EFBIG,
-    errno.EIO,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-}
 _FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
 _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
