@@ -42,6 +42,7 @@ __all__ = ["Coordinator", "command"]
 log = logging.getLogger(__name__)
 
 _OBSERVE_EVERY = 0.5
+_SALVAGE_SECONDS = 15.0
 
 
 class Coordinator:
@@ -58,6 +59,8 @@ class Coordinator:
         self._observed_at = 0.0
         self._dirty_since = time.monotonic()
         self._stage = "running"
+        self._lost: dict[str, float] = {}
+        """Prefixes of lost workers' files, and since when."""
 
     def serve(self) -> bool:
         """Answers until the run has ended; True if it reached its end."""
@@ -74,14 +77,22 @@ class Coordinator:
             now = time.monotonic()
             for lost in self._members.expire(now):
                 log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
-                sweep(
-                    f"{self._members.run_id}-{lost.name}.{lost.incarnation}"
-                )  # never weights: a learner resumes from them
+                self._lost[f"{self._members.run_id}-{lost.name}.{lost.incarnation}"] = now
+            self._sweep_lost(now)
             if now - self._observed_at >= _OBSERVE_EVERY:
                 self._observed_at = now
                 self._observe()
             self._advance(now)
         return self._members.complete
+
+    def _sweep_lost(self, now: float) -> None:
+        """Removes the rings of lost actors, once the learners have had time to take what was finished in them. Never
+        weights: a learner resumes from them."""
+        complete = len(self._members.having("learner")) == self._members.learners_wanted
+        for name, since in list(self._lost.items()):
+            if complete and now - since > _SALVAGE_SECONDS:
+                del self._lost[name]
+                sweep(name)
 
     def finish(self) -> dict[str, Any]:
         """The summary, written to the run's folder."""
