@@ -67,7 +67,7 @@ def test_leak_of_each_kind_fails_the_test_that_made_it(kind: str, leaky: str) ->
 
 
 def test_leaked_processes_and_files_are_removed(leaky: str) -> None:
-    numbers = [int(line.split()[1][:-1]) for line in leaky.splitlines() if line.startswith("process ")]
+    numbers = {int(line.split()[1][:-1]) for line in leaky.splitlines() if line.startswith("process ")}
     assert len(numbers) == 2
     assert not any(psutil.pid_exists(number) for number in numbers)
     assert not list(Path("/dev/shm").glob("rookery-forgotten*"))

@@ -61,7 +61,8 @@ def test_a_busy_port_is_told_in_one_sentence_and_nothing_stays_bound(
 
 
 def test_without_a_base_every_worker_finds_a_block_of_its_own(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    blocks = [Ports(context, "127.0.0.1", 0).bind(KINDS) for _ in range(30)]
+    workers = [Ports(context, "127.0.0.1", 0) for _ in range(30)]  # alive to the end: a collected one frees its ports
+    blocks = [worker.bind(KINDS) for worker in workers]
     assert len({block[0] for block in blocks}) == 30
     assert all(int(block[0].rpartition(":")[2]) % BLOCK == 0 for block in blocks)
 

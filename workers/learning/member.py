@@ -107,7 +107,8 @@ class Member:
             self.policy.load_state_dict(weights)
             self.update.load_state(optimizer)
             number = max(number, int(manifest["version"]))
-            log.info("event=resumed policy=%s from=checkpoint train_steps=%d", self.name, self.update.train_steps)
+            steps = self.update.train_steps
+            log.info("event=resumed policy=%s from=checkpoint train_steps=%d version=%d", self.name, steps, number)
         elif found is not None:
             self.weights.load(found)
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
