@@ -1,0 +1,147 @@
+"""Keys by role: who may connect where, over real sockets, and what is told when a key is wrong."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+import zmq
+
+from protocol.errors import ConfigurationError
+from protocol.security import RIGHTS, ROLES, Doorkeeper, Keys, new_keys
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("keys") / "new"
+    new_keys(made)
+    return made
+
+
+def test_secrets_are_readable_by_their_owner_alone(folder):
+    for role in ROLES:
+        assert stat.S_IMODE((folder / f"{role}.secret").stat().st_mode) == 0o600
+
+
+def test_keys_are_never_overwritten(folder):
+    before = (folder / "learner.secret").read_bytes()
+    with pytest.raises(ConfigurationError, match="holds keys already; give another folder"):
+        new_keys(folder)
+    assert (folder / "learner.secret").read_bytes() == before
+
+
+def test_a_secret_is_not_shown_when_keys_are_printed(folder):
+    keys = Keys.load(folder, "actor")
+    assert keys.secret.decode() not in repr(keys)
+
+
+def spoil(folder, tmp_path, name, content, mode=0o600):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+        (tmp_path / path.name).chmod(0o600)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("actor.secret", None, "rookery keys new"),
+        ("learner.public", None, "rookery keys new"),
+        ("actor.secret", b"short", "holds no key"),
+        ("actor.public", b"\xff" * 40, "holds no key"),
+    ],
+)
+def test_a_missing_or_damaged_key_is_one_sentence(folder, tmp_path, name, content, told):
+    spoil(folder, tmp_path, name, content)
+    with pytest.raises(ConfigurationError, match=told):
+        Keys.load(tmp_path, "actor")
+
+
+def test_a_secret_that_others_can_read_is_refused_with_the_command_that_mends_it(folder, tmp_path):
+    spoil(folder, tmp_path, "actor.secret", (folder / "actor.secret").read_bytes(), 0o640)
+    with pytest.raises(ConfigurationError, match=r"mode 0640.*chmod 600"):
+        Keys.load(tmp_path, "actor")
+
+
+def test_a_secret_of_another_pair_is_refused(folder, tmp_path):
+    spoil(folder, tmp_path, "actor.secret", (folder / "learner.secret").read_bytes())
+    with pytest.raises(ConfigurationError, match=r"does not belong to actor\.public"):
+        Keys.load(tmp_path, "actor")
+
+
+@pytest.fixture
+def context():
+    made = zmq.Context(1)
+    yield made
+    made.destroy(linger=0)
+
+
+def says(context, server_keys, door, prepare, patience=500):
+    """The `User-Id` under which a message of a client arrives at `door`; None if none does in `patience` ms."""
+    server, client = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    server_keys.serve(server, door)
+    port = server.bind_to_random_port("tcp://127.0.0.1")
+    client.setsockopt(zmq.LINGER, 0)
+    prepare(client)
+    client.connect(f"tcp://127.0.0.1:{port}")
+    client.send(b"hello")
+    arrived = server.poll(patience)
+    try:
+        return server.recv(copy=False).get("User-Id") if arrived else None
+    finally:
+        server.close(linger=0)
+        client.close(linger=0)
+
+
+@pytest.mark.parametrize("door", sorted(RIGHTS))
+def test_each_door_opens_for_the_roles_with_a_right_and_for_nobody_else(context, folder, door):
+    server = Keys.load(folder, "learner")
+    keeper = Doorkeeper(context, server)
+    try:
+        for role in ("actor", "simulator", "learner"):
+            keys = Keys.load(folder, role)
+            allowed = role in RIGHTS[door]
+            patience = 10_000 if allowed else 300
+            found = says(context, server, door, lambda client, keys=keys: keys.join(client, "learner"), patience)
+            assert found == (role if allowed else None)
+    finally:
+        keeper.close()
+
+
+def test_a_stranger_and_a_peer_without_keys_do_not_get_in(context, folder, tmp_path):
+    server = Keys.load(folder, "learner")
+    new_keys(tmp_path / "theirs")
+    (tmp_path / "theirs" / "learner.public").write_bytes((folder / "learner.public").read_bytes())
+    stranger = Keys("actor", *pair(tmp_path / "theirs", "actor"), {"learner": server.public})
+    keeper = Doorkeeper(context, server)
+    try:
+        assert says(context, server, "experience", lambda client: stranger.join(client, "learner")) is None
+        assert says(context, server, "experience", lambda client: None) is None
+    finally:
+        keeper.close()
+
+
+def pair(folder, role):
+    return (folder / f"{role}.public").read_bytes().strip(), (folder / f"{role}.secret").read_bytes().strip()
+
+
+def test_a_worker_does_not_talk_to_a_server_that_only_pretends_to_be_the_learner(context, folder, tmp_path):
+    """Threat: somebody takes the learner's address and publishes weights of their own."""
+    new_keys(tmp_path / "theirs")
+    pretender = Keys.load(tmp_path / "theirs", "learner")
+    actor = Keys.load(folder, "actor")
+    publisher, subscriber = context.socket(zmq.XPUB), context.socket(zmq.SUB)
+    pretender.serve(publisher, "weights")
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    actor.join(subscriber, "learner")
+    subscriber.setsockopt(zmq.SUBSCRIBE, b"w/")
+    subscriber.connect(f"tcp://127.0.0.1:{port}")
+    try:
+        assert not publisher.poll(500)  # not even the subscription comes through
+    finally:
+        publisher.close(linger=0)
+        subscriber.close(linger=0)
