@@ -116,7 +116,8 @@ def test_a_stranger_and_a_peer_without_keys_do_not_get_in(context, folder, tmp_p
     server = Keys.load(folder, "learner")
     new_keys(tmp_path / "theirs")
     (tmp_path / "theirs" / "learner.public").write_bytes((folder / "learner.public").read_bytes())
-    stranger = Keys("actor", *pair(tmp_path / "theirs", "actor"), {"learner": server.public})
+    theirs = tmp_path / "theirs"
+    stranger = Keys("actor", text(theirs / "actor.public"), text(theirs / "actor.secret"), {"learner": server.public})
     keeper = Doorkeeper(context, server)
     try:
         assert says(context, server, "experience", lambda client: stranger.join(client, "learner")) is None
@@ -125,8 +126,8 @@ def test_a_stranger_and_a_peer_without_keys_do_not_get_in(context, folder, tmp_p
         keeper.close()
 
 
-def pair(folder, role):
-    return (folder / f"{role}.public").read_bytes().strip(), (folder / f"{role}.secret").read_bytes().strip()
+def text(path):
+    return path.read_bytes().strip()
 
 
 def test_a_worker_does_not_talk_to_a_server_that_only_pretends_to_be_the_learner(context, folder, tmp_path):
