@@ -1,9 +1,12 @@
 """The wire and the shared memory: what any worker, in any language, must speak. Imports no torch."""
 
-__all__ = ["RELEASE", "SCHEMA"]
+__all__ = ["OLDEST_SCHEMA", "RELEASE", "SCHEMA"]
 
 RELEASE = "0.1.0"
-"""The release of this software; workers of another release are refused at joining."""
+"""The release of this software; two releases work together if they speak a schema in common."""
 
 SCHEMA = 1
-"""The number of the wire schema; it changes when a message or a layout rule changes."""
+"""The newest number of the wire schema that is spoken; it changes when a message or a layout rule changes."""
+
+OLDEST_SCHEMA = 1
+"""The oldest number that is still spoken: that of the release before."""

@@ -1,79 +1,145 @@
 """Message <-> frames: a strict msgpack header, then raw array frames. Nothing is ever unpickled or evaluated.
 
-Wire form of frame 0: the map {"type": str, ...fields}. Sizes, depth and types are checked before anything is used.
+Wire form of frame 0: the map {"type": str, "schema_number": int, ...fields}. Sizes, lengths, depth and the number of
+elements are checked before anything is looked at, so that a hostile header costs little more than its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
 import zmq
 from pydantic import ValidationError
 
-from protocol import SCHEMA, messages
+from protocol import messages, schema
 from protocol.errors import WireError
 from protocol.messages import Message
 
-__all__ = ["MAX_HEADER", "decode", "encode"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "decode", "encode"]
 
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
+MAX_TEXT = 2**21
+"""Largest text in bytes."""
+MAX_ELEMENTS = 2**16
+"""Most elements of all lists and maps of a header together, keys not counted."""
+MAX_DEPTH = 8
+"""Deepest nesting of lists and maps, the header's own map being the first."""
 
+_SMALL = 4096
+"""Bytes of a header that cannot hold more elements than are worth counting."""
 _QUOTED = 80
 """Characters of a stranger's text that an error repeats."""
-
-_CLASSES: dict[str, type[Message]] = {
-    cls.type: cls
-    for name in messages.__all__
-    if isinstance(cls := getattr(messages, name), type) and hasattr(cls, "type")
+_TOO_MANY = 100
+"""Faults of a header that are not listed any more to name the first."""
+_LIMITS: dict[str, Any] = {
+    "max_str_len": MAX_TEXT,
+    "max_bin_len": 0,
+    "max_ext_len": 0,
+    "max_array_len": MAX_ELEMENTS,
+    "max_map_len": MAX_ELEMENTS // 4,
 }
+_CONTAINERS = (dict, list)
+
+_CLASSES: dict[str, tuple[type[Message], Callable[[Any], Any], frozenset[str] | None]] = {
+    cls.type: (cls, cls.__pydantic_validator__.validate_python, frozenset(cls.model_fields) if cls.stable else None)
+    for cls in vars(messages).values()
+    if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
+}
+"""type -> class, validator and, where what is unknown is ignored, the fields that are known."""
 
 Frame = bytes | memoryview | zmq.Frame
 
 
 def encode(message: Message) -> bytes:
     """Frame 0 of `message`."""
-    return bytes(msgpack.packb({"type": message.type, **message.model_dump()}, use_bin_type=True))
+    return bytes(msgpack.packb({"type": message.type, **vars(message)}, default=vars))
 
 
 def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     """The message in frame 0 and the raw frames after it; WireError, in one sentence, for anything else."""
     if not frames:
         raise WireError("a message without frames; send a header first")
-    raw = frames[0].buffer if isinstance(frames[0], zmq.Frame) else frames[0]
-    if len(raw) > MAX_HEADER:
-        raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
+    fields = _unpack(frames[0].buffer if isinstance(frames[0], zmq.Frame) else frames[0])
+    kind = fields.pop("type", None)
+    found = _CLASSES.get(kind) if kind.__class__ is str else None
+    if found is None:
+        _check_number(fields)
+        raise WireError("a message of unknown type; see the types in protocol/README.md")
+    cls, validate, known = found
+    if known is None:
+        _check_number(fields)
+    elif not fields.keys() <= known:
+        fields = {key: value for key, value in fields.items() if key in known}
     try:
-        fields = msgpack.unpackb(raw, raw=False, strict_map_key=True, use_list=True)
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as fault:
-        raise WireError(f"a header that is no msgpack ({type(fault).__name__}); see protocol/README.md") from None
-    if not isinstance(fields, dict) or not isinstance(fields.get("type"), str):
-        raise WireError("a header that is no map with a type; see protocol/README.md")
-    number = fields.get("schema_number")
-    if number != SCHEMA:
-        raise WireError(
-            f"a message of schema {repr(number)[:_QUOTED]}, this release speaks {SCHEMA}; "
-            "run the same release everywhere"
-        )
-    cls = _CLASSES.get(fields.pop("type"))
-    if cls is None:
-        raise WireError("a message of unknown type; run the same release everywhere")
-    try:
-        message = cls.model_validate(_tuples(fields))
+        message: Message = validate(fields)
     except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(map(str, first["loc"]))[:_QUOTED]
-        raise WireError(f"a {cls.type} message whose {place} is wrong: {first['msg']}") from None
+        raise WireError(f"a {cls.type} message {_complaint(fault)}") from None
     if not cls.arrays and len(frames) > 1:
-        raise WireError(f"a {cls.type} message with {len(frames) - 1} frames too many")
+        raise WireError(f"a {cls.type} message with {len(frames) - 1} frames too many; send its header alone")
     return message, frames[1:]
 
 
-def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """msgpack knows only lists; the strict models want tuples in these places."""
-    for key in ("episodes", "actors"):
-        if isinstance(fields.get(key), list):
-            fields[key] = [tuple(entry) if isinstance(entry, list) else entry for entry in fields[key]]
+def _check_number(fields: dict[str, Any]) -> None:
+    number, (oldest, newest) = fields.get("schema_number"), schema.SPOKEN
+    if number.__class__ is not int or not oldest <= number <= newest:
+        raise WireError(
+            f"a message of schema {repr(number)[:_QUOTED]}, this release speaks {schema.SPOKEN}; "
+            "install the same release, or the one before or after it, everywhere"
+        )
+
+
+def _unpack(raw: bytes | memoryview) -> dict[str, Any]:
+    """The header's map; WireError where it breaks a limit."""
+    if len(raw) > MAX_HEADER:
+        raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
+    try:
+        if len(raw) <= _SMALL:
+            fields = msgpack.unpackb(raw, max_bin_len=0, max_ext_len=0)
+        else:
+            count = _counter()
+            fields = msgpack.unpackb(raw, object_hook=count, list_hook=count, **_LIMITS)
+    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as fault:
+        raise WireError(
+            f"a header that is no msgpack within the limits ({type(fault).__name__}); see protocol/README.md"
+        ) from None
+    if not isinstance(fields, dict):
+        raise WireError("a header that is no map; see protocol/README.md")
+    level = [value for value in fields.values() if value.__class__ in _CONTAINERS]
+    depth = 1
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise WireError(f"a header nested deeper than {MAX_DEPTH}; see protocol/README.md")
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if inner.__class__ in _CONTAINERS
+        ]
     return fields
+
+
+def _counter() -> Callable[[Any], Any]:
+    """A hook for each finished list or map that ends the unpacking when there are too many elements."""
+    seen = 0
+
+    def count(container: Any) -> Any:
+        nonlocal seen
+        seen += len(container) + 1
+        if seen > MAX_ELEMENTS:
+            raise ValueError("too many elements")
+        return container
+
+    return count
+
+
+def _complaint(fault: ValidationError) -> str:
+    """What is wrong, in the words of the first fault. Listing very many would take longer than finding them."""
+    if fault.error_count() > _TOO_MANY:
+        return f"with {fault.error_count()} faults; see its fields in protocol/README.md"
+    first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))[:_QUOTED]
+    return f"whose {place} is wrong: {first['msg']}; see its fields in protocol/README.md"

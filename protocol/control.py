@@ -19,13 +19,14 @@ from typing import Literal
 
 import zmq
 
-from protocol import RELEASE
+from protocol import RELEASE, SCHEMA, schema
 from protocol.codec import decode, encode
 from protocol.errors import Refused, Timeout, WireError
-from protocol.messages import Beat, Error, Join, Leave, Message, Pulse, Refusal, Role, Route, Welcome
+from protocol.messages import Beat, Join, Leave, Message, Pulse, Refusal, Role, Route, Welcome
+from protocol.schema import Schemas
 from protocol.sockets import connect, poll
 
-__all__ = ["ControlClient", "ControlServer", "Report", "check_release"]
+__all__ = ["ControlClient", "ControlServer", "Report", "check_schemas"]
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,10 @@ _ABANDONED = 10
 _AT_ONCE = 1000
 _TOLD = 100
 """Different refusals that are logged."""
+_FAULTS = 20
+"""Refused messages after which a peer is quarantined."""
+_PEERS = 1000
+"""Peers whose faults are remembered."""
 
 _UNHEARD = 10_000
 """Entries about episodes that are kept while the coordinator is away; the oldest are forgotten."""
@@ -53,9 +58,7 @@ class Report:
 class ControlClient:
     """One worker's membership. `report` is called by the client's thread before each heartbeat and must be quick."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "", world: str = ""
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "") -> None:
         self._context = context
         self._coordinator = coordinator
         # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
@@ -67,7 +70,8 @@ class ControlClient:
             release=RELEASE,
             host=platform.node() or "unknown",
             pid=os.getpid(),
-            world=world,
+            oldest_schema=schema.SPOKEN.oldest,
+            newest_schema=schema.SPOKEN.newest,
         )
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._thread: threading.Thread | None = None
@@ -157,6 +161,7 @@ class ControlClient:
             return
         last = self._report()
         leave = Leave(
+            schema_number=self.welcome.schema_number,
             name=self.welcome.name,
             token=self._join.token,
             incarnation=self.welcome.incarnation,
@@ -208,6 +213,7 @@ class ControlClient:
     def _beat(self) -> str:
         report = self._report()
         beat = Beat(
+            schema_number=self.welcome.schema_number,
             name=self.welcome.name,
             token=self._join.token,
             incarnation=self.welcome.incarnation,
@@ -271,51 +277,94 @@ def _identity(welcome: Welcome) -> tuple[str, str, int]:
 
 
 class ControlServer:
-    """The coordinator's end: requests in, answers out."""
+    """The coordinator's end: requests in, answers out. A peer that keeps sending what is no message is not listened to
+    any more: quarantined."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
         self.refused_messages = 0
+        """What was no message or no request."""
+        self.quarantined_peers = 0
+        self.quarantined_messages = 0
+        """What quarantined peers sent since."""
         self._told: set[str] = set()
+        self._faults: dict[bytes, int] = {}
+        """peer -> messages that were refused."""
+        self._numbers: dict[bytes, int] = {}
+        """peer -> the schema its request is answered in."""
 
     def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
         """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
         found: list[tuple[bytes, Message]] = []
+        self._numbers.clear()
         if not poll([self._socket], milliseconds):
             return found
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
             try:
-                peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            try:
-                message, _ = decode(frames)
-            except WireError as fault:
-                self.refused_messages += 1
-                if str(fault) not in self._told and len(self._told) < _TOLD:
-                    self._told.add(str(fault))
-                    log.warning("event=message_refused reason=%s", fault)
-                self.answer(peer, Refusal(reason=str(fault)))
+            peer = identity.bytes
+            if self._faults.get(peer, 0) >= _FAULTS:
+                self.quarantined_messages += 1
                 continue
-            if isinstance(message, Join | Beat | Leave | Error):
-                found.append((peer, message))
-            else:
-                self.answer(peer, Refusal(reason=f"a {message.type} message is no request to a coordinator"))
+            try:
+                message = _request(frames)
+            except WireError as fault:
+                self._refuse(identity, peer, str(fault))
+                continue
+            self._numbers[peer] = _number(message)
+            found.append((peer, message))
         return found
 
     def answer(self, peer: bytes, message: Message) -> None:
-        """Sends `message` to `peer`; one that is gone is no error."""
+        """Sends `message` to `peer`, in the schema of its request; one that is gone is no error."""
+        number = self._numbers.get(peer, SCHEMA)
+        if number != message.schema_number:
+            message = message.model_copy(update={"schema_number": number})
         try:
             self._socket.send_multipart([peer, encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError as fault:
             log.info("event=answer_not_sent reason=%s", fault.strerror)
 
+    def _refuse(self, identity: zmq.Frame, peer: bytes, reason: str) -> None:
+        self.refused_messages += 1
+        if len(self._faults) >= _PEERS and peer not in self._faults:
+            del self._faults[next(iter(self._faults))]  # the one known longest
+        self._faults[peer] = self._faults.get(peer, 0) + 1
+        if reason not in self._told and len(self._told) < _TOLD:
+            self._told.add(reason)
+            log.warning("event=message_refused host=%s reason=%s", _host(identity), reason)
+        if self._faults[peer] == _FAULTS:
+            self.quarantined_peers += 1
+            reason = f"{_FAULTS} messages of this connection were refused and it is not listened to any more; {reason}"
+            log.warning("event=peer_quarantined host=%s messages=%d", _host(identity), _FAULTS)
+        self.answer(peer, Refusal(reason=reason))
 
-def check_release(join: Join) -> str:
-    """Empty, or why a worker of this release may not join."""
-    if join.release != RELEASE:
-        return (
-            f"this worker is of release {join.release}, the coordinator of {RELEASE}; "
-            "install the same release everywhere"
-        )
-    return ""
+
+def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave:
+    message, _ = decode(frames)
+    if not isinstance(message, Join | Beat | Leave):
+        raise WireError(f"a {message.type} message is no request to a coordinator; see protocol/README.md")
+    return message
+
+
+def _number(message: Message) -> int:
+    """The schema that a request is answered in."""
+    if isinstance(message, Join):
+        return schema.agreed(Schemas(message.oldest_schema, message.newest_schema)) or SCHEMA
+    return message.schema_number
+
+
+def _host(identity: zmq.Frame) -> str:
+    """Where a peer is, as far as its socket tells."""
+    try:
+        return str(identity.get("Peer-Address"))
+    except zmq.ZMQError:
+        return "unknown"
+
+
+def check_schemas(join: Join) -> str:
+    """Empty, or why a worker that speaks these schemas may not join."""
+    theirs = Schemas(join.oldest_schema, join.newest_schema)
+    return "" if schema.agreed(theirs) else schema.disagreement("this worker", join.release, theirs)

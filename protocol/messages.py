@@ -1,21 +1,24 @@
-"""The typed messages, one class each. Every message names its type and schema; frames that follow it are raw arrays."""
+"""The typed messages, one class each. Every message names its type and schema; frames that follow it are raw arrays.
+
+The tables of protocol/README.md say the same for those who do not read Python; a test compares the two.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, Strict
 
-from protocol import SCHEMA
+from protocol import OLDEST_SCHEMA, SCHEMA
 
 __all__ = [
     "Ack",
     "Beacon",
     "Beat",
-    "Error",
     "Join",
     "Leave",
     "Message",
+    "PolicyFacts",
     "Pulse",
     "Refusal",
     "Route",
@@ -27,9 +30,23 @@ __all__ = [
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 """The name of a worker or policy: it becomes part of file names and topics."""
+Claim = Annotated[str, Field(max_length=128, pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$")]
+"""A label, or empty."""
+Path = Annotated[str, Field(max_length=4096)]
+Nonce = Annotated[str, Field(max_length=64)]
 Text = Annotated[str, Field(max_length=65_536)]
+Document = Annotated[str, Field(max_length=1_000_000)]
+"""JSON."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Role = Literal["actor", "learner", "supervisor", "observer"]
+Ordinal = Annotated[int, Field(ge=1, lt=2**63)]
+"""A number that counts from 1."""
+Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
+"""(policy, agent steps made so far, episodes, sum of returns). Arrives as a list; what is in it is strict."""
+Actor = Annotated[tuple[Name, Count], Strict(False)]
+"""(name, incarnation)."""
+Role = Literal["actor", "learner", "supervisor"]
 
 
 class Message(BaseModel):
@@ -39,11 +56,13 @@ class Message(BaseModel):
     type: ClassVar[str]
     arrays: ClassVar[bool] = False
     """Whether raw frames follow the header."""
+    stable: ClassVar[bool] = False
+    """Whether it is understood whatever its schema number, and what is unknown in it is ignored."""
     schema_number: Count = SCHEMA
 
 
 class Route(BaseModel):
-    """Where the learner of one policy can be reached."""
+    """Where the learner of one policy can be reached, and which schemas it speaks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     policy: Label
@@ -52,6 +71,28 @@ class Route(BaseModel):
     experience: Name
     weights: Name
     acknowledgements: Name
+    oldest_schema: Ordinal = OLDEST_SCHEMA
+    newest_schema: Ordinal = SCHEMA
+
+
+class PolicyFacts(BaseModel):
+    """What an actor must know of one policy and need not derive from the configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    policy: Label
+    agents: Annotated[list[Name], FailFast()]
+    """The agents of the world that it plays."""
+    layout: Document
+    """What the hash of its segments' layout is computed from."""
+    network: Document
+    """How actions follow from the weights."""
+    discipline: Literal["stream", "replay"]
+    credits: Ordinal
+    """Segments that an actor may have announced and not settled."""
+    inline_most: Ordinal
+    """Segments in a message with columns."""
+    sync_interval: Ordinal
+    """Turns from one look for new weights to the next."""
 
 
 class Segments(Message):
@@ -61,13 +102,17 @@ class Segments(Message):
     arrays: ClassVar[bool] = True
     run: Name
     actor: Label
-    incarnation: Annotated[int, Field(ge=1, lt=2**63)]
+    incarnation: Ordinal
     policy: Label
     layout: Name
     count: Annotated[int, Field(ge=1, lt=2**32)]
     inline: bool
-    ring: str = Field(default="", max_length=4096)
-    nonce: str = Field(default="", max_length=64)
+    ring: Path = ""
+    nonce: Nonce = ""
+    after: Count = 0
+    """The last number announced before these that may still be on its way; 0: none is."""
+    compressed: list[Name] = Field(default_factory=list)
+    """Fields whose frame is compressed (zstd)."""
     resent: bool = False
 
 
@@ -88,17 +133,18 @@ class Beacon(Message):
     """learner -> actors (XPUB, once a second): the newest version and where this node's mailbox is."""
 
     type: ClassVar[str] = "beacon"
+    stable: ClassVar[bool] = True
     policy: Label
     incarnation: Count
     version: Count
     manifest: Name
     nbytes: Count
-    mailbox: str = Field(default="", max_length=4096)
+    mailbox: Path = ""
     nonce: Count = 0
 
 
 class Weights(Message):
-    """learner -> actors (XPUB): a whole snapshot. Frame 1: the flat bytes."""
+    """learner -> the actor that asked (XPUB): a whole snapshot. Frame 1: the flat bytes, packed as `wire` says."""
 
     type: ClassVar[str] = "weights"
     arrays: ClassVar[bool] = True
@@ -106,15 +152,20 @@ class Weights(Message):
     incarnation: Count
     version: Count
     manifest: Name
+    entries: Document
+    """What the manifest's hash is computed from: name, dtype, shape and byte offset of each entry, in order."""
+    wire: Literal["float32", "bf16"] = "float32"
     crc: Count
+    """Of frame 1."""
 
 
 class Join(Message):
     """worker -> coordinator: may I take part? `name` empty: choose one for me."""
 
     type: ClassVar[str] = "join"
+    stable: ClassVar[bool] = True
     role: Role
-    name: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
+    name: Claim = ""
     token: Name
     """Random for each process: the same identity may rejoin, another process may not claim it."""
     release: Name
@@ -122,8 +173,8 @@ class Join(Message):
     pid: Count
     incarnation: Count = 0
     """What this process was given before, when it rejoins."""
-    world: str = Field(default="", max_length=1_000_000)
-    routes: list[Route] = Field(default_factory=list)
+    oldest_schema: Ordinal = OLDEST_SCHEMA
+    newest_schema: Ordinal = SCHEMA
 
 
 class Welcome(Message):
@@ -133,18 +184,20 @@ class Welcome(Message):
     run: Name
     name: Label
     incarnation: Count
-    config: str = Field(max_length=1_000_000)
-    world: str = Field(max_length=1_000_000)
-    run_dir: str = Field(default="", max_length=4096)
-    policies: list[Label]
+    config: Document
+    world: Document
+    run_dir: Path = ""
+    policies: Annotated[list[Label], FailFast()]
     """The policies a learner serves, or all policies."""
+    facts: Annotated[list[PolicyFacts], FailFast()] = Field(default_factory=list)
+    """What an actor must know of each policy."""
     index: Count = 0
-    """Position among the workers of this role."""
+    """Position among the workers of this role, from 0."""
     quota: Count = 0
     """Agent steps an actor may make."""
-    lease: float
+    lease: Seconds
     """Seconds without a heartbeat until membership ends."""
-    beat: float
+    beat: Seconds
     """Seconds between heartbeats."""
     learners: Count = 0
     actors: Count = 0
@@ -155,6 +208,7 @@ class Refusal(Message):
     """coordinator -> worker: no, and what to do."""
 
     type: ClassVar[str] = "refusal"
+    stable: ClassVar[bool] = True
     reason: Text
     retry: bool = False
     """True: not yet; ask again."""
@@ -168,11 +222,11 @@ class Beat(Message):
     token: Name
     incarnation: Count
     state: Name
-    routes: list[Route] = Field(default_factory=list)
-    counters: dict[Name, float] = Field(default_factory=dict)
+    routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
+    counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)
-    episodes: list[tuple[Name, Count, Count, float]] = Field(default_factory=list)
-    """(policy, agent steps made so far, episodes, sum of returns) since the last beat."""
+    episodes: Annotated[list[Episodes], FailFast()] = Field(default_factory=list)
+    """What ended since the last beat."""
 
 
 class Pulse(Message):
@@ -180,12 +234,11 @@ class Pulse(Message):
 
     type: ClassVar[str] = "pulse"
     command: Literal["go", "drain", "stop", "rejoin"]
-    routes: list[Route] = Field(default_factory=list)
-    actors: list[tuple[Name, Count]] = Field(default_factory=list)
-    """(name, incarnation) of the living actors."""
-    quota: Count = 0
+    routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
+    actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
+    """The living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
-    """The state of the run, for a supervisor or observer."""
+    """The state of the run, for a supervisor."""
 
 
 class Leave(Message):
@@ -195,17 +248,7 @@ class Leave(Message):
     name: Name
     token: Name
     incarnation: Count
-    counters: dict[Name, float] = Field(default_factory=dict)
+    counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)
-    episodes: list[tuple[Name, Count, Count, float]] = Field(default_factory=list)
+    episodes: Annotated[list[Episodes], FailFast()] = Field(default_factory=list)
     error: Text = ""
-
-
-class Error(Message):
-    """worker -> coordinator: something went wrong that I survive, told once."""
-
-    type: ClassVar[str] = "error"
-    name: Name
-    token: Name
-    incarnation: Count
-    message: Text

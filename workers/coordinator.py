@@ -24,14 +24,15 @@ import yaml
 import zmq
 
 from protocol.config import Run, parse_run
-from protocol.control import ControlServer, check_release
+from protocol.control import ControlServer
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
-from protocol.messages import Beat, Error, Join, Leave, Pulse, Refusal, Welcome
+from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from workers.books import Books
 from workers.environments.registry import describe
+from workers.facts import facts_of
 from workers.life import INCOMPLETE, claim, log_to
 from workers.membership import Member, Membership
 from workers.plan import plan_policies
@@ -50,7 +51,9 @@ class Coordinator:
 
     def __init__(self, run: Run, world: World, folder: Path, server: ControlServer) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
-        self._policies = list(plan_policies(run, world))
+        plans = plan_policies(run, world)
+        self._policies = list(plans)
+        self._facts = [facts_of(plan, world) for plan in plans.values()]
         self._books = Books(run, self._policies, folder)
         self._members = Membership(run, self._policies, folder / "state.json")
         self._asked_to_stop = threading.Event()
@@ -72,8 +75,6 @@ class Coordinator:
                     self._beat(peer, message)
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
-                elif isinstance(message, Error):
-                    log.warning("event=worker_error worker=%s message=%s", message.name, message.message)
             now = time.monotonic()
             for lost in self._members.expire(now):
                 log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
@@ -109,7 +110,7 @@ class Coordinator:
         return summary
 
     def linger(self, seconds: float) -> None:
-        """Tells supervisors and observers that still ask that the run has ended."""
+        """Tells a supervisor that still asks that the run has ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self._members.watching:
             for peer, message in self._server.requests(50):
@@ -131,8 +132,7 @@ class Coordinator:
         self._asked_to_stop.set()
 
     def _join(self, peer: bytes, join: Join) -> None:
-        reason = check_release(join)
-        answer = Refusal(reason=reason) if reason else self._members.join(join, self._actor_steps())
+        answer = self._members.join(join, self._actor_steps())
         if isinstance(answer, Refusal):
             log.info("event=join_refused role=%s name=%s reason=%s", join.role, join.name, answer.reason)
             self._server.answer(peer, answer)
@@ -147,6 +147,7 @@ class Coordinator:
             world=self._world.model_dump_json(),
             run_dir=str(self._folder),
             policies=member.policies,
+            facts=self._facts if member.role == "actor" else [],
             index=member.index,
             quota=member.quota,
             lease=member.lease,
@@ -165,14 +166,13 @@ class Coordinator:
             self._server.answer(peer, Pulse(command="rejoin"))
             return
         self._take_episodes(member, beat)
-        view = self._view() if member.role in ("supervisor", "observer") else {}
+        view = self._view() if member.role == "supervisor" else {}
         self._server.answer(
             peer,
             Pulse(
                 command=self._command(member),
                 routes=self._members.routes(),
                 actors=self._members.living_actors(),
-                quota=member.quota,
                 view=view,
             ),
         )
@@ -200,7 +200,7 @@ class Coordinator:
                 self._books.episodes(policy, at, count, total)
 
     def _command(self, member: Member) -> Any:
-        if self._stage == "running" or member.role in ("supervisor", "observer"):
+        if self._stage == "running" or member.role == "supervisor":
             return "go"
         if member.role == "actor":
             return "drain"

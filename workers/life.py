@@ -86,9 +86,9 @@ class Life:
     _signal: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
 
-    def join(self, role: Role, world: str = "") -> tuple[ControlClient, Welcome]:
+    def join(self, role: Role) -> tuple[ControlClient, Welcome]:
         """Becomes a member, waiting for the coordinator as long as `--patience` says."""
-        self.client = ControlClient(self.context, self.options.coordinator, role, self.options.name, world)
+        self.client = ControlClient(self.context, self.options.coordinator, role, self.options.name)
         welcome = self.client.join(self.options.patience)
         self._run = welcome.run
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config import Run
+from protocol.control import check_schemas
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 
 __all__ = ["Member", "Membership"]
@@ -68,11 +69,13 @@ class Membership:
 
     @property
     def watching(self) -> bool:
-        """Whether a supervisor or observer is there."""
-        return bool(self.having("supervisor") or self.having("observer"))
+        """Whether a supervisor is there."""
+        return bool(self.having("supervisor"))
 
     def join(self, join: Join, steps: Steps) -> Member | Refusal:
         """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
+        if reason := check_schemas(join):
+            return Refusal(reason=reason)
         if (
             join.incarnation
             and self._incarnations.get(join.name) == join.incarnation
@@ -250,7 +253,7 @@ class Membership:
 
     def _vacant(self, role: Role, steps: Steps) -> str | None:
         """A name that nobody holds and that has something left to do."""
-        if role in ("supervisor", "observer"):
+        if role == "supervisor":
             return f"{role}-{secrets.token_hex(3)}"
         for name in self._names(role):
             holder = self._members.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,124 +11,13 @@ import numpy as np
 import pytest
 import zmq
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from protocol import SCHEMA, messages
-from protocol.codec import MAX_HEADER, decode, encode
+from protocol import SCHEMA, schema
+from protocol.codec import MAX_DEPTH, MAX_ELEMENTS, MAX_HEADER, MAX_TEXT, decode, encode
 from protocol.errors import WireError
-from protocol.messages import (
-    Ack,
-    Beacon,
-    Beat,
-    Error,
-    Join,
-    Leave,
-    Message,
-    Pulse,
-    Refusal,
-    Route,
-    Segments,
-    Weights,
-    Welcome,
-)
-
-COUNT = st.integers(0, 2**63 - 1)
-NAME = st.text(min_size=1, max_size=128).filter(lambda text: text.isprintable())
-LABEL = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", fullmatch=True)
-TEXT = st.text(max_size=300)
-FLOAT = st.floats(allow_nan=False)
-NUMBERS = st.dictionaries(NAME, FLOAT, max_size=4)
-EPISODES = st.lists(st.tuples(NAME, COUNT, COUNT, FLOAT), max_size=4)
-ROUTES = st.lists(
-    st.builds(
-        Route,
-        policy=LABEL,
-        learner=LABEL,
-        incarnation=COUNT,
-        experience=NAME,
-        weights=NAME,
-        acknowledgements=NAME,
-    ),
-    max_size=3,
-)
-VIEW = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | FLOAT | TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=8,
-)
-IDENTITY = {"name": NAME, "token": NAME, "incarnation": COUNT}
-LAST = {"counters": NUMBERS, "metrics": NUMBERS, "episodes": EPISODES}
-ROLE = st.sampled_from(["actor", "learner", "supervisor", "observer"])
-MESSAGES: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
-    Segments: {
-        "run": NAME,
-        "actor": LABEL,
-        "incarnation": st.integers(1, 2**63 - 1),
-        "policy": LABEL,
-        "layout": NAME,
-        "count": st.integers(1, 2**32 - 1),
-        "inline": st.booleans(),
-        "ring": TEXT,
-        "nonce": st.text(max_size=64),
-        "resent": st.booleans(),
-    },
-    Ack: {
-        "policy": LABEL,
-        "learner_incarnation": COUNT,
-        "actor": LABEL,
-        "incarnation": COUNT,
-        "settled": COUNT,
-        "announced": COUNT,
-    },
-    Beacon: {
-        "policy": LABEL,
-        "incarnation": COUNT,
-        "version": COUNT,
-        "manifest": NAME,
-        "nbytes": COUNT,
-        "mailbox": TEXT,
-        "nonce": COUNT,
-    },
-    Weights: {"policy": LABEL, "incarnation": COUNT, "version": COUNT, "manifest": NAME, "crc": COUNT},
-    Join: {
-        "role": ROLE,
-        "name": st.just("") | LABEL,
-        "token": NAME,
-        "release": NAME,
-        "host": NAME,
-        "pid": COUNT,
-        "incarnation": COUNT,
-        "world": TEXT,
-        "routes": ROUTES,
-    },
-    Welcome: {
-        "run": NAME,
-        "name": LABEL,
-        "incarnation": COUNT,
-        "config": TEXT,
-        "world": TEXT,
-        "run_dir": TEXT,
-        "policies": st.lists(LABEL, max_size=3),
-        "index": COUNT,
-        "quota": COUNT,
-        "lease": FLOAT,
-        "beat": FLOAT,
-        "learners": COUNT,
-        "actors": COUNT,
-    },
-    Refusal: {"reason": TEXT, "retry": st.booleans()},
-    Beat: {**IDENTITY, "state": NAME, "routes": ROUTES, **LAST},
-    Pulse: {
-        "command": st.sampled_from(["go", "drain", "stop", "rejoin"]),
-        "routes": ROUTES,
-        "actors": st.lists(st.tuples(NAME, COUNT), max_size=3),
-        "quota": COUNT,
-        "view": st.dictionaries(TEXT, VIEW, max_size=3),
-    },
-    Leave: {**IDENTITY, **LAST, "error": TEXT},
-    Error: {**IDENTITY, "message": TEXT},
-}
-"""Every message class and what its fields may hold."""
+from protocol.messages import Beacon, Beat, Join, Message, Pulse, Refusal, Segments
+from protocol.schema import Schemas
+from tests.protocol.strategies import any_message
 
 _EXAMPLES: dict[type[Message], dict[str, Any]] = {
     Segments: {"run": "r", "actor": "a", "incarnation": 1, "policy": "p", "layout": "l", "count": 2, "inline": True},
@@ -146,10 +35,6 @@ _EXAMPLES: dict[type[Message], dict[str, Any]] = {
 EXAMPLES = [cls(**fields) for cls, fields in _EXAMPLES.items()]
 
 
-def _any_message() -> st.SearchStrategy[Message]:
-    return st.one_of(*(st.builds(cls, **fields) for cls, fields in MESSAGES.items()))
-
-
 def _packed(fields: object) -> bytes:
     return bytes(msgpack.packb(fields, use_bin_type=True))
 
@@ -160,14 +45,7 @@ def _fields(message: Message, **changes: object) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value != "gone"}
 
 
-def test_every_message_class_is_tried() -> None:
-    classes = {getattr(messages, name) for name in messages.__all__} - {Message, Route}
-    assert set(MESSAGES) == classes
-    for cls, fields in MESSAGES.items():
-        assert set(fields) == set(cls.model_fields) - {"schema_number"}
-
-
-@given(_any_message())
+@given(any_message())
 @settings(max_examples=300, deadline=None)
 def test_Z4_a_message_comes_out_as_it_went_in(message: Message) -> None:
     """Z4: a header, and for some raw buffers after it, which are handed on untouched."""
@@ -185,6 +63,14 @@ def test_Z4_a_message_comes_out_as_it_went_in(message: Message) -> None:
             decode([raw, b""])
 
 
+def _nested(depth: int) -> object:
+    """Maps in maps, `depth` of them."""
+    inner: object = 1
+    for _ in range(depth):
+        inner = {"a": inner}
+    return inner
+
+
 HOSTILE: dict[str, list[bytes]] = {
     "nothing": [],
     "empty header": [b""],
@@ -197,7 +83,7 @@ HOSTILE: dict[str, list[bytes]] = {
     "type is a number": [_packed({"type": 5, "schema_number": SCHEMA})],
     "type is a list": [_packed({"type": [], "schema_number": SCHEMA})],
     "unknown type": [_packed({"type": "hello", "schema_number": SCHEMA})],
-    "type of a base class": [_packed({"type": "Message", "schema_number": SCHEMA})],
+    "type of a base class": [_packed({"type": "message", "schema_number": SCHEMA})],
     "trailing bytes": [encode(EXAMPLES[1]) + b"\x00"],
     "deep nesting": [b"\x91" * 100_000 + b"\x01"],
     "deep maps": [b"\x81\xa1a" * 100_000 + b"\x01"],
@@ -206,11 +92,18 @@ HOSTILE: dict[str, list[bytes]] = {
     "a map that claims to be huge": [b"\xdf\xff\xff\xff\xff"],
     "a text that claims to be huge": [b"\xdb\xff\xff\xff\xff"],
     "huge header": [bytes(MAX_HEADER + 1)],
+    "huge list of empty lists": [b"\x81\xa1a\xdd" + (MAX_HEADER - 99).to_bytes(4, "big") + b"\x90" * (MAX_HEADER - 99)],
+    "lists of lists, too many together": [_packed({"a": [[0] * 60] * (MAX_ELEMENTS // 60)})],
+    "a map of too many": [_packed({"a": {str(i): i for i in range(MAX_ELEMENTS // 4 + 1)}})],
+    "a text that is too long": [_packed({"a": "x" * (MAX_TEXT + 1)})],
+    "bytes": [_packed({**_fields(EXAMPLES[3]), "view": {"x": b"y"}})],
+    "nested deeper than allowed": [_packed({**_fields(EXAMPLES[3]), "view": _nested(MAX_DEPTH)})],
     "invalid utf-8": [b"\x81\xa2\xff\xfe\x01"],
     "numeric keys": [b"\x81\x01\x02"],
     "bytes as keys": [_packed({b"type": "join", "type": "join", "schema_number": SCHEMA})],
     "extension type": [_packed(msgpack.ExtType(5, b"x"))],
     "bad timestamp": [_packed({"type": "join", "schema_number": SCHEMA}) + b"\xc7\x0c\xff" + b"\xff" * 12],
+    "timestamp": [b"\x81\xa1a\xd6\xff" + bytes(4)],
     "frames too many": [encode(EXAMPLES[1]), b"x", b"y"],
 }
 
@@ -226,10 +119,38 @@ def test_Z4_what_is_no_message_is_refused_in_a_sentence(frames: list[bytes]) -> 
 @pytest.mark.parametrize("number", ["gone", 0, SCHEMA + 1, -1, 1.0, True, "1", None, [1], 2**64 - 1, "x" * 100_000])
 def test_Z4_another_schema_is_refused_by_number(number: object) -> None:
     """Z4: and at a bounded length, for the refusal travels back in a message."""
-    with pytest.raises(WireError) as caught:
-        decode([_packed(_fields(EXAMPLES[1], schema_number=number))])
+    with pytest.raises(WireError, match="this release speaks schema 1; install the same release, or the one") as caught:
+        decode([_packed(_fields(EXAMPLES[2], schema_number=number))])
     assert len(str(caught.value)) < 400
     Refusal(reason=str(caught.value))
+
+
+STABLE: list[Message] = [
+    Join(role="actor", token="t", release="9", host="h", pid=1, oldest_schema=7, newest_schema=9),
+    Refusal(reason="no; do it otherwise"),
+    Beacon(policy="p", incarnation=1, version=2, manifest="m", nbytes=64),
+]
+
+
+@pytest.mark.parametrize("message", STABLE, ids=lambda message: message.type)
+def test_Z4_what_comes_before_any_agreement_is_understood_whatever_its_number(message: Message) -> None:
+    """Z4: join, refusal and beacon of a later release, with fields that this one does not know."""
+    later = _packed(_fields(message, schema_number=9, mood="good", more=[{"a": [1]}]))
+    assert decode([later])[0] == message.model_copy(update={"schema_number": 9})
+    with pytest.raises(WireError, match="schema_number is wrong"):
+        decode([_packed(_fields(message, schema_number="9"))])
+    with pytest.raises(WireError, match=f"a {message.type} message whose"):
+        decode([_packed({"type": message.type, "schema_number": 9})])
+
+
+def test_Z4_a_release_that_speaks_two_schemas_takes_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Z4: and refuses what is newer, older or between nothing."""
+    monkeypatch.setattr(schema, "SPOKEN", Schemas(1, 2))
+    for number in (1, 2):
+        assert decode([_packed(_fields(EXAMPLES[2], schema_number=number))])[0].schema_number == number
+    for number in (0, 3):
+        with pytest.raises(WireError, match="this release speaks schemas 1 to 2; install"):
+            decode([_packed(_fields(EXAMPLES[2], schema_number=number))])
 
 
 WRONG: list[tuple[Message, Mapping[str, object], str]] = [
@@ -252,8 +173,14 @@ WRONG: list[tuple[Message, Mapping[str, object], str]] = [
     (EXAMPLES[0], {"secret": 1}, "secret"),
     (EXAMPLES[1], {"role": "king"}, "role"),
     (EXAMPLES[1], {"name": "../x"}, "name"),
-    (EXAMPLES[1], {"routes": [{"policy": "p"}]}, "routes.0"),
-    (EXAMPLES[1], {"routes": {"a": 1}}, "routes"),
+    (EXAMPLES[1], {"newest_schema": 0}, "newest_schema"),
+    (EXAMPLES[2], {"routes": [{"policy": "p"}]}, "routes.0"),
+    (EXAMPLES[2], {"routes": {"a": 1}}, "routes"),
+    (EXAMPLES[2], {"counters": {"agent_steps": float("nan")}}, "counters.agent_steps"),
+    (EXAMPLES[2], {"counters": {"agent_steps": float("inf")}}, "counters.agent_steps"),
+    (EXAMPLES[2], {"episodes": [["p", 1, 1, float("nan")]]}, "episodes.0.3"),
+    (EXAMPLES[2], {"episodes": ["abcd"]}, "episodes.0"),
+    (EXAMPLES[2], {"episodes": [{"p": 1}]}, "episodes.0"),
     (EXAMPLES[2], {"metrics": {"m": "x"}}, "metrics.m"),
     (EXAMPLES[2], {"metrics": {"x" * 100_000: 1.0}}, "metrics"),
     (EXAMPLES[2], {"episodes": [["p", 1, 1]]}, "episodes.0"),
@@ -273,30 +200,27 @@ def test_a_field_of_the_wrong_type_or_size_is_named(message: Message, changes: d
     assert len(str(caught.value)) < 400
 
 
-def test_twenty_thousand_mutilated_messages_raise_wire_errors_only() -> None:
-    rng = random.Random(7)
-    seeds = [encode(message) for message in EXAMPLES]
-    refused = 0
-    for _ in range(20_000):
-        raw = bytearray(rng.choice(seeds))
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(len(raw) or 1)
-            match rng.randrange(5):
-                case 0:
-                    raw[at : at + 1] = bytes([rng.randrange(256)])
-                case 1:
-                    del raw[at : at + rng.randint(1, 8)]
-                case 2:
-                    raw[at:at] = rng.randbytes(rng.randint(1, 8))
-                case 3:
-                    raw[at : at + 1] = bytes([raw[at] ^ 1 << rng.randrange(8)]) if raw else b""
-                case _:
-                    other = rng.choice(seeds)
-                    raw[at:] = other[rng.randrange(len(other)) :]
+WORST: dict[str, bytes] = {
+    "empty lists, one fewer than too many": _packed(_fields(EXAMPLES[2], episodes=[[]] * (MAX_ELEMENTS // 2))),
+    "right episodes": _packed(_fields(EXAMPLES[2], episodes=[("p", 1, 1, 0.5)] * 10_000)),
+    "wrong metrics": _packed(_fields(EXAMPLES[2], metrics={f"k{i}": "x" for i in range(MAX_ELEMENTS // 4)})),
+    "metrics with long names": _packed(_fields(EXAMPLES[2], metrics={f"k{i:0250}": 1.0 for i in range(15_900)})),
+    "unknown fields": _packed(_fields(EXAMPLES[2], **{f"k{i}": 1 for i in range(16_000)})),
+    "deep lists": b"\x91" * (MAX_HEADER - 1) + b"\x01",
+    "a wide and deep view": _packed(_fields(EXAMPLES[3], view={f"k{i}": [[[i]]] for i in range(6_000)})),
+}
+
+
+@pytest.mark.parametrize("raw", WORST.values(), ids=WORST.keys())
+def test_the_most_expensive_header_costs_milliseconds(raw: bytes) -> None:
+    """About 10 ms each where this was written; before, a header of 4 MiB could take a second and 200 MB."""
+    assert len(raw) <= MAX_HEADER
+    best = 1.0
+    for _ in range(3):
+        started = time.process_time()
         try:
-            message, _ = decode([bytes(raw)])
-        except WireError:
-            refused += 1
-        else:
-            assert decode([encode(message)])[0] == message or "nan" in repr(message)
-    assert 10_000 < refused < 20_000
+            decode([raw])
+        except WireError as fault:
+            assert len(str(fault)) < 400  # noqa: PT017 - some of them are honest
+        best = min(best, time.process_time() - started)
+    assert best < 0.1

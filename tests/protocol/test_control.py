@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import zmq
 
-from protocol import RELEASE, SCHEMA
-from protocol.codec import encode
-from protocol.control import ControlClient, ControlServer, Report, check_release
+from protocol import RELEASE, SCHEMA, schema
+from protocol.codec import decode, encode
+from protocol.control import ControlClient, ControlServer, Report, check_schemas
 from protocol.errors import Refused, Timeout
 from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
+from protocol.schema import Schemas
 from protocol.sockets import Ports, connect
 from tests.protocol.parts import until
 from tests.tools import ROOT
@@ -46,6 +47,7 @@ class Coordinator:
         self.answer = answer
         self.heard: list[Message] = []
         self.refused = 0
+        self.quarantined = (0, 0)
         self._context = zmq.Context(1)
         self._ports = Ports(self._context, "127.0.0.1", base)
         until(self._bind)
@@ -78,6 +80,7 @@ class Coordinator:
                 if answer is not None:
                     server.answer(peer, answer)
             self.refused = server.refused_messages
+            self.quarantined = (server.quarantined_peers, server.quarantined_messages)
 
 
 @contextmanager
@@ -123,7 +126,7 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
 
     def answer(message: Message) -> Message | None:
         if isinstance(message, Beat):
-            return Pulse(command="drain", routes=[route], actors=[("actor-0", 3)], quota=7)
+            return Pulse(command="drain", routes=[route], actors=[("actor-0", 3)])
         return polite(message)
 
     with coordinator(free_port_block, answer) as server:
@@ -138,7 +141,7 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         until(lambda: worker.client.command == "drain")
         pulse = worker.client.pulse
         assert pulse is not None
-        assert (pulse.routes, pulse.actors, pulse.quota) == ([route], [("actor-0", 3)], 7)
+        assert (pulse.routes, pulse.actors) == ([route], [("actor-0", 3)])
         assert time.monotonic() - worker.client.heard_at < 5
         until(lambda: len(server.of(Beat)) >= 3)
         worker.report.episodes = [("gem", 20, 1, 3.5)]
@@ -238,12 +241,73 @@ def test_late_answers_to_repeated_requests_mean_nothing(worker: Worker, free_por
         assert worker.client.command == "go"
 
 
-def test_a_worker_of_another_release_is_refused_in_a_sentence() -> None:
-    join = Join(role="actor", token="t", release="9.9.9", host="h", pid=1)
-    assert check_release(join) == (
-        f"this worker is of release 9.9.9, the coordinator of {RELEASE}; install the same release everywhere"
+def a_join(oldest: int, newest: int) -> Join:
+    """Of a later release."""
+    return Join(role="actor", token="t", release="9.9.9", host="h", pid=1, oldest_schema=oldest, newest_schema=newest)
+
+
+def test_Z4_releases_without_a_common_schema_are_parted_in_a_sentence() -> None:
+    """Z4: naming both, and what to do."""
+    assert check_schemas(a_join(2, 3)) == (
+        f"this worker is of release 9.9.9 and speaks schemas 2 to 3, this one is of release {RELEASE} and speaks "
+        "schema 1; install the same release, or the one before or after it, on both"
     )
-    assert check_release(join.model_copy(update={"release": RELEASE})) == ""
+    assert check_schemas(a_join(1, 2)) == ""
+    assert check_schemas(a_join(1, 1)) == ""
+    assert check_schemas(a_join(3, 1)) != ""  # no range at all
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "spoken"),
+    [((1, 1), (1, 2), 1), ((1, 1), (2, 3), None), ((1, 2), (1, 1), 1), ((1, 2), (2, 3), 2), ((1, 2), (1, 4), 2)],
+)
+def test_Z4_both_speak_the_highest_common_schema(
+    monkeypatch: pytest.MonkeyPatch,
+    free_port_block: int,
+    ours: tuple[int, int],
+    theirs: tuple[int, int],
+    spoken: int | None,
+) -> None:
+    """Z4: a later worker at this coordinator, and this release's worker at a later one; a refusal is always heard."""
+    monkeypatch.setattr(schema, "SPOKEN", Schemas(*ours))
+
+    def answer(message: Message) -> Message | None:
+        if isinstance(message, Join) and (reason := check_schemas(message)):
+            return Refusal(reason=reason)
+        return polite(message)
+
+    context = zmq.Context(1)
+    with coordinator(free_port_block, answer) as server:
+        peer = connect(context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+        peer.send(encode(a_join(*theirs).model_copy(update={"schema_number": theirs[1]})))
+        assert peer.poll(5000)
+        told, _ = decode([peer.recv()])
+        if spoken is None:
+            assert isinstance(told, Refusal)
+        else:
+            assert isinstance(told, Welcome)
+            assert told.schema_number == spoken
+            beat = Beat(schema_number=spoken, name="actor-0", token="t", incarnation=3, state="acting")
+            peer.send(encode(beat))
+            assert peer.poll(5000)
+            pulse, _ = decode([peer.recv()])
+            assert pulse.schema_number == spoken
+        peer.close(linger=0)
+        assert server.refused == 0
+    context.destroy(linger=0)
+
+
+def test_Z4_a_worker_speaks_the_schema_it_was_welcomed_in(
+    monkeypatch: pytest.MonkeyPatch, worker: Worker, free_port_block: int
+) -> None:
+    """Z4: the coordinator chooses."""
+    monkeypatch.setattr(schema, "SPOKEN", Schemas(1, 2))
+    with coordinator(free_port_block) as server:
+        worker.client._join = worker.client._join.model_copy(update={"newest_schema": 2})
+        worker.start()
+        until(lambda: server.of(Beat))
+        worker.client.leave()
+        assert {message.schema_number for message in (*server.of(Beat), *server.of(Leave))} == {2}
 
 
 def test_when_the_coordinator_returns_its_workers_rejoin_as_who_they_were(worker: Worker, free_port_block: int) -> None:
@@ -353,18 +417,53 @@ def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, 
             [b"\xc1garbage"],
             [b"\x91" * 10_000],
             [encode(Refusal(reason="x")).replace(b"refusal", b"REFUSAL")],
-            [encode(Refusal(reason="x")).replace(bytes([SCHEMA]), bytes([SCHEMA + 1]))],
+            [encode(Pulse(command="go")).replace(b"number" + bytes([SCHEMA]), b"number" + bytes([SCHEMA + 1]))],
             [encode(Refusal(reason="x")), b"one frame too many"],
+            [encode(Pulse(command="stop"))],
         ]
         for frames in bad:
             stranger.send_multipart(frames)
-        stranger.send(encode(Pulse(command="stop")))
-        for _ in range(len(bad) + 1):
+        for _ in bad:
             assert stranger.poll(5000)
             assert b"refusal" in stranger.recv()
         until(lambda: server.refused == len(bad))
         worker.client.start(worker.take)
         until(lambda: worker.client.pulse)
+
+
+def test_a_peer_that_keeps_sending_garbage_is_quarantined_alone(worker: Worker, free_port_block: int) -> None:
+    """It costs a look at its identity from then on; others, of the same host too, are served."""
+    with coordinator(free_port_block) as server:
+        stranger = connect(worker.context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+        for _ in range(100):
+            stranger.send(b"\xc1garbage")
+        stranger.send(encode(a_join(1, 1)))
+        until(lambda: server.quarantined == (1, 81))
+        assert server.refused == 20
+        told = []
+        while stranger.poll(200):
+            told.append(decode([stranger.recv()])[0])
+        assert len(told) == 20
+        last = told[-1]
+        assert isinstance(last, Refusal)
+        assert last.reason.startswith("20 messages of this connection were refused and it is not listened to any more;")
+        stranger.close(linger=0)
+        worker.start()
+        until(lambda: worker.client.pulse)
+
+
+def test_a_flood_of_new_peers_needs_no_more_memory(free_port_block: int) -> None:
+    context = zmq.Context(1)
+    ports = Ports(context, "127.0.0.1", free_port_block)
+    address = ports.bind({0: zmq.ROUTER})[0]
+    server = ControlServer(ports.sockets[0])
+    for number in range(1100):
+        server._refuse(zmq.Frame(b""), str(number).encode(), "no")
+    assert len(server._faults) == 1000
+    assert server._faults.get(b"1099") == 1
+    assert address.startswith("tcp://")
+    ports.close()
+    context.destroy(linger=0)
 
 
 ORPHAN = """

@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from protocol import SCHEMA, messages
-from protocol.messages import Join, Message, Refusal, Route
-
-
-def _classes() -> list[type[Message]]:
-    return [getattr(messages, name) for name in messages.__all__ if name not in ("Message", "Route")]
+from protocol import SCHEMA
+from protocol.messages import Join, Refusal, Route
+from tests.protocol.strategies import CLASSES
 
 
 def test_every_message_has_a_type_of_its_own_and_the_schema() -> None:
-    types = [cls.type for cls in _classes()]
-    assert len(set(types)) == len(types)
+    types = [cls.type for cls in CLASSES]
+    assert len(set(types)) == len(types) == 10
     assert Refusal(reason="no").schema_number == SCHEMA
-    assert {cls.type for cls in _classes() if cls.arrays} == {"segments", "weights"}
+    assert {cls.type for cls in CLASSES if cls.arrays} == {"segments", "weights"}
+    assert {cls.type for cls in CLASSES if cls.stable} == {"join", "refusal", "beacon"}
 
 
 def test_messages_cannot_be_changed_nor_coerced() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from protocol import RELEASE
 from protocol.config import Run
-from protocol.control import check_release
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from workers.membership import Member, Membership
 
@@ -203,11 +202,15 @@ def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path)
     assert not refused(second, join("actor", "y")).retry
 
 
-def test_another_release_is_refused_with_both_named() -> None:
-    reason = check_release(join("actor", "x").model_copy(update={"release": "9.9.9"}))
-    assert "release 9.9.9" in reason
-    assert RELEASE in reason
-    assert check_release(join("actor", "x")) == ""
+def test_Z4_a_release_without_a_common_schema_is_refused_and_the_next_one_taken(tmp_path: Path) -> None:
+    """Z4: what counts is the schemas that both speak, not the release."""
+    members = members_of(tmp_path)
+    later = join("actor", "x").model_copy(update={"release": "9.9.9", "oldest_schema": 2, "newest_schema": 3})
+    refusal = refused(members, later)
+    assert "release 9.9.9 and speaks schemas 2 to 3" in refusal.reason
+    assert RELEASE in refusal.reason
+    assert not refusal.retry
+    assert admitted(members, later.model_copy(update={"oldest_schema": 1})).name == "actor-0"
 
 
 def test_a_process_that_asks_twice_before_it_hears_the_answer_is_one_member(tmp_path: Path) -> None:
@@ -221,9 +224,9 @@ def test_watchers_are_called_as_the_coordinator_chooses_and_keep_that_name(tmp_p
     members = members_of(tmp_path)
     worker = admitted(members, join("actor", "w"))
     members.leave(leave(worker))
-    thief = admitted(members, join("observer", "x", name="actor-0"))
+    thief = admitted(members, join("supervisor", "x", name="actor-0"))
     again = admitted(members, join("supervisor", "y", name="actor-0", incarnation=1))
-    assert thief.name.startswith("observer-")
+    assert thief.name.startswith("supervisor-")
     assert again.name.startswith("supervisor-")
     members.expire(thief.seen + 1_000)
-    assert admitted(members, join("observer", "x", name=thief.name, incarnation=1)).name == thief.name
+    assert admitted(members, join("supervisor", "x", name=thief.name, incarnation=1)).name == thief.name

@@ -1,0 +1,54 @@
+"""What an actor that does not read the configuration must know of a policy, as plain data. Pure.
+
+In flow: the plan of a policy. Out flow: its `PolicyFacts`, which the coordinator tells every actor at joining.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from protocol.config import IQN
+from protocol.messages import PolicyFacts
+from protocol.spaces import World
+from workers.plan import PolicyPlan
+
+__all__ = ["facts_of"]
+
+
+def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
+    """The facts of `plan`'s policy in `world`."""
+    return PolicyFacts(
+        policy=plan.name,
+        agents=[world.agents[index].name for index in plan.agents],
+        layout=_compact(plan.layout.describe()),
+        network=_compact(_network(plan)),
+        discipline=plan.config.algorithm.discipline,
+        credits=plan.credit_blocks * plan.copies,
+        inline_most=plan.pool_slots,
+        sync_interval=plan.config.sync_interval,
+    )
+
+
+def _network(plan: PolicyPlan) -> dict[str, Any]:
+    """What protocol/README.md, "Acting", needs to compute actions from the weights."""
+    algorithm, network = plan.config.algorithm, plan.config.network
+    common = {
+        "observation": list(plan.agent.observation.shape),
+        "actions": plan.agent.action.n,
+        "hidden": list(network.hidden),
+        "activation": network.activation,
+    }
+    if isinstance(algorithm, IQN):
+        return {
+            "kind": "quantile",
+            **common,
+            "frames": algorithm.frames,
+            "cosines": algorithm.cosines,
+            "dueling": algorithm.dueling,
+        }
+    return {"kind": "actor_critic", **common, "normalize_observation": algorithm.normalize_observation}
+
+
+def _compact(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"))
