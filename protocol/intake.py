@@ -17,9 +17,17 @@ from protocol.errors import WireError
 from protocol.layout import Layout
 from protocol.ring import RECORD
 
-__all__ = ["check_final_rows", "read_columns", "read_records"]
+__all__ = ["check_final_rows", "largest_frame", "read_columns", "read_records"]
 
 _MOST = 2**63
+_LEAST_FRAME = 65_536
+"""Bytes that a frame may have whatever the layout is: more than any header of segments."""
+
+
+def largest_frame(layout: Layout, segments: int) -> int:
+    """Bytes of the largest frame in a message of at most `segments` segments: compressed ones may grow a little."""
+    largest = max(RECORD.itemsize, *(layout.slot_bytes(field) for field in layout.fields)) * segments
+    return max(_LEAST_FRAME, largest + largest // 128 + 1024)
 
 
 def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
@@ -46,12 +54,17 @@ def _check_rows(records: NDArray[np.void], layout: Layout) -> None:
 
 
 def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str, NDArray]:
-    """Views on the frames, one a field in the layout's order, each [n, ...]; nothing is copied."""
+    """Views on the frames, one a field in the layout's order, each [n, ...]; nothing is copied.
+
+    Truth values are 0 or 1: whatever computes with others may take them for both.
+    """
     columns = {}
     for field, frame in zip(layout.fields, frames, strict=True):
         buffer, expected = _buffer(frame), layout.slot_bytes(field) * count
         if len(buffer) != expected:
             raise WireError(f"field {field.name!r} with {len(buffer)} bytes, expected {expected}; use the same release")
+        if field.dtype == "|b1" and len(buffer) and int(np.frombuffer(buffer, np.uint8).max()) > 1:
+            raise WireError(f"field {field.name!r} with a truth value that is neither 0 nor 1; send one byte, 0 or 1")
         columns[field.name] = np.frombuffer(buffer, np.dtype(field.dtype)).reshape(layout.shape(field, count))
     if "final_row" in columns:
         check_final_rows(columns["final_row"], layout)

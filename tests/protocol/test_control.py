@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from protocol import RELEASE, SCHEMA, schema
-from protocol.codec import decode, encode
+from protocol.codec import MAX_HEADER, decode, encode
 from protocol.control import ControlClient, ControlServer, Report, check_schemas
 from protocol.errors import Refused, Timeout
 from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
@@ -450,6 +450,22 @@ def test_a_peer_that_keeps_sending_garbage_is_quarantined_alone(worker: Worker, 
         stranger.close(linger=0)
         worker.start()
         until(lambda: worker.client.pulse)
+
+
+def test_a_frame_beyond_the_largest_header_costs_its_sender_the_connection(
+    worker: Worker, free_port_block: int
+) -> None:
+    """Before it is in memory; others are served meanwhile."""
+    with coordinator(free_port_block) as server:
+        stranger = connect(worker.context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+        monitor = stranger.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        stranger.send(bytes(MAX_HEADER + 1))
+        assert monitor.poll(5000)
+        assert server.refused == 0
+        worker.start()
+        until(lambda: worker.client.pulse)
+        stranger.disable_monitor()
+        stranger.close(linger=0)
 
 
 def test_a_flood_of_new_peers_needs_no_more_memory(free_port_block: int) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.intake import check_final_rows, read_columns, read_records
+from protocol.intake import check_final_rows, largest_frame, read_columns, read_records
+from protocol.layout import Field, Layout
 from protocol.ring import RECORD
 from tests.protocol.parts import LAYOUT, content
+
+DTYPES = st.sampled_from(["|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8"])
 
 
 def _records(count: int = 3, first: int = 1) -> np.ndarray:
@@ -93,3 +99,51 @@ def test_a_final_row_outside_the_segment_is_refused(row: int) -> None:
     frames[-1] = final.tobytes()
     with pytest.raises(WireError, match="final_row"):
         read_columns(frames, 3, LAYOUT)
+
+
+def test_a_truth_value_is_0_or_1() -> None:
+    frames = _frames()
+    which = next(i for i, field in enumerate(LAYOUT.fields) if field.dtype == "|b1")
+    frames[which] = bytes([2]) + frames[which][1:]
+    with pytest.raises(WireError, match="'terminated' with a truth value"):
+        read_columns(frames, 3, LAYOUT)
+
+
+def test_no_honest_frame_is_larger_than_the_largest() -> None:
+    assert largest_frame(LAYOUT, 3) == 65_536
+    wide = Layout((Field("observation", "<f8", (1000,)), Field("final_row", "<i4", (1,), "slot")), 64)
+    assert largest_frame(wide, 5) >= 5 * wide.slot_bytes(wide.fields[0])
+    tiny = Layout((Field("observation", "|u1"),), 1)
+    assert largest_frame(tiny, 100_000) >= 100_000 * RECORD.itemsize
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_segments_of_any_layout_come_out_as_they_went_in(data: st.DataObject) -> None:
+    """Records and columns of layouts with every dtype, shapes with zeros among them, and any number of segments."""
+    shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+    names = [f"field_{i}" for i in range(data.draw(st.integers(1, 4)))]
+    fields = [
+        Field(n, data.draw(DTYPES), data.draw(shapes), data.draw(st.sampled_from(("row", "slot")))) for n in names
+    ]
+    layout = Layout(tuple(fields), data.draw(st.integers(1, 5)), data.draw(st.integers(0, 3)))
+    count = data.draw(st.integers(1, 4))
+    records = np.zeros(count, RECORD)
+    records["number"] = sorted(data.draw(st.sets(st.integers(1, 2**63 - 1), min_size=count, max_size=count)))
+    records["valid"] = data.draw(st.lists(st.integers(1, layout.length), min_size=count, max_size=count))
+    records["before"] = data.draw(st.lists(st.integers(0, layout.before), min_size=count, max_size=count))
+    for name in ("sequence", "stream", "stream_sequence", "version_min", "version_max"):
+        records[name] = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=count, max_size=count))
+    assert np.array_equal(read_records(records.tobytes(), count, layout), records)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    frames = [rng.integers(0, 2, layout.slot_bytes(f) * count, dtype=np.uint8).tobytes() for f in fields]
+    columns = read_columns(frames, count, layout)
+    for field, frame in zip(fields, frames, strict=True):
+        assert columns[field.name].shape == layout.shape(field, count)
+        assert columns[field.name].tobytes() == frame
+    assert layout == Layout(tuple(fields), layout.length, layout.before)
+    described = json.loads(json.dumps(layout.describe()))
+    again = Layout(
+        tuple(Field(n, d, tuple(s), p) for n, d, s, p in described["fields"]), described["length"], described["before"]
+    )
+    assert again.hash == layout.hash
