@@ -2,38 +2,42 @@
 
 The receiver hands the learner `Arrival`s: records that point into a ring, be it the actor's own memory or, for an actor
 that does not share memory, the policy's pool, into which the frames were copied once. What arrives is checked before it
-is believed. The other end is `protocol/experience.py`.
+is believed, and taken only when all that was announced before it has come. The other end is `protocol/experience.py`.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol.codec import decode, encode
+from protocol import compression
+from protocol.acknowledgements import AckSender, Key
+from protocol.codec import decode
 from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, WireError
-from protocol.experience import ack_topic
 from protocol.intake import check_final_rows, read_columns, read_records
 from protocol.layout import Layout
 from protocol.ledger import Ledger
-from protocol.memory import PREFIX, files
-from protocol.messages import Ack, Segments
-from protocol.ring import FINISHED, Ring
+from protocol.memory import PREFIX
+from protocol.messages import Segments
+from protocol.pool import Pool
+from protocol.ring import Ring
+from protocol.salvage import finished_beyond, rings_left_behind
+from protocol.sockets import readable
 
 __all__ = ["Arrival", "ExperienceReceiver"]
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
-_ACK_TOPIC = re.compile(rb"a/([\w.-]{1,128})/(\w[\w.-]{0,127})/([1-9][0-9]{0,17})/")
 
 
 @dataclass(slots=True)
@@ -51,25 +55,24 @@ class Arrival:
 class _Parcel:
     """Checked inline segments; `columns` are views on the frames that brought them."""
 
-    key: tuple[str, int]
+    key: Key
     records: NDArray[np.void]
     columns: dict[str, NDArray]
 
 
 @dataclass(slots=True)
 class _Intake:
+    """One policy's."""
+
+    name: str
     layout: Layout
     ledger: Ledger
-    pool_slots: int
-    arrivals: deque[Arrival]
-    announced: dict[tuple[str, int], int]
-    settled: dict[tuple[str, int], int]
-    rings: dict[tuple[str, int], Ring]
-    parked: deque[_Parcel]
-    listeners: set[tuple[str, int]]
-    """Actor incarnations that subscribe to their acknowledgements."""
-    pool: Ring | None = None
-    free: list[int] | None = None
+    pool: Pool
+    announced: dict[Key, int]
+    settled: dict[Key, int]
+    arrivals: deque[Arrival] = field(default_factory=deque)
+    parked: deque[_Parcel] = field(default_factory=deque)
+    rings: dict[Key, Ring] = field(default_factory=dict)
 
 
 class ExperienceReceiver:
@@ -79,41 +82,31 @@ class ExperienceReceiver:
     def __init__(
         self, pull: zmq.Socket[bytes], acks: zmq.Socket[bytes], run: str, incarnation: int, counters: Counters
     ):
-        self._pull = pull
-        self._acks = acks
-        self._run = run
-        self._incarnation = incarnation
-        self._counters = counters
+        self._pull, self._run, self._counters = pull, run, counters
+        self._acks = AckSender(acks, incarnation, self._state, counters)
+        self.sockets = [pull, acks]
+        """What to wait on."""
         self._intakes: dict[str, _Intake] = {}
-        self._living: set[tuple[str, int]] = set()
-        self._strangers: set[tuple[str, tuple[str, int]]] = set()
-        self._beacon_at = 0.0
+        self._living: set[Key] = set()
+        self._strangers: set[tuple[str, Key]] = set()
         self._quarantined: set[str] = set()
 
     def add_policy(self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int) -> None:
         """Accepts segments of `policy`; a pool of `pool_slots` slots is made when the first remote actor sends some."""
         settled = ledger.entries()
-        self._intakes[policy] = _Intake(
-            layout, ledger, pool_slots, deque(), dict(settled), dict(settled), {}, deque(), set()
-        )
-
-    @property
-    def sockets(self) -> list[zmq.Socket[bytes]]:
-        """What to wait on."""
-        return [self._pull, self._acks]
+        self._intakes[policy] = _Intake(policy, layout, ledger, Pool(layout, pool_slots), dict(settled), settled)
 
     def receive(self) -> int:
         """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
-        self._subscriptions()
+        self._acks.subscriptions()
         count = 0
         for intake in self._intakes.values():
-            while intake.parked and self._room(intake, intake.parked[0]):
-                count += self._unpack(intake, intake.parked.popleft())
+            while intake.parked and intake.pool.free >= len(intake.parked[0].records):
+                count += self._store(intake, intake.parked.popleft())
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
-            try:
-                frames = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            if not readable(self._pull):
                 break
+            frames = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
             try:
                 count += self._accept(frames)
             except RookeryError as fault:
@@ -130,26 +123,24 @@ class ExperienceReceiver:
         key = (arrival.actor, arrival.incarnation)
         intake.ledger.settle(*key, upto, count)
         intake.settled[key] = max(upto, intake.settled.get(key, 0))
-        self._send_ack(policy, key)
+        self._acks.send(policy, key)
 
     def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are no longer needed."""
-        intake = self._intakes[policy]
-        assert intake.free is not None
-        intake.free.extend(int(slot) for slot in slots)
+        self._intakes[policy].pool.give_back(slots)
 
-    def living(self, actors: set[tuple[str, int]]) -> None:
+    def living(self, actors: set[Key]) -> None:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
         its ring; its memory is let go once everything in it was used."""
         lost, self._living = self._living - actors, set(actors)
         strangers = set()
         for policy, intake in self._intakes.items():
-            for key, path in self._left_behind(policy, intake):
+            for key, path in rings_left_behind(self._run, policy, self._living, intake.rings):
                 if (policy, key) in self._strangers or key in lost:  # told twice: it was not just about to join
-                    self._attempt(policy, intake, key, path)
+                    self._salvage(intake, key, path)
                 strangers.add((policy, key))
             for key in lost & intake.rings.keys():
-                self._attempt(policy, intake, key)
+                self._salvage(intake, key)
         self._strangers = strangers
 
     def forget(self, policy: str, actor: str, incarnation: int) -> None:
@@ -162,29 +153,27 @@ class ExperienceReceiver:
         """Whether this actor incarnation is a member, as far as is known."""
         return (actor, incarnation) in self._living
 
-    def rings(self, policy: str) -> dict[tuple[str, int], Ring]:
+    def rings(self, policy: str) -> dict[Key, Ring]:
         """The attached rings by (actor, incarnation)."""
         return self._intakes[policy].rings
 
     def beacon(self, now: float) -> None:
         """Once a second repeats every listener's cumulative acknowledgement, so that a lost one stalls nobody."""
-        self._subscriptions()
-        if now - self._beacon_at < 1.0:
-            return
-        self._beacon_at = now
-        for policy, intake in self._intakes.items():
-            for key in intake.listeners:
-                self._send_ack(policy, key)
+        self._acks.beacon(now)
 
     def close(self) -> None:
         """Lets go of all memory; the sockets belong to the caller."""
         for intake in self._intakes.values():
             intake.arrivals.clear()
+            intake.parked.clear()
             for ring in intake.rings.values():
                 ring.remove()
             intake.rings.clear()
-            if intake.pool is not None:
-                intake.pool.close()
+            intake.pool.close()
+
+    def _state(self, policy: str, key: Key) -> tuple[int, int] | None:
+        intake = self._intakes.get(policy)
+        return None if intake is None else (intake.settled.get(key, 0), intake.announced.get(key, 0))
 
     def _accept(self, frames: list[zmq.Frame]) -> int:
         header, rest = decode(frames)
@@ -197,13 +186,14 @@ class ExperienceReceiver:
             raise WireError(f"{len(rest)} frames after a header of segments, expected {expected}")
         records = read_records(rest[0], header.count, layout)
         if header.inline:
-            return self._accept_inline(intake, key, records, read_columns(rest[1:], header.count, layout))
+            columns = read_columns(_unpacked(rest[1:], header, layout), header.count, layout)
+            return self._accept_inline(intake, key, header, records, columns)
         ring = self._ring(intake, key, header)
         if int(records["slot"].max()) >= ring.slots or bool((records["sequence"] & np.uint64(1)).any()):
             raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
         if "final_row" in ring.columns:
             check_final_rows(ring.columns["final_row"][records["slot"]], layout)
-        records = self._fresh(intake, key, records)
+        records = self._fresh(intake, key, header.after, records)
         return self._queue(intake, Arrival(*key, ring, records, owned=False))
 
     def _intake_of(self, header: Segments) -> _Intake:
@@ -219,13 +209,13 @@ class ExperienceReceiver:
                 f"segments of layout {header.layout}, expected {intake.layout.hash}; "
                 "use the same configuration and release"
             )
-        if header.inline and header.count > intake.pool_slots:
+        if header.inline and header.count > intake.pool.slots:
             raise WireError(
-                f"{header.count} segments in a message, the pool has {intake.pool_slots}; send fewer at once"
+                f"{header.count} segments in a message, the pool has {intake.pool.slots}; send fewer at once"
             )
         return intake
 
-    def _ring(self, intake: _Intake, key: tuple[str, int], header: Segments) -> Ring:
+    def _ring(self, intake: _Intake, key: Key, header: Segments) -> Ring:
         known = intake.rings.get(key)
         path = Path(header.ring)
         if known is None and not path.name.startswith(PREFIX):
@@ -239,37 +229,32 @@ class ExperienceReceiver:
         return ring
 
     def _accept_inline(
-        self, intake: _Intake, key: tuple[str, int], records: NDArray[np.void], columns: dict[str, NDArray]
+        self, intake: _Intake, key: Key, header: Segments, records: NDArray[np.void], columns: dict[str, NDArray]
     ) -> int:
         """Copies the columns to the pool; where that has no room, the frames wait, announced all the same."""
-        fresh = self._fresh(intake, key, records)
+        fresh = self._fresh(intake, key, header.after, records)
         if len(fresh) == 0:
             return 0
         parcel = _Parcel(key, fresh, {name: column[len(records) - len(fresh) :] for name, column in columns.items()})
-        if intake.parked or not self._room(intake, parcel):
+        if intake.parked or intake.pool.free < len(fresh):
             intake.parked.append(parcel)
+            self._counters.add(f"parked.{intake.name}", len(fresh))
             return 0
-        return self._unpack(intake, parcel)
+        return self._store(intake, parcel)
 
-    def _unpack(self, intake: _Intake, parcel: _Parcel) -> int:
-        pool, free = self._pool(intake)
-        records = parcel.records
-        slots = np.sort(np.array([free.pop() for _ in range(len(records))], np.int64))
-        pool.begin(slots)
-        for name, column in parcel.columns.items():
-            pool.columns[name][slots] = column
-        table = pool.table
-        for name in ("number", "stream", "stream_sequence", "version_min", "version_max", "valid", "before"):
-            table[name][slots] = records[name]
-        table["state"][slots] = FINISHED
-        table["sequence"][slots] += np.uint64(1)
-        return self._queue(intake, Arrival(*parcel.key, pool, table[slots].copy(), owned=True))
+    def _store(self, intake: _Intake, parcel: _Parcel) -> int:
+        records = intake.pool.store(parcel.records, parcel.columns)
+        return self._queue(intake, Arrival(*parcel.key, intake.pool.ring, records, owned=True))
 
-    def _fresh(self, intake: _Intake, key: tuple[str, int], records: NDArray[np.void]) -> NDArray[np.void]:
-        """The records (always the last ones) that were not announced before; from now on they are."""
+    def _fresh(self, intake: _Intake, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+        """The records (always the last ones) that were not announced before; from now on they are. None at all if
+        something announced before them has not come: their actor will announce both again."""
         known = intake.announced.get(key, 0)
         fresh = records[records["number"] > known]
         self._counters.add("repeated_headers", len(records) - len(fresh))
+        if after > known:
+            self._counters.add("out_of_turn", len(fresh))
+            return fresh[:0]
         intake.announced[key] = max(known, int(records["number"][-1]))
         return fresh
 
@@ -278,49 +263,18 @@ class ExperienceReceiver:
             intake.arrivals.append(arrival)
         return len(arrival.records)
 
-    def _left_behind(self, policy: str, intake: _Intake) -> list[tuple[tuple[str, int], Path]]:
-        """Rings of this policy on this node whose actor is no member and that were never announced to this learner:
-        their actor died while no learner was there."""
-        name = re.compile(re.escape(f"{PREFIX}{self._run}-") + r"(.+)\.(\d+)-" + re.escape(policy) + r"\.ring")
-        found = []
-        for path in files(self._run):
-            match = name.fullmatch(path.name)
-            if match is not None:
-                key = (match[1], int(match[2]))
-                if key not in self._living and key not in intake.rings:
-                    found.append((key, path))
-        return found
-
-    def _attempt(self, policy: str, intake: _Intake, key: tuple[str, int], path: Path | None = None) -> None:
+    def _salvage(self, intake: _Intake, key: Key, path: Path | None = None) -> None:
         try:
             if path is not None:
                 intake.rings[key] = Ring.attach(path, intake.layout)
-            self._salvage(policy, intake, key)
+            ring = intake.rings[key]
+            records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
+            if len(records):
+                count = self._queue(intake, Arrival(*key, ring, self._fresh(intake, key, 0, records), owned=False))
+                self._counters.add("salvaged", count)
+                log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", intake.name, *key, count)
         except RookeryError as fault:
             self._quarantine(fault)
-
-    def _salvage(self, policy: str, intake: _Intake, key: tuple[str, int]) -> None:
-        ring = intake.rings[key]
-        table = ring.table.copy()
-        table["slot"] = np.arange(ring.slots)
-        records = table[(table["state"] == FINISHED) & (table["sequence"] % 2 == 0)]
-        records = np.sort(records[records["number"] > intake.announced.get(key, 0)], order="number")
-        if len(records):
-            records = read_records(records.tobytes(), len(records), intake.layout)
-            if "final_row" in ring.columns:
-                check_final_rows(ring.columns["final_row"][records["slot"]], intake.layout)
-            count = self._queue(intake, Arrival(*key, ring, self._fresh(intake, key, records), owned=False))
-            self._counters.add("salvaged", count)
-            log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", policy, *key, count)
-
-    def _pool(self, intake: _Intake) -> tuple[Ring, list[int]]:
-        if intake.pool is None or intake.free is None:
-            intake.pool = Ring.create(None, intake.layout, intake.pool_slots, checksums=False)
-            intake.free = list(range(intake.pool_slots - 1, -1, -1))
-        return intake.pool, intake.free
-
-    def _room(self, intake: _Intake, parcel: _Parcel) -> bool:
-        return len(self._pool(intake)[1]) >= len(parcel.records)
 
     def _quarantine(self, fault: RookeryError) -> None:
         self._counters.add("quarantined_messages")
@@ -329,31 +283,13 @@ class ExperienceReceiver:
             self._quarantined.add(reason)
             log.warning("event=message_refused reason=%s", reason)
 
-    def _send_ack(self, policy: str, key: tuple[str, int]) -> None:
-        intake = self._intakes[policy]
-        ack = Ack(
-            policy=policy,
-            learner_incarnation=self._incarnation,
-            actor=key[0],
-            incarnation=key[1],
-            settled=intake.settled.get(key, 0),
-            announced=intake.announced.get(key, 0),
-        )
-        self._acks.send_multipart([ack_topic(policy, *key), encode(ack)], zmq.NOBLOCK)
 
-    def _subscriptions(self) -> None:
-        """A new subscriber gets its current acknowledgement at once."""
-        while True:
-            try:
-                event = self._acks.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            topic = _ACK_TOPIC.fullmatch(event, 1)
-            if topic is None or (policy := topic[1].decode()) not in self._intakes:
-                continue
-            key = (topic[2].decode(), int(topic[3]))
-            if event[:1] == b"\x01":
-                self._intakes[policy].listeners.add(key)
-                self._send_ack(policy, key)
-            elif event[:1] == b"\x00":
-                self._intakes[policy].listeners.discard(key)
+def _unpacked(frames: Sequence[Any], header: Segments, layout: Layout) -> list[Any]:
+    """The frames of the fields [one each], those that travelled compressed unpacked."""
+    named = zip(layout.fields, frames, strict=True)
+    return [
+        compression.decompress(frame.buffer, layout.slot_bytes(f) * header.count)
+        if f.name in header.compressed
+        else frame
+        for f, frame in named
+    ]

@@ -13,22 +13,53 @@ from dataclasses import dataclass
 from typing import Literal
 
 from protocol.errors import ConfigurationError
+from protocol.sockets import HIGH_WATER
 
-__all__ = ["Block", "Credit"]
+__all__ = ["Block", "Bounds", "Credit", "blocks_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A finished block and the segment numbers first..last in it."""
+    """A finished block and the segment numbers first..last in it.
+
+    `after` is the last number that was announced before it and may still be on its way; 0: none is.
+    """
 
     index: int
     first: int
     last: int
+    after: int = 0
 
     @property
     def segments(self) -> int:
         """How many segments it holds."""
         return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one writer can hold up at most, whatever happens at the other end."""
+
+    messages: int
+    """Announced and not settled; no queue between the two ends is ever longer."""
+    flight: int
+    """Segments in them."""
+    ring: int
+    """Segments in memory."""
+    behind: int
+    """Segments of this writer that are settled between a segment's end and its own settlement: its data are never
+    older than the training on these (and on as many of each other actor) makes them."""
+
+
+def blocks_of(credits: int, segments: int) -> int:
+    """How many blocks of `segments` segments `credits` are; ConfigurationError unless they are whole ones."""
+    if credits % segments:
+        below, above = credits // segments * segments, -(-credits // segments) * segments
+        raise ConfigurationError(
+            f"credits {credits} is no multiple of the {segments} segments that are announced at once (one for each of "
+            f"environment.copies); make credits {f'{below} or {above}' if below else above}"
+        )
+    return credits // segments
 
 
 class Credit:
@@ -42,30 +73,61 @@ class Credit:
         discipline: Literal["stream", "replay"],
         flow: Literal["block", "drop_oldest", "drop_newest"],
     ) -> None:
-        needed = writers + 1
+        needed = writers + max(credits, 1)
         if blocks < needed or credits < 1:
             raise ConfigurationError(
-                f"{blocks} blocks with {credits} credits would deadlock: {writers} are always being written and one "
-                f"must be able to travel; raise credits (or buffer_capacity) so that there are at least {needed} blocks"
+                f"{blocks} blocks with {credits} credits would deadlock: {writers} are always being written and "
+                f"{max(credits, 1)} must be able to travel; raise credits (or buffer_capacity) so that there are at "
+                f"least {needed} blocks"
             )
-        self._credits = credits
+        if credits >= HIGH_WATER:
+            raise ConfigurationError(
+                f"{credits} messages in flight could fill a socket, which holds {HIGH_WATER} and would then lose some; "
+                f"lower credits, or raise environment.copies so that a message carries more segments"
+            )
+        self._blocks, self._credits = blocks, credits
         self._flow = flow
         self._keeps = discipline == "replay"
         self._free: deque[int] = deque(range(blocks))
         self._backlog: deque[Block] = deque()
         self._flight: deque[Block] = deque()
         self._kept: deque[Block] = deque()
+        self._waiting = self._travelling = self._settled = self._announced = 0
         self.dropped = {"overwritten": 0, "no_credit": 0}
+
+    def bounds(self, segments: int) -> Bounds:
+        """What can be held up at most, where a block has `segments` segments.
+
+        Segments are settled in order and stay in the ring until then: all that is settled between a segment's end and
+        its own settlement shared the ring with it.
+        """
+        most = self._blocks * segments
+        return Bounds(self._credits, self._credits * segments, most, most - segments)
 
     @property
     def backlog(self) -> int:
         """Segments finished and not announced."""
-        return sum(block.segments for block in self._backlog)
+        return self._waiting
+
+    @property
+    def travelling(self) -> int:
+        """Segments announced and not acknowledged."""
+        return self._travelling
 
     @property
     def flight(self) -> tuple[Block, ...]:
         """Announced, unacknowledged blocks, oldest first."""
         return tuple(self._flight)
+
+    @property
+    def newest(self) -> int:
+        """The highest segment number in flight; 0 if none is."""
+        return self._flight[-1].last if self._flight else 0
+
+    @property
+    def announced(self) -> int:
+        """The highest segment number that was ever announced."""
+        return self._announced
 
     @property
     def idle(self) -> bool:
@@ -81,36 +143,53 @@ class Credit:
         if self._kept:
             return self._kept.popleft().index
         if self._flow == "drop_oldest" and self._backlog:
-            block = self._backlog.popleft()
-            self.dropped["overwritten"] += block.segments
-            return block.index
+            return self._drop(self._backlog.popleft(), "overwritten")
         if self._flow == "drop_newest" and self._backlog:
-            block = self._backlog.pop()
-            self.dropped["no_credit"] += block.segments
-            return block.index
+            return self._drop(self._backlog.pop(), "no_credit")
         return None
 
     def finish(self, block: Block) -> None:
         """A block was written; it waits to be announced."""
         self._backlog.append(block)
+        self._waiting += block.segments
 
     def announce(self) -> list[Block]:
         """The blocks that may be announced now; they are in flight from here on."""
         going = []
         while self._backlog and len(self._flight) < self._credits:
-            block = self._backlog.popleft()
+            waiting = self._backlog.popleft()
+            after = self._flight[-1].last if self._flight else 0
+            block = Block(waiting.index, waiting.first, waiting.last, after)
             self._flight.append(block)
+            self._waiting -= block.segments
+            self._travelling += block.segments
+            self._announced = block.last
             going.append(block)
         return going
+
+    def again(self, beyond: int = 0) -> list[Block]:
+        """The blocks in flight with numbers beyond `beyond`, to be announced once more, in order."""
+        return [
+            Block(block.index, block.first, block.last, block.after if block.after > self._settled else 0)
+            for block in self._flight
+            if block.last > beyond
+        ]
 
     def acknowledge(self, settled: int) -> int:
         """All segments up to number `settled` are settled; returns the blocks that left flight."""
         count = 0
+        self._settled = max(self._settled, settled)
         while self._flight and self._flight[0].last <= settled:
             block = self._flight.popleft()
+            self._travelling -= block.segments
             if self._keeps:
                 self._kept.append(block)
             else:
                 self._free.append(block.index)
             count += 1
         return count
+
+    def _drop(self, block: Block, cause: str) -> int:
+        self.dropped[cause] += block.segments
+        self._waiting -= block.segments
+        return block.index

@@ -8,37 +8,37 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import zmq
 from numpy.typing import NDArray
 
+from protocol import compression
+from protocol.acknowledgements import ack_topic
 from protocol.codec import decode, encode
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
 from protocol.errors import WireError
 from protocol.messages import Ack, Route, Segments
 from protocol.ring import Ring
-from protocol.sockets import connect, poll
+from protocol.sockets import connect, poll, readable
 
-__all__ = ["ExperienceSender", "ack_topic"]
+__all__ = ["ExperienceSender"]
 
 log = logging.getLogger(__name__)
 
 _WAIT_MS = 50
+_AT_ONCE = 1000
 _RESEND_AFTER = 2.5
-"""Seconds, more than two beacons."""
-
-
-def ack_topic(policy: str, actor: str, incarnation: int) -> bytes:
-    """The topic of one actor incarnation's acknowledgements."""
-    return f"a/{policy}/{actor}/{incarnation}/".encode()
+"""Seconds, more than two beacons, until what was announced is taken for lost."""
+_MOST_PATIENCE = 160.0
+"""Seconds; each time that nothing came of announcing again, the next time is twice as far: a slow network has time."""
 
 
 class ExperienceSender:
-    """One actor's segments of one policy."""
+    """One actor's segments of one policy, in blocks of `block` slots; the fields `compress` travel compressed."""
 
     def __init__(
         self,
@@ -51,19 +51,28 @@ class ExperienceSender:
         credit: Credit,
         block: int,
         counters: Counters,
+        compress: Sequence[str] = (),
     ) -> None:
+        compression.check_fields(compress, ring.layout)
+        compression.check_package(compress)
         self._context = context
         self._run, self._actor, self._incarnation, self._policy = run, actor, incarnation, policy
         self.ring = ring
         self._credit = credit
         self._block = block
         self._counters = counters
+        self._compress = list(compress)
         self._next = 1
         self._route: Route | None = None
         self._inline = False
         self._push: zmq.Socket[bytes] | None = None
         self._acks: zmq.Socket[bytes] | None = None
-        self._stalled = ((0, 0), 0.0)
+        self._heard = 0
+        """The highest number that the learner said it had heard of."""
+        self._heard_at = 0.0
+        self._patience = 0.0
+        self._refused: set[str] = set()
+        self._header: Segments | None = None
 
     def take(self, on_wait: Callable[[], None]) -> slice:
         """The slots of a block to write. Without credit it waits (flow `block`), calling `on_wait` at least twenty
@@ -79,7 +88,7 @@ class ExperienceSender:
             finally:
                 self._counters.add(f"waits.credit.{self._policy}", time.monotonic() - start)
         self._levels()
-        slots = slice(index * self._block, (index + 1) * self._block)
+        slots = self._slots(index)
         self.ring.begin(slots)
         return slots
 
@@ -98,29 +107,30 @@ class ExperienceSender:
             return
         self.disconnect()
         self._route, self._inline = route, inline
-        self._push = connect(self._context, zmq.PUSH, route.experience)
+        self._header = self._describe(inline)
         self._acks = connect(self._context, zmq.SUB, route.acknowledgements)
         self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
-        for block in self._credit.flight:
-            self._announce(block, resent=True)
+        self._announce_again(0)
+        self._patience = _RESEND_AFTER
         self.pump()
 
     def pump(self) -> None:
         """Takes in acknowledgements and announces what credit allows; never waits."""
         self._receive_acks(0)
-        if self._push is not None:
-            for block in self._credit.announce():
-                self._announce(block, resent=False)
+        self._announce_new()
         self._levels()
 
     def drain(self, seconds: float, on_wait: Callable[[], None]) -> bool:
         """Announces and waits until everything is acknowledged; False if that took longer than `seconds`."""
-        end = time.monotonic() + seconds
+        start = time.monotonic()
         self.pump()
-        while not self._credit.idle and time.monotonic() < end:
-            self._receive_acks(_WAIT_MS)
-            self.pump()
-            on_wait()
+        try:
+            while not self._credit.idle and time.monotonic() < start + seconds:
+                self._receive_acks(_WAIT_MS)
+                self.pump()
+                on_wait()
+        finally:
+            self._counters.add(f"waits.drain.{self._policy}", time.monotonic() - start)
         return self._credit.idle
 
     def disconnect(self) -> None:
@@ -138,78 +148,110 @@ class ExperienceSender:
         self.disconnect()
         self.ring.remove()
 
+    def _slots(self, index: int) -> slice:
+        return slice(index * self._block, (index + 1) * self._block)
+
+    def _announce_new(self) -> None:
+        if self._push is None:
+            return
+        if self._credit.travelling == 0:
+            self._heard_at = time.monotonic()  # nothing was missing until now
+        for block in self._credit.announce():
+            self._announce(block, resent=False)
+
+    def _announce_again(self, beyond: int) -> None:
+        """Everything in flight with numbers beyond `beyond`, in order, over a connection of its own: what waited in
+        the old one is thrown away, so that a queue never holds more than the credit."""
+        assert self._route is not None
+        if self._push is not None:
+            self._push.close(linger=0)
+        self._push = connect(self._context, zmq.PUSH, self._route.experience)
+        self._heard_at = time.monotonic()
+        for block in self._credit.again(beyond):
+            self._announce(block, resent=True)
+            self._counters.add(f"resent.{self._policy}", self._block)
+
     def _announce(self, block: Block, resent: bool) -> None:
         assert self._push is not None
-        slots = slice(block.index * self._block, (block.index + 1) * self._block)
+        assert self._header is not None
+        slots, ring = self._slots(block.index), self.ring
+        header = self._header.model_copy(update={"after": block.after, "resent": resent})
+        frames: list[bytes | memoryview] = [encode(header), ring.table[slots].tobytes()]
+        if self._inline:  # without a copy: a block in flight is never overwritten
+            columns = ((field.name, _bytes_of(ring.columns[field.name][slots])) for field in ring.layout.fields)
+            frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
+        try:
+            self._push.send_multipart(frames, zmq.NOBLOCK, copy=not self._inline)
+        except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
+            self._counters.add("push_full")
+
+    def _describe(self, inline: bool) -> Segments:
+        """What the headers of all messages to this learner have in common."""
         ring = self.ring
-        header = Segments(
+        return Segments(
             run=self._run,
             actor=self._actor,
             incarnation=self._incarnation,
             policy=self._policy,
             layout=ring.layout.hash,
             count=self._block,
-            inline=self._inline,
-            ring="" if self._inline else str(ring.path),
-            nonce="" if self._inline else ring.nonce,
-            resent=resent,
+            inline=inline,
+            ring="" if inline else str(ring.path),
+            nonce="" if inline else ring.nonce,
+            compressed=self._compress if inline else [],
         )
-        frames: list[bytes | memoryview] = [encode(header), ring.table[slots].tobytes()]
-        if self._inline:  # without a copy: a block in flight is never overwritten
-            frames += [_bytes_of(ring.columns[field.name][slots]) for field in ring.layout.fields]
-        try:
-            self._push.send_multipart(frames, zmq.NOBLOCK, copy=not self._inline)
-        except zmq.Again:  # cannot happen below the high-water mark; the stall check announces it again
-            self._counters.add("push_full")
-            return
-        if resent:
-            self._counters.add(f"resent.{self._policy}", self._block)
 
     def _receive_acks(self, milliseconds: int) -> None:
-        if self._acks is None:
+        acks = self._acks
+        if acks is None:
             if milliseconds:
                 time.sleep(milliseconds / 1000)
             return
         if milliseconds:
-            poll([self._acks], milliseconds)
-        freed = 0
-        while True:
-            try:
-                frames = self._acks.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            poll([acks], milliseconds)
+        newest = None
+        for _ in range(_AT_ONCE):
+            if not readable(acks):
                 break
-            try:
-                ack, _ = decode(frames[1:])
-            except WireError as fault:
-                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
-                continue
-            if isinstance(ack, Ack) and ack.actor == self._actor and ack.incarnation == self._incarnation:
-                freed += self._credit.acknowledge(ack.settled)
-                self._recover(ack)
-        if freed and self._push is not None:
-            for block in self._credit.announce():
-                self._announce(block, resent=False)
+            newest = self._ack(acks.recv_multipart(zmq.NOBLOCK)) or newest
+        if newest is not None:  # cumulative: the newest says it all
+            self._credit.acknowledge(newest.settled)
+            self._recover(newest.announced)
+            self._announce_new()
 
-    def _recover(self, ack: Ack) -> None:
+    def _ack(self, frames: list[bytes]) -> Ack | None:
+        """The acknowledgement in a message, or None: one that cannot be believed is counted and told once."""
+        try:
+            ack, _ = decode(frames[1:])
+            if not isinstance(ack, Ack) or (ack.actor, ack.incarnation) != (self._actor, self._incarnation):
+                raise WireError(f"a {ack.type} message where an acknowledgement of this actor is expected")
+            if ack.settled > self._credit.announced:
+                raise WireError(f"an acknowledgement of number {ack.settled}, which was never announced")
+        except WireError as fault:
+            self._counters.add("refused_acks")
+            if str(fault) not in self._refused and len(self._refused) < 100:
+                self._refused.add(str(fault))
+                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
+            return None
+        return ack
+
+    def _recover(self, heard: int) -> None:
         """Announces again what, as acknowledgements keep saying for longer than a beacon takes, never arrived."""
-        lost = [block for block in self._credit.flight if block.last > ack.announced]
-        state, now = (ack.announced, lost[0].last if lost else 0), time.monotonic()
-        if not lost or state != self._stalled[0]:
-            self._stalled = (state, now)
-        elif now - self._stalled[1] > _RESEND_AFTER:
-            for block in lost:
-                self._announce(block, resent=True)
-            self._stalled = (state, now)
+        now = time.monotonic()
+        if heard != self._heard:
+            self._heard, self._heard_at, self._patience = heard, now, _RESEND_AFTER
+        elif self._credit.newest <= heard:
+            self._heard_at = now  # nothing is missing
+        elif now - self._heard_at > self._patience:
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)
+            self._announce_again(heard)
 
     def _levels(self) -> None:
-        flight = self._credit.flight
-        prefix = self._policy
-        self._counters.set(f"backlog.{prefix}", self._credit.backlog)
-        self._counters.set(f"flight.{prefix}", sum(block.segments for block in flight))
-        self._counters.set(f"flight_first.{prefix}", flight[0].first if flight else 0)
-        self._counters.set(f"flight_last.{prefix}", flight[-1].last if flight else 0)
-        for cause, count in self._credit.dropped.items():
-            self._counters.set(f"dropped.{cause}.{prefix}", count)
+        credit, policy = self._credit, self._policy
+        self._counters.set(f"backlog.{policy}", credit.backlog)
+        self._counters.set(f"flight.{policy}", credit.travelling)
+        for cause, count in credit.dropped.items():
+            self._counters.set(f"dropped.{cause}.{policy}", count)
 
 
 def _bytes_of(array: NDArray) -> Any:

@@ -11,13 +11,35 @@ import zmq
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["BLOCK", "Ports", "check_bind", "connect", "endpoint_host", "is_loopback", "poll"]
+__all__ = [
+    "BLOCK",
+    "HIGH_WATER",
+    "LARGEST",
+    "Ports",
+    "check_bind",
+    "connect",
+    "endpoint_host",
+    "is_loopback",
+    "poll",
+    "readable",
+]
 
 BLOCK = 10
 """Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
 _LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
-"""Messages a socket may queue; credits keep every queue far below."""
+"""Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
+LARGEST = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 4096}
+"""Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
+one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
+_DEAD_AFTER = 5_000
+"""Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
+packets, so that a large message on a slow network is not taken for silence."""
+_BEAT = 1_000
+"""Milliseconds between two heartbeats: on an idle connection they are the packets that a dead network leaves
+unanswered."""
+_HANGS_AFTER = 30_000
+"""Milliseconds without an answer to a heartbeat, though packets are answered: the peer's process hangs."""
 
 
 def is_loopback(host: str) -> bool:
@@ -49,8 +71,11 @@ class Ports:
         self._chosen = base
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
 
-    def bind(self, kinds: dict[int, int]) -> dict[int, str]:
-        """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others."""
+    def bind(self, kinds: dict[int, int], largest: dict[int, int] | None = None) -> dict[int, str]:
+        """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others.
+
+        `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says.
+        """
         if self._chosen > _LAST_BASE:  # ZeroMQ would bind another port instead
             raise ConfigurationError(
                 f"there is no port {self._chosen + BLOCK - 1}; "
@@ -60,7 +85,7 @@ class Ports:
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
             try:
                 for offset, kind in kinds.items():
-                    self.sockets[offset] = self._bind_one(kind, base + offset)
+                    self.sockets[offset] = self._bind_one(kind, base + offset, (largest or {}).get(offset))
                 return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
             except zmq.ZMQError as fault:
                 self.close()
@@ -77,9 +102,9 @@ class Ports:
             socket.close(linger=0)
         self.sockets.clear()
 
-    def _bind_one(self, kind: int, port: int) -> zmq.Socket[bytes]:
+    def _bind_one(self, kind: int, port: int, largest: int | None) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        _manners(socket)
+        _manners(socket, kind, largest)
         if kind == zmq.XPUB:
             socket.setsockopt(
                 zmq.XPUB_VERBOSER, 1
@@ -92,10 +117,13 @@ class Ports:
         return socket
 
 
-def connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, queue: bool = True) -> zmq.Socket[bytes]:
+def connect(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, queue: bool = True, largest: int | None = None
+) -> zmq.Socket[bytes]:
     """A socket connected to `address`; ConfigurationError if that is no tcp address.
 
     `queue` False: while the peer is away nothing is kept for it, sending raises zmq.Again at once.
+    `largest`: bytes of the largest frame that is taken in, if other than `LARGEST` says.
     """
     refused = ConfigurationError(f"{address!r} is no address; write tcp://HOST:PORT")
     try:
@@ -106,7 +134,7 @@ def connect(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, qu
     if not valid:
         raise refused
     socket = context.socket(kind)
-    _manners(socket)
+    _manners(socket, kind, largest)
     socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
     try:
         socket.connect(address)
@@ -124,19 +152,28 @@ def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
     return bool(poller.poll(milliseconds))
 
 
+def readable(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message waits, asked without raising and without a poller."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
 def endpoint_host(address: str) -> str:
     """The host in tcp://HOST:PORT."""
     return urlsplit(address).hostname or ""
 
 
-def _manners(socket: zmq.Socket[bytes]) -> None:
+def _manners(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> None:
+    socket.setsockopt(zmq.MAXMSGSIZE, LARGEST.get(kind, -1) if largest is None else largest)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 30_000)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HANGS_AFTER)
+    socket.setsockopt(zmq.TCP_MAXRT, _DEAD_AFTER)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, 2_000)  # else the kernel tries for two minutes, ever more seldom
+    socket.setsockopt(zmq.HANDSHAKE_IVL, _DEAD_AFTER)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)  # each time the name is looked up anew
     socket.setsockopt(zmq.IPV6, 1 if system.has_ipv6 else 0)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from protocol import compression
 from protocol.config import IQN, PolicyConfig, Run
-from protocol.credit import Credit
+from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout, segment_layout
 from protocol.spaces import Agent, World
+from workers.learning.governor import Governor
 
 __all__ = ["PolicyPlan", "plan_policies", "seed_of"]
 
@@ -37,8 +39,8 @@ class PolicyPlan:
     @property
     def credit_blocks(self) -> int:
         """Blocks of E segments that one actor may have in flight."""
-        config = self.config
-        return 2 * len(self.agents) if config.credits is None else max(1, config.credits // self.copies)
+        credits = self.config.credits
+        return 2 * len(self.agents) if credits is None else blocks_of(credits, self.copies)
 
     @property
     def kept_blocks(self) -> int:
@@ -63,6 +65,15 @@ class PolicyPlan:
         """The credit of one actor's ring."""
         algorithm = self.config.algorithm
         return Credit(self.blocks, self.credit_blocks, len(self.agents), algorithm.discipline, self.config.flow)
+
+    def governor(self) -> Governor:
+        """What paces replay."""
+        algorithm = self.config.algorithm
+        assert isinstance(algorithm, IQN)
+        start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
+        insertion = self.copies * self.layout.length
+        paces = self.config.flow == "block"
+        return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer, paces)
 
     @property
     def batch_segments(self) -> int:
@@ -126,4 +137,10 @@ def _check(plan: PolicyPlan) -> None:
             f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into "
             f"{algorithm.minibatches} minibatches; make algorithm.segments or environment.copies a multiple"
         )
-    plan.credit()  # refuses what would deadlock
+    try:
+        plan.credit()  # both refuse what would deadlock
+        if isinstance(algorithm, IQN):
+            plan.governor()
+    except ConfigurationError as fault:
+        raise ConfigurationError(f"policy {plan.name!r}: {fault}") from None
+    compression.check_fields(plan.config.compress, plan.layout)

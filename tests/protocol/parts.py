@@ -37,6 +37,15 @@ LAYOUT = Layout(
 BLOCK = 2
 """Segments of a message."""
 RUN, POLICY = "run1", "gem"
+LEARNER_COUNTERS = [
+    "quarantined_messages",
+    "repeated_headers",
+    "out_of_turn",
+    "salvaged",
+    "strange_subscriptions",
+    "acks_full",
+    f"parked.{POLICY}",
+]
 
 
 def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
@@ -105,9 +114,9 @@ def right(arrival: Arrival) -> bool:
 
 def sender_counters(path: Path | None = None) -> Counters:
     """The counters that a sender of POLICY keeps."""
-    kinds = ("produced", "resent", "backlog", "flight", "flight_first", "flight_last")
+    kinds = ("produced", "resent", "backlog", "flight")
     names = [f"{kind}.{POLICY}" for kind in (*kinds, "dropped.overwritten", "dropped.no_credit")]
-    return Counters(path, ["push_full", *names], [f"waits.credit.{POLICY}"])
+    return Counters(path, ["push_full", "refused_acks", *names], [f"waits.credit.{POLICY}", f"waits.drain.{POLICY}"])
 
 
 class Actor:
@@ -156,7 +165,7 @@ class Learner:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", base)
         self.addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB})
-        self.counters = Counters(None, ["quarantined_messages", "repeated_headers", "salvaged"])
+        self.counters = Counters(None, LEARNER_COUNTERS)
         self.incarnation = incarnation
         self.receiver = ExperienceReceiver(
             self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters

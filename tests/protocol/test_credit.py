@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Literal
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.credit import Block, Credit
+from protocol.credit import Block, Bounds, Credit, blocks_of
 from protocol.errors import ConfigurationError
+from protocol.sockets import HIGH_WATER
 
 Flow = Literal["block", "drop_oldest", "drop_newest"]
 Discipline = Literal["stream", "replay"]
@@ -20,15 +22,15 @@ class Books(RuleBasedStateMachine):
     """Plays a writer and a learner against `Credit` and keeps books of its own."""
 
     @initialize(
-        blocks=st.integers(2, 8),
+        spare=st.integers(0, 4),
         credits=st.integers(1, 5),
         writers=st.integers(1, 3),
         segments=st.integers(1, 3),
         discipline=st.sampled_from(["stream", "replay"]),
         flow=st.sampled_from(["block", "drop_oldest", "drop_newest"]),
     )
-    def start(self, blocks: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow) -> None:
-        blocks = max(blocks, writers + 1)
+    def start(self, spare: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow) -> None:
+        blocks = writers + credits + spare
         self.credit = Credit(blocks, credits, writers, discipline, flow)
         self.blocks, self.credits, self.writers = blocks, credits, writers
         self.segments, self.flow, self.discipline = segments, flow, discipline
@@ -38,16 +40,17 @@ class Books(RuleBasedStateMachine):
         self.flight: list[Block] = []
         self.acknowledged = 0
         self.dropped = 0
+        self.settled = 0
+        self.settled_at_finish: dict[int, int] = {}
+        self.bounds = self.credit.bounds(segments)
 
     @precondition(lambda self: len(self.writing) < self.writers)
     @rule()
     def take(self) -> None:
         index = self.credit.take()
         if index is None:
-            starved = len(self.flight) + len(self.writing) + len(self.backlog) >= self.blocks
-            assert starved or (self.flow == "block" and self.backlog)
-            if self.flow != "block":
-                assert not self.backlog  # there was nothing to drop: all is written or travels
+            assert self.flow == "block"  # the others never wait
+            assert len(self.flight) == self.credits or self.backlog
             return
         assert 0 <= index < self.blocks
         assert index not in self.writing
@@ -69,11 +72,16 @@ class Books(RuleBasedStateMachine):
         self.next += self.segments
         self.credit.finish(block)
         self.backlog.append(block)
+        self.settled_at_finish[block.last] = self.acknowledged
 
     @rule()
     def announce(self) -> None:
+        before = self.flight[-1].last if self.flight else 0
         going = self.credit.announce()
-        assert going == self.backlog[: len(going)]
+        assert [(b.index, b.first, b.last) for b in going] == [
+            (b.index, b.first, b.last) for b in self.backlog[: len(going)]
+        ]
+        assert [b.after for b in going] == [before, *(b.last for b in going)][: len(going)]
         del self.backlog[: len(going)]
         self.flight += going
         assert len(self.flight) <= self.credits
@@ -81,10 +89,25 @@ class Books(RuleBasedStateMachine):
 
     @rule(settled=st.integers(0, 60))
     def acknowledge(self, settled: int) -> None:
+        settled = min(settled, self.credit.announced)
         done = [block for block in self.flight if block.last <= settled]
         assert self.credit.acknowledge(settled) == len(done)
         self.flight = self.flight[len(done) :]
-        self.acknowledged += sum(block.segments for block in done)
+        self.settled = max(self.settled, settled)
+        for block in done:
+            assert self.acknowledged - self.settled_at_finish[block.last] <= self.bounds.behind
+            self.acknowledged += block.segments
+
+    @rule(beyond=st.integers(0, 60))
+    def again(self, beyond: int) -> None:
+        """Announced once more, in order, and such that a learner that knows what is settled, or nothing, takes all."""
+        again = self.credit.again(beyond)
+        assert [(b.index, b.last) for b in again] == [(b.index, b.last) for b in self.flight if b.last > beyond]
+        if len(again) == len(self.flight):
+            for known in {0, self.settled}:
+                for block in again:
+                    assert block.after <= known
+                    known = block.last
 
     @rule()
     def acknowledge_everything(self) -> None:
@@ -94,7 +117,11 @@ class Books(RuleBasedStateMachine):
     def every_finished_segment_is_in_exactly_one_place(self) -> None:
         if not hasattr(self, "credit"):
             return
-        flight = sum(block.segments for block in self.credit.flight)
+        flight = self.credit.travelling
+        assert flight == sum(block.segments for block in self.credit.flight) <= self.bounds.flight
+        assert len(self.flight) <= self.bounds.messages
+        assert self.credit.newest == (self.flight[-1].last if self.flight else 0)
+        assert flight + self.credit.backlog + self.segments * len(self.writing) <= self.bounds.ring
         dropped = sum(self.credit.dropped.values())
         assert self.credit.flight == tuple(self.flight)
         assert self.credit.backlog == sum(block.segments for block in self.backlog)
@@ -103,6 +130,24 @@ class Books(RuleBasedStateMachine):
         assert self.credit.idle == (not self.backlog and not self.flight)
         if self.flow == "block":
             assert dropped == 0
+
+    @invariant()
+    def as_long_as_acknowledgements_come_it_goes_on(self) -> None:
+        """No state is a dead end: a writer that waits gets a block after all that travels was settled."""
+        if not hasattr(self, "credit") or len(self.writing) == self.writers:
+            return
+        twin = copy.deepcopy(self.credit)
+        for _ in range(self.blocks + 1):
+            twin.announce()
+            if twin.take() is not None:
+                return
+            twin.acknowledge(twin.newest)
+        raise AssertionError("a writer waits for ever")
+
+    @invariant()
+    def only_the_cause_of_the_flow_is_counted(self) -> None:
+        if not hasattr(self, "credit"):
+            return
         cause = {"block": None, "drop_oldest": "overwritten", "drop_newest": "no_credit"}[self.flow]
         assert all(count == 0 for name, count in self.credit.dropped.items() if name != cause)
 
@@ -169,7 +214,32 @@ def test_B2_replay_overwrites_its_oldest_block() -> None:
     assert order == [*range(6), *range(6), 0, 1]
 
 
-@pytest.mark.parametrize(("blocks", "credits", "writers"), [(1, 1, 1), (3, 2, 3), (4, 0, 1), (4, -1, 1), (0, 1, 0)])
-def test_sizes_that_would_deadlock_are_refused_with_the_remedy(blocks: int, credits: int, writers: int) -> None:
+@pytest.mark.parametrize(
+    ("blocks", "credits", "writers"), [(1, 1, 1), (3, 2, 3), (3, 3, 1), (4, 0, 1), (4, -1, 1), (0, 1, 0)]
+)
+def test_U6_sizes_that_would_deadlock_are_refused_with_the_remedy(blocks: int, credits: int, writers: int) -> None:
+    """U6."""
     with pytest.raises(ConfigurationError, match=r"would deadlock: .* raise credits \(or buffer_capacity\)"):
         Credit(blocks, credits, writers, "stream", "block")
+
+
+def test_Z2_credits_that_could_fill_a_socket_are_refused_with_the_reason() -> None:
+    """Z2: so no queue ever reaches the mark beyond which messages are lost."""
+    Credit(HIGH_WATER, HIGH_WATER - 1, 1, "stream", "block")
+    with pytest.raises(
+        ConfigurationError, match=r"could fill a socket, which holds 100000 .*; lower credits"
+    ):
+        Credit(HIGH_WATER + 1, HIGH_WATER, 1, "stream", "block")
+
+
+def test_U6_credits_are_whole_messages_or_refused() -> None:
+    """U6: nobody gets fewer than asked for without a word."""
+    assert blocks_of(128, 64) == 2
+    with pytest.raises(ConfigurationError, match=r"credits 10 is no multiple of the 64 .*; make credits 64$"):
+        blocks_of(10, 64)
+    with pytest.raises(ConfigurationError, match=r"credits 100 is no multiple of the 64 .*; make credits 64 or 128$"):
+        blocks_of(100, 64)
+
+
+def test_what_can_be_held_up_is_arithmetic() -> None:
+    assert Credit(5, 2, 1, "stream", "block").bounds(64) == Bounds(messages=2, flight=128, ring=320, behind=256)

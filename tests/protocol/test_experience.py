@@ -12,15 +12,29 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol import arrivals, experience
+from protocol import acknowledgements, arrivals, experience
+from protocol.acknowledgements import ack_topic
 from protocol.codec import encode
-from protocol.experience import ack_topic
+from protocol.credit import Block
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, files
 from protocol.messages import Ack, Refusal, Segments
 from protocol.ring import FINISHED, RECORD, WRITING, Ring
 from protocol.sockets import connect
-from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, content, line, python, until
+from tests.protocol.parts import (
+    BLOCK,
+    LAYOUT,
+    LEARNER_COUNTERS,
+    POLICY,
+    RUN,
+    Actor,
+    Learner,
+    closing,
+    content,
+    line,
+    python,
+    until,
+)
 
 PATHS = pytest.mark.parametrize("inline", [False, True], ids=["memory", "inline"])
 RING = "rookery-run1-actor-0.1-gem.ring"
@@ -35,13 +49,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_beacons(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beacons at every call."""
-    original = arrivals.ExperienceReceiver.beacon
-
-    def beacon(self: Any, now: float) -> None:
-        self._beacon_at = -10.0
-        original(self, now)
-
-    monkeypatch.setattr(arrivals.ExperienceReceiver, "beacon", beacon)
+    monkeypatch.setattr(acknowledgements, "_BEACON_SECONDS", 0.0)
 
 
 def _numbers(learner: Learner, actor: str = "actor-0", incarnation: int = 1) -> list[int]:
@@ -72,7 +80,7 @@ def test_segments_arrive_whole_in_order_and_once(memory_dir: Path, inline: bool)
         assert learner.wrong == 0
         assert actor.counters[f"produced.{POLICY}"] == 40
         assert actor.counters[f"flight.{POLICY}"] == actor.counters[f"resent.{POLICY}"] == 0
-        assert learner.counters.snapshot() == {"quarantined_messages": 0, "repeated_headers": 0, "salvaged": 0}
+        assert learner.counters.snapshot() == dict.fromkeys(LEARNER_COUNTERS, 0)
 
 
 def test_Z5_memory_and_tcp_deliver_identical_bytes(memory_dir: Path) -> None:
@@ -150,7 +158,7 @@ def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path) -> 
             assert _numbers(learner, f"actor-{i}") == list(range(1, 7))
         assert learner.wrong == 0
         assert not intake.parked
-        assert sorted(intake.free or []) == list(range(2 * BLOCK))
+        assert intake.pool.free == 2 * BLOCK
 
 
 @PATHS
@@ -164,7 +172,7 @@ def test_repeated_headers_are_dropped_and_counted(memory_dir: Path, inline: bool
         until(lambda: learner.listen() or learner.counters["repeated_headers"] == 2 * BLOCK)
         _deliver(learner, actor)
         for again in ((0, 1, 2), (1, 3, 4)):  # also what is settled already
-            actor.sender._announce(experience.Block(*again), resent=True)
+            actor.sender._announce(Block(*again), resent=True)
         until(lambda: learner.listen() or learner.counters["repeated_headers"] == 4 * BLOCK)
         assert learner.use() == 0
         assert _numbers(learner) == [1, 2, 3, 4]
@@ -208,7 +216,7 @@ def test_settled_but_unanswered_segments_are_not_received_again_by_the_next_lear
     actor, first = Actor(memory_dir / RING), Learner(tmp_path / "ledger")
     with closing(actor):
         with closing(first), monkeypatch.context() as patch:
-            patch.setattr(first.receiver, "_send_ack", lambda *_: None)
+            patch.setattr(first.receiver._acks, "send", lambda *_: None)
             actor.sender.route(first.route, inline)
             actor.write(2)
             until(lambda: first.uses(4))
@@ -231,7 +239,7 @@ def test_a_lost_acknowledgement_is_made_good_by_the_beacon(
     with closing(actor, learner):
         actor.sender.route(learner.route, inline)
         with monkeypatch.context() as patch:
-            patch.setattr(learner.receiver, "_send_ack", lambda *_: None)
+            patch.setattr(learner.receiver._acks, "send", lambda *_: None)
             actor.write(3)
             until(lambda: learner.uses(6))
             actor.sender.pump()
@@ -257,6 +265,75 @@ def test_a_lost_header_is_announced_again(memory_dir: Path, inline: bool, lost: 
         _deliver(learner, actor)
         assert _numbers(learner) == list(range(1, BLOCK * (lost + 1) + 1))
         assert actor.counters[f"resent.{POLICY}"] == BLOCK
+
+
+@PATHS
+@pytest.mark.usefixtures("quick_beacons")
+def test_what_overtook_a_lost_header_is_not_taken_before_it(memory_dir: Path, inline: bool) -> None:
+    """As after a cut, when what the kernel held is lost and what the queue held arrives: nothing is skipped."""
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        actor.write(1)
+        _deliver(learner, actor)
+        actor.write(3)
+        _raw(learner)
+        until(lambda: learner.listen() or learner.counters["out_of_turn"] == 2 * BLOCK)
+        assert learner.use() == 0
+        _deliver(learner, actor)
+        assert _numbers(learner) == list(range(1, 4 * BLOCK + 1))
+        assert actor.counters[f"resent.{POLICY}"] == 3 * BLOCK
+        assert learner.wrong == 0
+
+
+@PATHS
+def test_a_learner_without_a_ledger_goes_on_where_the_actor_is(memory_dir: Path, inline: bool) -> None:
+    """What came before was settled by another, which this one cannot know."""
+    actor, first = Actor(memory_dir / RING), Learner()
+    with closing(actor):
+        with closing(first):
+            actor.sender.route(first.route, inline)
+            actor.write(2)
+            _deliver(first, actor)
+            actor.write(2)
+        second = Learner(incarnation=2)
+        with closing(second):
+            actor.sender.route(second.route, inline)
+            _deliver(second, actor)
+            assert _numbers(second) == [5, 6, 7, 8]
+            assert second.counters["out_of_turn"] == 0
+
+
+@pytest.mark.usefixtures("quick_beacons")
+def test_announcing_again_fills_no_queue_and_gives_a_slow_network_time(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements come and nothing arrives: each time the actor waits twice as long, and its queue holds what is
+    in flight, once."""
+    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.05)
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        route = learner.route.model_copy(update={"experience": "tcp://127.0.0.1:1"})  # nobody is there
+        actor.sender.route(route, inline=False)
+        actor.write(3)
+        times = []
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            learner.listen()
+            before = actor.counters[f"resent.{POLICY}"]
+            actor.sender.pump()
+            if actor.counters[f"resent.{POLICY}"] > before:
+                times.append(time.monotonic())
+            time.sleep(0.005)
+        gaps = np.diff(times)
+        assert 2 <= len(times) <= 5  # 0.05, 0.1, 0.2, 0.4 s
+        assert (gaps[1:] > 1.5 * gaps[:-1]).all()
+        assert actor.counters[f"resent.{POLICY}"] == 3 * BLOCK * len(times)
+        actor.sender._route = learner.route
+        learner.got.clear()
+        _deliver(learner, actor)
+        assert _numbers(learner) == list(range(1, 3 * BLOCK + 1))
+        assert learner.counters["repeated_headers"] == 0
 
 
 @PATHS
@@ -610,7 +687,7 @@ def test_a_malformed_message_is_refused_counted_and_harms_nobody(
         assert _numbers(learner) == list(range(1, 9))
         assert learner.wrong == 0
         intake = learner.receiver._intakes[POLICY]
-        assert sorted(intake.free or []) == list(range(12))  # no slot was lost to it
+        assert intake.pool.free == 12  # no slot was lost to it
     for path in (p for p in memory_dir.iterdir() if p.name in ("rookery-pipe", "rookery-link", "rookery-junk")):
         path.unlink()
 
@@ -722,16 +799,16 @@ def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
         actor.sender.route(learner.route, inline=False)
         actor.write(2)
         _deliver(learner, actor)
-        assert learner.receiver._intakes[POLICY].listeners == {("actor-0", 1)}
+        assert learner.receiver._acks.listeners[POLICY] == {("actor-0", 1)}
         actor.sender.disconnect()
-        until(lambda: learner.listen() or not learner.receiver._intakes[POLICY].listeners)
+        until(lambda: learner.listen() or not learner.receiver._acks.listeners.get(POLICY))
 
 
 def test_a_malformed_acknowledgement_costs_an_actor_nothing(memory_dir: Path) -> None:
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
         actor.sender.route(learner.route, inline=False)
-        until(lambda: learner.listen() or learner.receiver._intakes[POLICY].listeners)
+        until(lambda: learner.listen() or learner.receiver._acks.listeners.get(POLICY))
         topic = ack_topic(POLICY, "actor-0", 1)
         acks = learner.ports.sockets[3]
         actor.write()

@@ -81,6 +81,22 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
             {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "frames": 6}, "segment_length": 4}},
             "6 frames need a segment_length of at least 5",
         ),
+        (
+            {"environment": {"copies": 64}, "policy": {"credits": 100}},
+            "policy 'a': credits 100 is no multiple of the 64 segments.*; make credits 64 or 128",
+        ),
+        (
+            {"environment": {"copies": 1}, "policy": {"credits": 100_000, "algorithm": {"minibatches": 1}}},
+            "policy 'a': 100000 messages in flight could fill a socket.*; lower credits",
+        ),
+        (
+            {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "error_buffer": 10}}},
+            "policy 'a': error_buffer 10 could stop learner and actors both.*need 160 or more; raise it",
+        ),
+        (
+            {"policy": {"compress": ["observation", "smell"]}},
+            "compress names 'smell', which no segment has; the fields are observation, action",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy_K11(data: dict[str, Any], sentence: str) -> None:

@@ -1,11 +1,16 @@
 """How often data are replayed: neither the learner nor the actors may run away from the other.
 
-The rule of Reverb's sample-to-insert rate limiter (Cassirer et al. 2021, section 3.3): with
-`diff = (inserted - start) * ratio - sampled`, a batch may be drawn while it leaves `diff >= 0`, and rows may come in
-while `diff <= slack`.
+The rule of Reverb's rate limiter (Cassirer et al. 2021, section 3.3; `SampleToInsertRatio`), for rows that come and go
+many at once. With `diff = inserted * samples_per_insert - sampled`, at least `min_size_to_sample` rows inserted and
+`offset = samples_per_insert * min_size_to_sample`,
+
+* a batch may be drawn if diff stays at or above `offset - error_buffer`,
+* rows may come in if diff stays at or below `offset + error_buffer`.
 """
 
 from __future__ import annotations
+
+import math
 
 from protocol.errors import ConfigurationError
 
@@ -13,27 +18,55 @@ __all__ = ["Governor"]
 
 
 class Governor:
-    """Counts rows. `slack` (in sampled rows) must cover the largest insertion and a batch, or both sides would wait."""
+    """Counts rows: batches of `batch`, insertions of at most `insertion`. Without `paces` rows may always come in.
 
-    def __init__(self, ratio: float, start: int, batch: int, insertion: int, paces: bool) -> None:
-        self._ratio, self._start, self._batch = ratio, start, batch
-        self._slack = ratio * insertion + batch
+    `error_buffer` None: no batch is drawn before its rows have come (nothing below the offset), and two of the largest
+    insertions and a batch above it.
+    """
+
+    def __init__(
+        self,
+        samples_per_insert: float,
+        min_size_to_sample: int,
+        batch: int,
+        insertion: int,
+        error_buffer: float | None = None,
+        paces: bool = True,
+    ) -> None:
+        if not (samples_per_insert > 0 and math.isfinite(samples_per_insert)) or batch < 1 or insertion < 1:
+            raise ConfigurationError("replay_ratio and batch_size must be positive, or nothing is sampled; raise them")
+        if min_size_to_sample < 1:
+            raise ConfigurationError(
+                "learning_starts must be at least 1: nothing can be sampled from no rows; raise it"
+            )
+        step = batch + samples_per_insert * insertion
+        if error_buffer is not None and error_buffer < step / 2:
+            raise ConfigurationError(
+                f"error_buffer {error_buffer:g} could stop learner and actors both: a batch of {batch} rows and "
+                f"{insertion} rows that arrive at once, each replayed {samples_per_insert:g} times, need "
+                f"{math.ceil(step / 2)} or more; raise it or leave it out"
+            )
+        self._ratio, self._start, self._batch = samples_per_insert, min_size_to_sample, batch
+        self.insertion = insertion
+        offset = samples_per_insert * min_size_to_sample
+        below, above = (0.0, step + samples_per_insert * insertion) if error_buffer is None else (error_buffer,) * 2
+        self._min_diff, self._max_diff = offset - below, offset + above
         self._paces = paces
         self.inserted = 0
         self.sampled = 0
-        if ratio * insertion <= 0 or batch < 1:
-            raise ConfigurationError("replay_ratio and batch_size must be positive; raise them")
+
+    @property
+    def diff(self) -> float:
+        """Rows that may still be sampled for those that came in."""
+        return self.inserted * self._ratio - self.sampled
 
     @property
     def may_sample(self) -> bool:
         """Whether a batch may be drawn now."""
-        return self.inserted >= self._start and self._diff >= self._batch
+        return self.inserted >= self._start and self.diff - self._batch >= self._min_diff
 
-    @property
-    def may_insert(self) -> bool:
-        """Whether the actors may go on (always, unless the flow paces them)."""
-        return not self._paces or self.inserted < self._start or self._diff <= self._slack
-
-    @property
-    def _diff(self) -> float:
-        return (self.inserted - self._start) * self._ratio - self.sampled
+    def may_insert(self, rows: int) -> bool:
+        """Whether `rows` more rows may come in; ValueError for more at once than it was made for."""
+        if rows > self.insertion:
+            raise ValueError(f"{rows} rows at once, at most {self.insertion} were announced")
+        return not self._paces or self.inserted < self._start or self.diff + rows * self._ratio <= self._max_diff

@@ -48,6 +48,7 @@ class Replay:
         self._capacity, self._ring_segments = capacity, ring_segments
         self._source, self._counters = source, counters
         self._governor = governor
+        self._at_once = max(1, governor.insertion // layout.length)
         self._rng = np.random.Generator(np.random.Philox(seed))
         self._rings: list[Ring] = []
         self._head = self._tail = 0
@@ -69,9 +70,14 @@ class Replay:
     def admit(self, everything: bool = False) -> None:
         """Takes in what has arrived as far as the governor lets it, or (at the end) all of it."""
         arrivals = self._source.arrivals(self._policy)
-        while arrivals and (everything or self._governor.may_insert):
-            arrival = arrivals.popleft()
-            records, ring = arrival.records, arrival.ring
+        while arrivals:
+            arrival = arrivals[0]
+            records, ring = arrival.records[: self._at_once], arrival.ring
+            if not everything and not self._governor.may_insert(int(records["valid"].sum())):
+                break
+            arrival.records = arrival.records[len(records) :]
+            if len(arrival.records) == 0:
+                arrivals.popleft()
             intact = ring.intact(records)
             if not intact.all():
                 torn = len(intact) - int(intact.sum())
@@ -79,6 +85,7 @@ class Replay:
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
             self._append(records[intact], ring, arrival.owned)
             self._source.settle(self._policy, arrival, int(records["number"][-1]), len(records))
+        self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
 
     def sample(self, now: Version) -> Transitions | None:

@@ -9,46 +9,137 @@ from hypothesis import strategies as st
 from protocol.errors import ConfigurationError
 from workers.learning.governor import Governor
 
+RATIOS = st.one_of(st.integers(1, 16).map(float), st.sampled_from([0.0625, 0.25, 0.5, 1.5, 3.125]))
+"""Such that sums are exact."""
 
-@settings(max_examples=200, deadline=None)
+
+def play(governor: Governor, moves: str) -> str:
+    """What the governor says: `s` a batch of 1 row, `i` one row; a letter that it refuses comes back as `-`."""
+    said = ""
+    for move in moves:
+        if move == "s" and governor.may_sample:
+            governor.sampled += 1
+            said += move
+        elif move == "i" and governor.may_insert(1):
+            governor.inserted += 1
+            said += move
+        else:
+            said += "-"
+    return said
+
+
+HAND = [
+    # ratio 2, from 3 rows on, buffer 2: offset 6, so diff = 2 i - s stays within 4..8 once 3 rows are there.
+    (2.0, 3, 2.0, "ssiiisssiiis", "--iiiss-ii-s"),
+    #  1st s, s: no rows. i i i: diff 6. s s: diff 4; the third would make it 3. i i: diff 8; the third would make it 10.
+    # ratio 1, from 1 row on, buffer 1: offset 1, diff within 0..2.
+    (1.0, 1, 1.0, "sississiii", "-is-is-ii-"),
+    # ratio 0.5, from 2 rows on, buffer 1: offset 1, diff = i/2 - s within 0..2.
+    (0.5, 2, 1.0, "iiiiissssii", "iiii-ss--ii"),
+]
+
+
+@pytest.mark.parametrize(("ratio", "start", "buffer", "moves", "expected"), HAND)
+def test_E8_sequences_computed_by_hand(ratio: float, start: int, buffer: float, moves: str, expected: str) -> None:
+    """E8: Reverb's rule, with batches and insertions of one row."""
+    assert play(Governor(ratio, start, 1, 1, buffer), moves) == expected
+
+
+def test_E8_by_default_no_batch_comes_before_its_rows_and_two_insertions_may_wait() -> None:
+    """E8. Ratio 4, insertions of 10 rows, batches of 8: offset 400, diff within 400..400 + 8 + 80."""
+    governor = Governor(4, 100, 8, 10)
+    governor.inserted = 100
+    assert not governor.may_sample
+    governor.inserted = 102
+    assert governor.may_sample
+    governor.inserted = 112  # diff 448
+    assert governor.may_insert(10)
+    governor.inserted = 122  # diff 488
+    assert not governor.may_insert(1)
+    governor.sampled = 4
+    assert governor.may_insert(1)
+    assert not governor.may_insert(2)
+
+
+@settings(max_examples=300, deadline=None)
 @given(
-    ratio=st.floats(0.05, 16),
+    ratio=RATIOS,
     start=st.integers(1, 500),
     batch=st.integers(1, 200),
     insertion=st.integers(1, 300),
-    choices=st.lists(st.booleans(), min_size=50, max_size=300),
+    wide=st.one_of(st.none(), st.floats(1, 4)),
+    choices=st.lists(st.tuples(st.booleans(), st.integers(1, 300)), min_size=50, max_size=300),
 )
-def test_the_replay_ratio_stays_within_its_slack_and_nobody_deadlocks_E8_U6(
-    ratio: float, start: int, batch: int, insertion: int, choices: list[bool]
+def test_E8_U6_the_replay_ratio_stays_within_its_buffer_and_nobody_deadlocks(
+    ratio: float, start: int, batch: int, insertion: int, wide: float | None, choices: list[tuple[bool, int]]
 ) -> None:
-    governor = Governor(ratio, start, batch, insertion, paces=True)
-    for sampling in choices:
-        assert governor.may_sample or governor.may_insert
+    """E8, U6: whatever the order and the sizes, one side may always go on."""
+    step = batch + ratio * insertion
+    buffer = None if wide is None else wide * step / 2
+    governor = Governor(ratio, start, batch, insertion, buffer)
+    below, above = (0.0, step + ratio * insertion) if buffer is None else (buffer, buffer)
+    for sampling, rows in choices:
+        rows = min(rows, insertion)
+        assert governor.may_sample or governor.may_insert(insertion)
         if sampling and governor.may_sample:
             governor.sampled += batch
-        elif not sampling and governor.may_insert:
-            governor.inserted += insertion
-        behind = (governor.inserted - start) * ratio - governor.sampled
-        assert governor.sampled <= max(0.0, (governor.inserted - start) * ratio) + 1e-6
-        if governor.inserted >= start + insertion:
-            assert behind <= 2 * ratio * insertion + batch + 1e-6
+            assert (governor.inserted - start) * ratio - governor.sampled >= -below - 1e-6
+        elif not sampling and governor.may_insert(rows):
+            early = governor.inserted < start
+            governor.inserted += rows
+            ahead = (governor.inserted - start) * ratio - governor.sampled
+            assert ahead <= (max(above, ratio * insertion) if early else above) + 1e-6
+        if governor.sampled:
+            assert governor.inserted >= start
 
 
 def test_nothing_is_sampled_before_the_start() -> None:
-    governor = Governor(ratio=4, start=100, batch=8, insertion=10, paces=True)
+    governor = Governor(4, 100, 8, 10, error_buffer=1_000)
     governor.inserted = 99
     assert not governor.may_sample
-    assert governor.may_insert
-    governor.inserted = 102
+    assert governor.may_insert(10)
+    governor.inserted = 100
     assert governor.may_sample
 
 
 def test_without_pacing_rows_always_come_in_A2() -> None:
-    governor = Governor(ratio=4, start=1, batch=8, insertion=10, paces=False)
+    governor = Governor(4, 1, 8, 10, paces=False)
     governor.inserted = 1_000_000
-    assert governor.may_insert
+    assert governor.may_insert(10)
 
 
-def test_a_ratio_that_never_samples_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="must be positive; raise them"):
-        Governor(ratio=0, start=1, batch=8, insertion=10, paces=True)
+def test_more_rows_at_once_than_the_buffer_was_made_for_are_an_error() -> None:
+    with pytest.raises(ValueError, match="11 rows at once, at most 10"):
+        Governor(4, 1, 8, 10).may_insert(11)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"samples_per_insert": 0}, "replay_ratio and batch_size must be positive.*; raise them"),
+        ({"samples_per_insert": float("inf")}, "must be positive"),
+        ({"batch": 0}, "must be positive"),
+        ({"min_size_to_sample": 0}, "learning_starts must be at least 1.*; raise it"),
+        ({"error_buffer": 23.9}, "error_buffer 23.9 could stop learner and actors both.* need 24 or more; raise it or"),
+        ({"error_buffer": 0.0}, "could stop learner and actors both"),
+    ],
+)
+def test_U6_what_would_deadlock_is_refused_with_the_reason(given: dict[str, float], sentence: str) -> None:
+    """U6."""
+    sizes = {"samples_per_insert": 4, "min_size_to_sample": 1, "batch": 8, "insertion": 10, **given}
+    with pytest.raises(ConfigurationError, match=sentence):
+        Governor(**sizes)  # type: ignore[arg-type]
+    Governor(4, 1, 8, 10, error_buffer=24)
+
+
+def test_U6_below_the_least_buffer_there_is_indeed_a_deadlock() -> None:
+    """U6: the refusal is no caution: with one less on each side, both stop."""
+    governor = Governor(1, 1, 8, 8, error_buffer=8)
+    assert not any(_stuck(governor, inserted) for inserted in range(1, 100))
+    governor._min_diff, governor._max_diff = governor._min_diff + 1, governor._max_diff - 1
+    assert any(_stuck(governor, inserted) for inserted in range(1, 100))
+
+
+def _stuck(governor: Governor, inserted: int) -> bool:
+    governor.inserted = inserted
+    return not governor.may_sample and not governor.may_insert(8)
