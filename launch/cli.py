@@ -113,13 +113,13 @@ def clean() -> None:
         click.echo(f"kept    {path}: a living process uses it")
 
 
-def _hand_over(module: str) -> click.Command:
-    """A command that becomes the worker's own executable."""
+def _hand_over(module: str, does: str) -> click.Command:
+    """A command that becomes another executable."""
 
     @click.command(
         name=module.removeprefix("workers."),
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-        help=f"One {module.removeprefix('workers.')} (the same as `python -m {module}`).",
+        help=f"{does} (the same as `python -m {module}`).",
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run(arguments: tuple[str, ...]) -> None:
@@ -164,5 +164,9 @@ def _folder(source: str, run_dir: Path | None) -> Path:
     return folder.resolve()
 
 
-for _module in ("workers.actor", "workers.learner"):
-    main.add_command(_hand_over(_module))
+for _module, _does in (
+    ("workers.actor", "One actor"),
+    ("workers.learner", "One learner"),
+    ("workers.bench", "Measures this machine: transport, weights"),
+):
+    main.add_command(_hand_over(_module, _does))

@@ -1,0 +1,46 @@
+"""The benchmarks measure what they say: every promised figure is there, and is a ratio to something that ran."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.tools import ROOT, require
+from workers.bench.load import Load
+
+PROMISED = {
+    "transport": ["same_node.large_ratio", "same_node.small_ratio", "tcp.large_ratio", "header.us_per_segment"],
+}
+"""Names that scripts rely on."""
+
+
+@pytest.mark.parametrize("what", PROMISED)
+def test_every_promised_figure_is_printed_as_one_json_object(what):
+    ended = subprocess.run(
+        [require("rookery"), "bench", what, "--rounds", "1", "--json"], capture_output=True, text=True, timeout=100
+    )
+    assert ended.returncode == 0, ended.stderr
+    figures = json.loads(ended.stdout)
+    for name in PROMISED[what]:
+        assert 0 < figures[name] < 100, f"{name} is {figures.get(name)}"
+
+
+def test_a_writer_that_cannot_start_is_told_and_not_waited_for(tmp_path):
+    load = Load(floats=4, segments=2, blocks=4, folder=str(tmp_path / "missing"))
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "workers.bench.writer", load.to_json(), "{}", "ipc:///nowhere"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert ended.returncode != 0
+
+
+def test_a_load_survives_the_command_line():
+    load = Load(floats=252, segments=64, blocks=39, folder="/tmp")
+    assert Load.from_json(load.to_json()) == load
+    assert load.block(40) == slice(64, 128)

@@ -1,0 +1,53 @@
+"""`rookery bench`: what this machine can do, always beside its limit.
+
+python -m workers.bench transport --json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from workers import numerics
+
+__all__ = ["main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Measures this machine, each figure beside the limit or the raw primitive in the same run."""
+    numerics.prepare()
+
+
+@main.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Interleaved pairs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def transport(rounds: int, as_json: bool) -> None:
+    """Segments: same node, TCP, the cost of a header."""
+    from workers.bench import transport as bench
+
+    _tell(bench.measure(rounds), as_json)
+
+
+@main.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Interleaved pairs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def weights(rounds: int, as_json: bool) -> None:
+    """Weights from one learner to four subscribers."""
+    from workers.bench import weights as bench
+
+    _tell(bench.measure(rounds), as_json)
+
+
+def _tell(figures: dict[str, float], as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+        return
+    for name, value in figures.items():
+        sys.stdout.write(f"{name:40} {value:12.4g}\n")
+
+
+if __name__ == "__main__":
+    main()

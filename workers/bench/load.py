@@ -1,0 +1,80 @@
+"""What the transport benchmarks move: segments of a chosen size in a ring of a chosen size, and the raw primitives.
+
+Both sides of a comparison use the same two processes, the same ring, the same numpy calls; only the messages differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from protocol.config import PPO, PolicyConfig
+from protocol.layout import Layout, segment_layout
+from protocol.spaces import Agent, Box, Discrete, World
+
+__all__ = ["POLICY", "RUN", "Load", "copy_out", "fill"]
+
+RUN, POLICY, ACTOR = "bench", "policy", "actor"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`segments` segments a message, each of 64 steps with observations of `floats` float32; `blocks` messages fit."""
+
+    floats: int
+    segments: int
+    blocks: int
+    folder: str
+
+    @property
+    def layout(self) -> Layout:
+        """What PPO stores for an agent with such observations."""
+        agent = Agent(name=POLICY, observation=Box(shape=(self.floats,)), action=Discrete(n=4))
+        world = World(id="bench", agents=(agent,), episode_steps=1000)
+        return segment_layout(world, agent, PolicyConfig(algorithm=PPO(), segment_length=64))
+
+    @property
+    def slots(self) -> int:
+        """Slots of the ring."""
+        return self.segments * self.blocks
+
+    @property
+    def message_bytes(self) -> int:
+        """Payload of one message."""
+        return self.layout.segment_bytes * self.segments
+
+    @property
+    def ring(self) -> Path:
+        """The ring's file."""
+        return Path(self.folder) / f"rookery-{RUN}-{ACTOR}.1-{POLICY}.ring"
+
+    def block(self, index: int) -> slice:
+        """The slots of message `index`."""
+        start = index % self.blocks * self.segments
+        return slice(start, start + self.segments)
+
+    def to_json(self) -> str:
+        """For another process's command line."""
+        return TypeAdapter(dict[str, int | str]).dump_json(asdict(self)).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Load:
+        """The inverse of `to_json`."""
+        return TypeAdapter(cls).validate_json(text)
+
+
+def fill(columns: Mapping[str, NDArray], slots: slice, value: int) -> None:
+    """Writes every byte of `slots`."""
+    for name, column in columns.items():
+        column[slots].fill(-1 if name == "final_row" else value & 1)
+
+
+def copy_out(columns: Mapping[str, NDArray], slots: slice, batch: Mapping[str, NDArray]) -> None:
+    """Copies `slots` of the columns to the front of the arrays of `batch`."""
+    for name, target in batch.items():
+        np.copyto(target, columns[name][slots])
