@@ -19,7 +19,7 @@ from protocol.layout import Layout, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version, pack
-from workers.acting.seat import Seat
+from workers.acting.seat import Rows, Seat
 from workers.environments.base import Present
 from workers.reporting import LearnerReport
 
@@ -67,12 +67,13 @@ class Sender:
         self.ring.begin(slots)
         return slots
 
-    def finish(self, slots: slice, valid: int, before: int) -> None:
-        """Numbers the segments on."""
-        numbers = np.arange(self._number, self._number + self._block, dtype=np.uint64)
-        self._number += self._block
+    def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
+        """Numbers the segments on; slots without a row are none."""
+        rows = np.broadcast_to(np.asarray(valid), self._block)
+        numbers = np.where(rows > 0, self._number + np.cumsum(rows > 0) - 1, 0).astype(np.uint64)
+        self._number += int((rows > 0).sum())
         self.ring.finish(slots, numbers, valid, before)
-        self.finished.append(self.ring.table[slots].copy())
+        self.finished.append(self.ring.table[slots][rows > 0])
 
 
 def present(t: int, copies: int, terminated: Sequence[int] = (), truncated: Sequence[int] = ()) -> Present:

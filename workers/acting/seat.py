@@ -1,12 +1,15 @@
 """One agent's seat in all copies of a world: its streams, written row by row straight into ring slots.
 
 Row t is (observation, action, reward and end *caused by that action*, version). A row stays open until the agent's next
-observation, which brings the reward; the segment is whole when the observation after its last row is there.
-Legend: `E` copies, one stream each; `T` segment length; `F` stacked frames; `K` side-table entries.
+observation; rewards and ends that arrive between its turns are added to it. Streams may have their own pace: where all
+stand at the same row, a field is one slice assignment for all of them, otherwise it is an index.
+Legend: `E` streams (copies, times the places of an agent that stands for many), `n` of them present in this turn; `T`
+segment length; `F` stacked frames; `K` side-table entries.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,9 +19,14 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.ring import Ring
 from workers.acting.performer import Performer
-from workers.environments.base import Present
+from workers.environments.base import Outcome, Present
 
 __all__ = ["Seat", "Sender"]
+
+_HISTORY = ("observation", "terminated", "truncated")
+Index = slice | NDArray[np.int64]
+Rows = int | NDArray[np.int64]
+_NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class Sender(Protocol):
@@ -29,72 +37,100 @@ class Sender(Protocol):
     def take(self, on_wait: Callable[[], None]) -> slice:
         """Slots to write."""
 
-    def finish(self, slots: slice, valid: int, before: int) -> None:
-        """The slots are whole."""
+    def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
+        """The slots are whole, with so many rows and rows of history (a number, or one a slot); slots without a row
+        are no segments."""
 
 
 class Seat:
-    """Agent `name`, which `performer` plays in `copies` copies; its streams are numbered from `first_stream`."""
+    """Agent `name`, which `performer` plays in `streams` streams, numbered from `first_stream`.
+
+    A block that is older than `flush_after` seconds is shipped with the rows it has.
+    """
 
     def __init__(
         self,
         name: str,
         performer: Performer,
         sender: Sender,
-        copies: int,
+        streams: int,
         first_stream: int,
         noise: np.random.Generator,
+        flush_after: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.performer = performer
         self._sender = sender
         self._noise = noise
-        self._copies = copies
+        self._flush_after, self._clock = flush_after, clock
         layout = sender.ring.layout
         self._before, self._length = layout.before, layout.length
-        self._streams = np.arange(first_stream, first_stream + copies, dtype=np.uint64)
-        self._block = 0
-        self._slots: slice | None = None
-        self._row = 0
-        self._history = 0
-        self._columns: dict[str, NDArray] = {}
-        shape = layout.fields[0].shape
+        self._numbers = np.arange(first_stream, first_stream + streams, dtype=np.uint64)
+        self._everyone: NDArray[np.int64] = np.arange(streams)
+        self._block: _Block | None = None
+        self._segments = np.zeros(streams, np.uint64)
+        """Segments of each stream so far."""
+        first = layout.fields[0]
         self._stack = (
-            np.zeros((copies, layout.before + 1, *shape), np.dtype(layout.fields[0].dtype)) if self._before else None
+            np.zeros((streams, layout.before + 1, *first.shape), np.dtype(first.dtype)) if self._before else None
         )
-        self._fields = [
-            f.name for f in layout.fields if f.per == "row" and f.name in ("action", "log_probability", "value")
-        ]
-        self._ends = np.zeros(copies, np.int64)
-        self._version_min = self._version_max = np.uint64(0)
-        self._returns = np.zeros(copies)
+        self._begins = np.ones(streams, np.bool_)
+        """Streams whose next observation is the first of an episode."""
+        self._row_fields = [f.name for f in layout.fields if f.per == "row"]
+        self._acted = [name for name in self._row_fields if name in ("action", "log_probability", "value")]
+        self._returns = np.zeros(streams)
+        self._streams: Index = slice(None)
+        """Those that act in this turn."""
         self.episodes = 0
         self.return_sum = 0.0
         self.steps = 0
 
     def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[np.int64]:
-        """Closes the open row with what the last action brought, opens the next one, and returns actions [E]."""
-        observation = present.observation
-        if len(observation) != self._copies:
-            raise EnvironmentFault(
-                f"agent {self.name!r} is present in {len(observation)} of {self._copies} copies; this release needs "
-                "every agent in every copy at each of its turns: make the environment keep all agents until "
-                "the episode ends"
-            )
-        done = self._close_row(present) if self._slots is not None else None
-        if self._slots is None or self._row == self._length:
-            self._next_segment(observation, on_wait)
-        seen = observation if self._stack is None else self._push_frame(observation, done)
-        acted = self.performer.act(seen, self._noise)
-        row = self._before + self._row
-        columns = self._columns
-        columns["observation"][:, row] = observation
-        columns["version"][:, row] = self.performer.word
-        for name in self._fields:
-            columns[name][:, row] = acted[name]
-        self._version_max = self.performer.word
-        self.steps += self._copies
-        return acted["action"]
+        """Closes the open rows with what the last actions brought, opens the next ones, and returns actions [n]."""
+        return self.record(present, self.performer.act(self.observe(present, on_wait), self._noise))
+
+    def observe(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
+        """First half of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
+        [n, F, *shape]."""
+        block = self._block
+        streams = self._streams = self._choose(present)
+        if block is not None:
+            self._close(block, streams, present)
+        if block is None or block.full(streams, self._length) or self._is_old(block):
+            self._begin_block(streams, present.observation, on_wait)
+        return present.observation if self._stack is None else self._push_frame(streams, present.observation)
+
+    def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray[np.int64]:
+        """Second half of `act`: opens a row with the observation and what the policy did; returns the actions."""
+        block, streams = self._block, self._streams
+        assert block is not None
+        where = (streams, block.at(streams) if self._before == 0 else block.at(streams) + self._before)
+        columns = block.columns
+        columns["observation"][where] = present.observation
+        columns["version"][where] = self.performer.word
+        for name in self._acted:
+            columns[name][where] = acted[name]
+        block.open(streams)
+        block.version_max = self.performer.word
+        self._begins[streams] = False
+        action: NDArray[np.int64] = acted["action"]
+        self.steps += len(action)
+        return action
+
+    def receive(self, outcome: Outcome) -> None:
+        """Adds what arrived between an agent's turns to its open rows; an end closes them."""
+        block = self._block
+        streams = outcome.copies
+        if block is None or not block.has_open(streams):
+            self._refuse_outcome()
+        assert block is not None
+        block.spread()
+        block.told = True
+        done = outcome.terminated | outcome.truncated
+        self._add(block, streams, outcome)
+        if done.any():
+            block.close(streams[done])
 
     def take_episodes(self) -> tuple[int, float]:
         """(episodes, sum of their returns) since the last call."""
@@ -104,75 +140,236 @@ class Seat:
 
     @property
     def open_rows(self) -> int:
-        """Rows acted in that are in no finished segment yet."""
-        return self._row * self._copies
+        """Rows acted in that are in no finished segment yet, but for the last of each stream, which is still open."""
+        return 0 if self._block is None else self._block.count()
 
-    def _close_row(self, present: Present) -> NDArray[np.bool_]:
-        columns, row = self._columns, self._before + self._row
-        columns["reward"][:, row] = present.reward
-        columns["terminated"][:, row] = present.terminated
-        columns["truncated"][:, row] = present.truncated
-        self._returns += present.reward
-        done = present.terminated | present.truncated
-        if done.any():
-            self.episodes += int(done.sum())
-            self.return_sum += float(self._returns[done].sum())
-            self._returns[done] = 0.0
-            if len(present.final_index):
-                self._side_table(present)
-        self._row += 1
-        return done
+    def flush(self, on_wait: Callable[[], None]) -> None:
+        """Ships what the present block has if it is older than `flush_after`, although nobody acts."""
+        block = self._block
+        if block is not None and self._is_old(block) and block.count():
+            block.spread()
+            shape = block.columns["observation"].shape[2:]
+            self._begin_block(_NOBODY, np.empty((0, *shape), block.columns["observation"].dtype), on_wait)
 
-    def _side_table(self, present: Present) -> None:
-        index = present.final_index
-        entry = self._ends[index]
-        room = self._columns["final_row"].shape[1]
+    def _choose(self, present: Present) -> Index:
+        """The streams present, as a slice of all where they all stand at the same row."""
+        block, chosen = self._block, present.copies
+        expected = len(self._everyone) if chosen is None else len(chosen)
+        if len(present.observation) != expected:
+            raise EnvironmentFault(
+                f"agent {self.name!r} is said to be present in {expected} copies but {len(present.observation)} "
+                "observations came; correct the environment"
+            )
+        if chosen is None:
+            return slice(None) if block is None or block.unite() else self._everyone
+        if block is not None:
+            block.spread()
+        return chosen
+
+    def _close(self, block: _Block, streams: Index, present: Present) -> None:
+        if isinstance(streams, slice):
+            self._add(block, streams, present)
+            block.close(streams)
+            return
+        opened = block.opened[streams]
+        if not opened.all():
+            self._refuse_early(present, ~opened)
+            streams, present = streams[opened], _only(present, opened)
+        self._add(block, streams, present)
+        block.close(streams)
+
+    def _add(self, block: _Block, streams: Index, brought: Present | Outcome) -> None:
+        """Rewards and ends onto open rows, and into the returns of episodes."""
+        columns = block.columns
+        where = (streams, block.at(streams) + self._before)
+        if block.even:
+            columns["reward"][where] = brought.reward
+        else:
+            columns["reward"][where] += brought.reward
+        columns["terminated"][where] = brought.terminated
+        columns["truncated"][where] = brought.truncated
+        self._returns[streams] += brought.reward
+        done = brought.terminated | brought.truncated
+        if not done.any():
+            return
+        ended = self._everyone[streams][done]
+        self.episodes += len(ended)
+        self.return_sum += float(self._returns[ended].sum())
+        self._returns[ended] = 0.0
+        self._begins[ended] = True
+        if len(brought.final_index):
+            self._side_table(block, self._everyone[streams][brought.final_index], brought)
+
+    def _side_table(self, block: _Block, streams: NDArray[np.int64], brought: Present | Outcome) -> None:
+        entry = block.ends[streams]
+        room = block.columns["final_row"].shape[1]
         if int(entry.max()) >= room:
             raise EnvironmentFault(
                 f"agent {self.name!r} was truncated more than {room} times within {self._length} steps, which the "
                 "world's episode_steps rules out; correct episode_steps or leave it out"
             )
-        self._columns["final_observation"][index, entry] = present.final_observation
-        self._columns["final_row"][index, entry] = self._row
-        self._ends[index] += 1
+        block.columns["final_observation"][streams, entry] = brought.final_observation
+        block.columns["final_row"][streams, entry] = block.at(streams)
+        block.ends[streams] += 1
 
-    def _next_segment(self, observation: NDArray, on_wait: Callable[[], None]) -> None:
-        """Finishes the full segments (the new observation is their bootstrap row) and opens the next ones."""
-        old, old_slots = self._columns, self._slots
-        table = self._sender.ring.table
-        tail = {}
-        if old_slots is not None:
+    def _begin_block(self, streams: Index, observation: NDArray, on_wait: Callable[[], None]) -> None:
+        """Finishes the block (the new observations are bootstrap rows) and opens the next one."""
+        old, opened = self._block, _NOBODY
+        history: Rows = 0
+        carried: dict[str, NDArray] = {}
+        tail: dict[str, NDArray] = {}
+        if old is not None:
+            old.columns["observation"][streams, old.at(streams) + self._before] = observation
+            if not old.even:  # streams that do not act now take their open rows along
+                opened = np.flatnonzero(old.opened)
+                place = (opened, old.rows[opened] + self._before)
+                carried = {name: old.columns[name][place] for name in self._row_fields}
             if self._before:  # before the block is out of our hands
-                tail = {name: old[name][:, self._length : self._length + self._before].copy() for name in _HISTORY}
-            old["observation"][:, self._before + self._length] = observation
-            table["stream"][old_slots] = self._streams
-            table["stream_sequence"][old_slots] = self._block
-            table["version_min"][old_slots] = self._version_min
-            table["version_max"][old_slots] = self._version_max
-            self._sender.finish(old_slots, self._length, self._history)
-            self._block += 1
-        self._slots = self._sender.take(on_wait)
-        self._columns = {name: column[self._slots] for name, column in self._sender.ring.columns.items()}
-        self._columns["final_row"].fill(-1)
-        self._ends.fill(0)
+                tail, history = old.tail(), np.minimum(old.history + old.at(slice(None)), self._before)
+            self._finish(old)
+        slots = self._sender.take(on_wait)
+        columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
+        even = len(opened) == 0 and (isinstance(streams, slice) or len(streams) == len(self._everyone))
+        block = self._block = _Block(slots, columns, self._before, even, self.performer.word, self._clock())
+        columns["final_row"].fill(-1)
         for name, rows in tail.items():
-            self._columns[name][:, : self._before] = rows
-        self._history = self._before if tail else 0
-        self._row = 0
-        self._version_min = self.performer.word
+            columns[name][:, : self._before] = rows
+        block.history = history
+        if len(opened):
+            for name, values in carried.items():
+                columns[name][opened, self._before] = values
+            block.opened[opened] = True
+            block.told = True
+            block.version_min = carried["version"].min()
 
-    def _push_frame(self, observation: NDArray, done: NDArray[np.bool_] | None) -> NDArray:
+    def _finish(self, block: _Block) -> None:
+        self._block = None
+        table = self._sender.ring.table
+        table["stream"][block.slots] = self._numbers
+        table["stream_sequence"][block.slots] = self._segments
+        table["version_min"][block.slots] = block.version_min
+        table["version_max"][block.slots] = block.version_max
+        valid = block.at(slice(None))
+        self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
+        self._sender.finish(block.slots, valid, block.history)
+
+    def _is_old(self, block: _Block) -> bool:
+        return self._flush_after is not None and self._clock() - block.since > self._flush_after
+
+    def _push_frame(self, streams: Index, observation: NDArray) -> NDArray:
         """The last F observations of each stream, newest last; at an episode's start all are its first."""
-        stack = self._stack
+        stack, begins = self._stack, self._begins[streams]
         assert stack is not None
-        if done is None:
-            stack[:] = observation[:, None]
-            return stack
-        stack[:, :-1] = stack[:, 1:]
-        stack[:, -1] = observation
-        if done.any():
-            stack[done] = observation[done][:, None]
-        return stack
+        seen = stack[streams]
+        seen[:, :-1] = seen[:, 1:]
+        seen[:, -1] = observation
+        if begins.any():
+            seen[begins] = observation[begins][:, None]
+        if not isinstance(streams, slice):
+            stack[streams] = seen
+        return seen
+
+    def _refuse_early(self, present: Present, fresh: NDArray[np.bool_]) -> None:
+        """What is told of an action that was never made belongs to no row."""
+        if present.reward[fresh].any() or present.terminated[fresh].any() or present.truncated[fresh].any():
+            raise EnvironmentFault(
+                f"agent {self.name!r} was given a reward or an end before its first action of an episode; give it with "
+                "the next observation or outcome after an action"
+            )
+
+    def _refuse_outcome(self) -> None:
+        raise EnvironmentFault(
+            f"agent {self.name!r} was given an outcome where it has no action waiting for one; give outcomes only to "
+            "agents that acted since their last one"
+        )
 
 
-_HISTORY = ("observation", "terminated", "truncated")
+class _Block:
+    """The slots being written, one a stream. `even`: all streams are open and stand at the same row.
+
+    `rows` [E] counts closed rows and `opened` [E] says who has an open one behind them (both only where not even).
+    """
+
+    def __init__(
+        self, slots: slice, columns: dict[str, NDArray], before: int, even: bool, version: np.uint64, since: float
+    ) -> None:
+        self.slots, self.columns, self.since = slots, columns, since
+        self._before = before
+        self.even = even
+        self._row = 0
+        streams = slots.stop - slots.start
+        self._everyone: NDArray[np.int64] = np.arange(streams)
+        self.rows: NDArray[np.int64] = np.zeros(streams, np.int64)
+        self.opened = np.zeros(streams, np.bool_)
+        self.ends: NDArray[np.int64] = np.zeros(streams, np.int64)
+        """Entries of the side table in use."""
+        self.history: Rows = 0
+        self.told = False
+        """Whether an open row may hold a reward already, so that the next one must be added to it."""
+        self.version_min = self.version_max = version
+
+    def at(self, streams: Index) -> Rows:
+        """The row at which streams stand."""
+        return self._row if self.even else self.rows[streams]
+
+    def full(self, streams: Index, length: int) -> bool:
+        """Whether one of `streams` has no row left."""
+        return self._row == length if self.even else bool((self.rows[streams] == length).any())
+
+    def close(self, streams: Index) -> None:
+        """The open rows of `streams` are whole."""
+        if self.even:
+            self._row += 1
+        else:
+            self.rows[streams] += 1
+            self.opened[streams] = False
+
+    def open(self, streams: Index) -> None:
+        """`streams` have acted: their rows wait for what that brings."""
+        if not self.even:
+            self.opened[streams] = True
+            self.columns["reward"][self._everyone[streams], self.rows[streams] + self._before] = 0
+
+    def has_open(self, streams: NDArray[np.int64]) -> bool:
+        """Whether all of `streams` have acted and wait for what it brings."""
+        return self.even or bool(self.opened[streams].all())
+
+    def count(self) -> int:
+        """Closed rows of all streams."""
+        return self._row * len(self.rows) if self.even else int(self.rows.sum())
+
+    def spread(self) -> None:
+        """From here on each stream has its own row."""
+        if self.even:
+            self.rows[:] = self._row
+            self.even = False
+            self.open(slice(None))
+
+    def unite(self) -> bool:
+        """Goes back to one row for all where they stand at one; whether they do."""
+        if not self.even and not self.told and self.opened.all() and bool((self.rows == self.rows[0]).all()):
+            self._row, self.even = int(self.rows[0]), True
+        return self.even
+
+    def tail(self) -> dict[str, NDArray]:
+        """The last `before` rows of every stream, [E, before, ...] a field, for the next block's history."""
+        if self.even:
+            span = slice(self._row, self._row + self._before)
+            return {name: self.columns[name][:, span].copy() for name in _HISTORY}
+        index = self.rows[:, None] + np.arange(self._before)
+        return {name: self.columns[name][self._everyone[:, None], index] for name in _HISTORY}
+
+
+def _only(present: Present, keep: NDArray[np.bool_]) -> Present:
+    """`present` restricted to the rows to keep; none of the others carries news."""
+    position = np.cumsum(keep) - 1
+    return Present(
+        agent=present.agent,
+        observation=present.observation[keep],
+        reward=present.reward[keep],
+        terminated=present.terminated[keep],
+        truncated=present.truncated[keep],
+        copies=None if present.copies is None else present.copies[keep],
+        final_index=position[present.final_index],
+        final_observation=present.final_observation,
+    )

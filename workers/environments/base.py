@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import World
 
-__all__ = ["Environment", "Player", "Present", "Turn"]
+__all__ = ["Environment", "Outcome", "Player", "Present", "Turn"]
 
 
 @dataclass(slots=True)
@@ -50,12 +50,29 @@ class Present:
 
 
 @dataclass(slots=True)
+class Outcome:
+    """What the last actions of an agent brought in copies where it does not act now: rewards between its turns, or the
+    end, after which it may come back in a new episode or never. The fields mean what they mean in `Present`."""
+
+    agent: int
+    copies: NDArray[np.int64]
+    """[n], increasing."""
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    final_observation: NDArray | None = None
+
+
+@dataclass(slots=True)
 class Turn:
     """What `reset` and `step` return: who acts now. `env_steps` counts the copies' full turns that this step completed
-    (one full turn of one copy, all its agents, is one environment step; E per step in a parallel world)."""
+    (one full turn of one copy, all its agents, is one environment step; E per step in a parallel world). `outcomes` are
+    told before anybody acts; an agent's reward is told once, here or with its next presence."""
 
     present: tuple[Present, ...]
     env_steps: int = 0
+    outcomes: tuple[Outcome, ...] = ()
 
 
 Player = Callable[[Present], NDArray[np.int64]]

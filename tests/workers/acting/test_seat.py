@@ -134,10 +134,10 @@ def test_episode_returns_are_summed_per_copy_D9() -> None:
     assert seat.open_rows == 2
 
 
-def test_an_agent_missing_in_some_copies_is_told_in_one_sentence() -> None:
+def test_observations_of_another_number_of_copies_are_told_in_one_sentence() -> None:
     policy = scripted.config(PPO(), LENGTH)
     seat = scripted.seat(scripted.Sender(scripted.layout_of(policy), 2, 2), scripted.Performer(), 2)
-    with pytest.raises(EnvironmentFault, match=r"agent 'one' is present in 1 of 2 copies.*make the environment"):
+    with pytest.raises(EnvironmentFault, match=r"agent 'one' .* present in 2 copies but 1 observations came; correct"):
         seat.act(scripted.present(0, 1), scripted.never)
 
 
