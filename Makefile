@@ -1,6 +1,7 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make learning the long tests: returns that must be reached
+# make fuzz     a million spoilt messages at the ends of the wire             (ARGS="--seed 1")
 # make bench    what this machine can do
 # make clean    removes what these made; runs/ stays
 #
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test learning bench clean
+.PHONY: train test learning fuzz bench clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -27,6 +28,9 @@ test: $(TESTABLE)
 
 learning: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)
+
+fuzz: $(TESTABLE)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: $(TESTABLE)
 	@set -- tests/benchmarks/bench_*.py; \

@@ -366,5 +366,4 @@ def _host(identity: zmq.Frame) -> str:
 
 def check_schemas(join: Join) -> str:
     """Empty, or why a worker that speaks these schemas may not join."""
-    theirs = Schemas(join.oldest_schema, join.newest_schema)
-    return "" if schema.agreed(theirs) else schema.disagreement("this worker", join.release, theirs)
+    return schema.disagreement(f"this worker (release {join.release})", Schemas(join.oldest_schema, join.newest_schema))

@@ -23,6 +23,7 @@ from protocol.credit import Block, Credit
 from protocol.errors import WireError
 from protocol.messages import Ack, Route, Segments
 from protocol.ring import Ring
+from protocol.schema import spoken_with
 from protocol.sockets import connect, poll, readable
 
 __all__ = ["ExperienceSender"]
@@ -107,7 +108,7 @@ class ExperienceSender:
             return
         self.disconnect()
         self._route, self._inline = route, inline
-        self._header = self._describe(inline)
+        self._header = self._describe(route, inline)
         self._acks = connect(self._context, zmq.SUB, route.acknowledgements)
         self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
         self._announce_again(0)
@@ -185,10 +186,11 @@ class ExperienceSender:
         except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
             self._counters.add("push_full")
 
-    def _describe(self, inline: bool) -> Segments:
+    def _describe(self, route: Route, inline: bool) -> Segments:
         """What the headers of all messages to this learner have in common."""
         ring = self.ring
         return Segments(
+            schema_number=spoken_with(route),
             run=self._run,
             actor=self._actor,
             incarnation=self._incarnation,

@@ -32,7 +32,7 @@ Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9
 """The name of a worker or policy: it becomes part of file names and topics."""
 Claim = Annotated[str, Field(max_length=128, pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$")]
 """A label, or empty."""
-Path = Annotated[str, Field(max_length=4096)]
+Path = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 Nonce = Annotated[str, Field(max_length=64)]
 Text = Annotated[str, Field(max_length=65_536)]
 Document = Annotated[str, Field(max_length=1_000_000)]
@@ -40,11 +40,15 @@ Document = Annotated[str, Field(max_length=1_000_000)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Ordinal = Annotated[int, Field(ge=1, lt=2**63)]
 """A number that counts from 1."""
+Incarnation = Annotated[int, Field(ge=0, lt=2**24)]
+"""How many times a name has joined. With a version it fits into one word."""
+Publication = Annotated[int, Field(ge=0, lt=2**40)]
+"""The version of weights."""
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
 """(policy, agent steps made so far, episodes, sum of returns). Arrives as a list; what is in it is strict."""
-Actor = Annotated[tuple[Name, Count], Strict(False)]
+Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
 Role = Literal["actor", "learner", "supervisor"]
 
@@ -67,7 +71,7 @@ class Route(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     policy: Label
     learner: Label
-    incarnation: Count
+    incarnation: Incarnation
     experience: Name
     weights: Name
     acknowledgements: Name
@@ -102,7 +106,7 @@ class Segments(Message):
     arrays: ClassVar[bool] = True
     run: Name
     actor: Label
-    incarnation: Ordinal
+    incarnation: Annotated[int, Field(ge=1, lt=2**24)]
     policy: Label
     layout: Name
     count: Annotated[int, Field(ge=1, lt=2**32)]
@@ -111,7 +115,7 @@ class Segments(Message):
     nonce: Nonce = ""
     after: Count = 0
     """The last number announced before these that may still be on its way; 0: none is."""
-    compressed: list[Name] = Field(default_factory=list)
+    compressed: Annotated[list[Name], FailFast()] = Field(default_factory=list)
     """Fields whose frame is compressed (zstd)."""
     resent: bool = False
 
@@ -121,9 +125,9 @@ class Ack(Message):
 
     type: ClassVar[str] = "ack"
     policy: Label
-    learner_incarnation: Count
+    learner_incarnation: Incarnation
     actor: Label
-    incarnation: Count
+    incarnation: Incarnation
     settled: Count
     announced: Count
     """The highest number whose header has arrived."""
@@ -135,8 +139,8 @@ class Beacon(Message):
     type: ClassVar[str] = "beacon"
     stable: ClassVar[bool] = True
     policy: Label
-    incarnation: Count
-    version: Count
+    incarnation: Incarnation
+    version: Publication
     manifest: Name
     nbytes: Count
     mailbox: Path = ""
@@ -149,8 +153,8 @@ class Weights(Message):
     type: ClassVar[str] = "weights"
     arrays: ClassVar[bool] = True
     policy: Label
-    incarnation: Count
-    version: Count
+    incarnation: Incarnation
+    version: Publication
     manifest: Name
     entries: Document
     """What the manifest's hash is computed from: name, dtype, shape and byte offset of each entry, in order."""
@@ -171,7 +175,7 @@ class Join(Message):
     release: Name
     host: Name
     pid: Count
-    incarnation: Count = 0
+    incarnation: Incarnation = 0
     """What this process was given before, when it rejoins."""
     oldest_schema: Ordinal = OLDEST_SCHEMA
     newest_schema: Ordinal = SCHEMA
@@ -183,7 +187,7 @@ class Welcome(Message):
     type: ClassVar[str] = "welcome"
     run: Name
     name: Label
-    incarnation: Count
+    incarnation: Incarnation
     config: Document
     world: Document
     run_dir: Path = ""
@@ -220,7 +224,7 @@ class Beat(Message):
     type: ClassVar[str] = "beat"
     name: Name
     token: Name
-    incarnation: Count
+    incarnation: Incarnation
     state: Name
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     counters: dict[Name, Finite] = Field(default_factory=dict)
@@ -247,7 +251,7 @@ class Leave(Message):
     type: ClassVar[str] = "leave"
     name: Name
     token: Name
-    incarnation: Count
+    incarnation: Incarnation
     counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)
     episodes: Annotated[list[Episodes], FailFast()] = Field(default_factory=list)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import protocol
+from protocol.errors import Refused
+from protocol.messages import Route
 
-__all__ = ["SPOKEN", "Schemas", "agreed", "disagreement"]
+__all__ = ["SPOKEN", "Schemas", "agreed", "disagreement", "spoken_with"]
 
 
 class Schemas(NamedTuple):
@@ -34,9 +36,20 @@ def agreed(theirs: Schemas) -> int | None:
     return newest if newest >= max(theirs.oldest, SPOKEN.oldest) else None
 
 
-def disagreement(who: str, release: str, theirs: Schemas) -> str:
-    """Why `who`, of `release`, cannot be spoken with, and what to do."""
+def disagreement(who: str, theirs: Schemas) -> str:
+    """Empty if `who` can be spoken with, else why not, and what to do."""
+    if agreed(theirs) is not None:
+        return ""
     return (
-        f"{who} is of release {release} and speaks {theirs}, this one is of release {protocol.RELEASE} and speaks "
-        f"{SPOKEN}; install the same release, or the one before or after it, on both"
+        f"{who} speaks {theirs}, the other end (release {protocol.RELEASE}) {SPOKEN}; "
+        "install the same release, or the one before or after it, on both"
     )
+
+
+def spoken_with(route: Route) -> int:
+    """The number to send to the learner behind `route` in; Refused if there is none."""
+    theirs = Schemas(route.oldest_schema, route.newest_schema)
+    number = agreed(theirs)
+    if number is None:
+        raise Refused(disagreement(f"the learner {route.learner!r}", theirs))
+    return number

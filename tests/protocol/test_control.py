@@ -249,8 +249,8 @@ def a_join(oldest: int, newest: int) -> Join:
 def test_Z4_releases_without_a_common_schema_are_parted_in_a_sentence() -> None:
     """Z4: naming both, and what to do."""
     assert check_schemas(a_join(2, 3)) == (
-        f"this worker is of release 9.9.9 and speaks schemas 2 to 3, this one is of release {RELEASE} and speaks "
-        "schema 1; install the same release, or the one before or after it, on both"
+        f"this worker (release 9.9.9) speaks schemas 2 to 3, the other end (release {RELEASE}) schema 1; install the "
+        "same release, or the one before or after it, on both"
     )
     assert check_schemas(a_join(1, 2)) == ""
     assert check_schemas(a_join(1, 1)) == ""

@@ -207,7 +207,7 @@ def test_Z4_a_release_without_a_common_schema_is_refused_and_the_next_one_taken(
     members = members_of(tmp_path)
     later = join("actor", "x").model_copy(update={"release": "9.9.9", "oldest_schema": 2, "newest_schema": 3})
     refusal = refused(members, later)
-    assert "release 9.9.9 and speaks schemas 2 to 3" in refusal.reason
+    assert "(release 9.9.9) speaks schemas 2 to 3" in refusal.reason
     assert RELEASE in refusal.reason
     assert not refusal.retry
     assert admitted(members, later.model_copy(update={"oldest_schema": 1})).name == "actor-0"

@@ -1,0 +1,33 @@
+"""The short form of `make fuzz`: spoilt messages at living ends, each of which goes on as before."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.mutations import Mutator
+from tests.fuzz.run import Broken, fuzz
+from tests.fuzz.targets import Ends
+
+
+def test_Z4_thirty_thousand_spoilt_messages_harm_nobody() -> None:
+    """Z4: only RookeryErrors come out, no message is expensive, and nothing grows."""
+    result = fuzz(30_000, seed=7)
+    assert result.count == 30_000
+    assert result.slowest < 0.25
+    assert result.growth < 32 * 2**20
+
+
+def test_the_same_seed_makes_the_same_messages_and_most_of_them_are_wrong() -> None:
+    one, two = Mutator(3), Mutator(3)
+    made = [one.message() for _ in range(200)]
+    assert made == [two.message() for _ in range(200)]
+    assert len({tuple(frames) for frames in made}) > 150
+
+
+def test_an_end_that_breaks_is_found_with_what_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fragile(ends: Ends, frames: list[bytes]) -> None:
+        assert len(frames[0]) != 199, "199 bytes"
+
+    monkeypatch.setattr(Ends, "codec", fragile)
+    with pytest.raises(Broken, match=r"seed 7, message \d+ to the fragile.*199 bytes.*frames \['"):
+        fuzz(30_000, seed=7)

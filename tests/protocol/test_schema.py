@@ -1,0 +1,83 @@
+"""Two releases speak the highest schema that both know, or part in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol import OLDEST_SCHEMA, RELEASE, SCHEMA, schema
+from protocol.errors import Refused
+from protocol.messages import Route
+from protocol.schema import SPOKEN, Schemas, agreed, disagreement, spoken_with
+from tests.protocol.parts import Actor, Learner, closing, until
+
+
+def a_route(oldest: int, newest: int) -> Route:
+    """To a learner of another release."""
+    return Route(
+        policy="gem",
+        learner="learner-gem",
+        incarnation=1,
+        experience="tcp://127.0.0.1:1",
+        weights="tcp://127.0.0.1:1",
+        acknowledgements="tcp://127.0.0.1:1",
+        oldest_schema=oldest,
+        newest_schema=newest,
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "number"),
+    [
+        ((1, 1), (1, 1), 1),
+        ((1, 1), (1, 2), 1),
+        ((1, 1), (2, 3), None),
+        ((2, 3), (1, 1), None),
+        ((2, 3), (1, 2), 2),
+        ((2, 3), (3, 9), 3),
+        ((1, 5), (2, 3), 3),
+        ((1, 5), (4, 2), None),
+    ],
+)
+def test_Z4_the_highest_common_number_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, ours: tuple[int, int], theirs: tuple[int, int], number: int | None
+) -> None:
+    """Z4: from either side the same."""
+    monkeypatch.setattr(schema, "SPOKEN", Schemas(*ours))
+    assert agreed(Schemas(*theirs)) == number
+    assert bool(disagreement("it", Schemas(*theirs))) == (number is None)
+    if theirs[0] <= theirs[1]:
+        monkeypatch.setattr(schema, "SPOKEN", Schemas(*theirs))
+        assert agreed(Schemas(*ours)) == number
+
+
+def test_this_release_speaks_what_it_says() -> None:
+    assert Schemas(OLDEST_SCHEMA, SCHEMA) == SPOKEN
+    assert str(Schemas(1, 1)) == "schema 1"
+    assert str(Schemas(1, 2)) == "schemas 1 to 2"
+
+
+def test_Z4_a_learner_of_another_release_is_sent_to_in_a_common_schema_or_refused() -> None:
+    """Z4: its routes say what it speaks."""
+    assert spoken_with(a_route(1, 2)) == 1
+    with pytest.raises(Refused) as caught:
+        spoken_with(a_route(2, 3))
+    assert str(caught.value) == (
+        f"the learner 'learner-gem' speaks schemas 2 to 3, the other end (release {RELEASE}) schema 1; install the "
+        "same release, or the one before or after it, on both"
+    )
+
+
+def test_Z4_segments_go_in_the_schema_of_the_route(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Z4: and a learner of both schemas takes them in."""
+    monkeypatch.setattr(schema, "SPOKEN", Schemas(1, 2))
+    learner, actor = Learner(), Actor(None)
+    with closing(actor, learner):
+        for newest in (1, 2):
+            actor.sender.route(learner.route.model_copy(update={"newest_schema": newest}), inline=True)
+            assert actor.sender._header is not None
+            assert actor.sender._header.schema_number == newest
+        actor.write()
+        until(lambda: learner.uses(2))
+        assert learner.wrong == 0
