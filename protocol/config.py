@@ -91,6 +91,9 @@ class IQN(_Frozen):
     """Rows that must be there before the first update."""
     replay_ratio: float = Field(default=4.0, gt=0)
     """Transitions trained for each row made; the governor keeps to it."""
+    error_buffer: float | None = Field(default=None, gt=0)
+    """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
+    of an actor's messages and a batch."""
     frames: int = Field(default=1, ge=1, le=64)
     n_step: int = Field(default=3, ge=1)
     gamma: float = Field(default=0.99, ge=0, le=1)
@@ -136,8 +139,13 @@ class PolicyConfig(_Frozen):
     flow: Literal["block", "drop_oldest", "drop_newest"] = "block"
     """What an actor does that has no credit: wait, overwrite its oldest segment, or discard the new one."""
     credits: int | None = Field(default=None, ge=1)
-    """Segments an actor may have unacknowledged; None: twice its streams of this policy."""
+    """Segments an actor may have unacknowledged, a multiple of `environment.copies`; None: twice its streams of this
+    policy."""
+    compress: tuple[str, ...] = ()
+    """Fields of segments that travel compressed (zstd) to other nodes."""
     publish_mode: Literal["double_buffer", "snapshot"] = "snapshot"
+    wire_weights: Literal["float32", "bf16"] = "float32"
+    """How float32 weights travel to other nodes: exactly, or rounded to half the bytes. Memory is exact always."""
     publish_interval: int = Field(default=10, ge=1)
     """Train steps from one publication of weights to the next."""
     sync_interval: int = Field(default=50, ge=1)

@@ -2,10 +2,12 @@
 
 `double_buffer` keeps two copies and a flip, `snapshot` one. A flip alone does not protect a slow reader from a writer
 that laps it: in both modes the reader compares the copy's sequence word before and after reading, and reads again.
+One process writes; any number read, threads of the writer included.
 """
 
 from __future__ import annotations
 
+import mmap
 import secrets
 import time
 import zlib
@@ -15,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol import futex
 from protocol.errors import SharedMemoryError
 from protocol.memory import SharedFile
 from protocol.ring import ORDERED_STORES
@@ -25,38 +28,45 @@ __all__ = ["Mailbox"]
 _MAGIC = b"ROOKMAIL"
 _PAGE = 4096
 _WORDS = 8  # a cache line for each copy's words
-_ACTIVE, _NBYTES, _COPIES, _HASH, _NONCE = 1, 2, 3, 4, 5  # words of the header
+_ACTIVE, _NBYTES, _COPIES, _HASH, _NONCE, _BELL = 1, 2, 3, 4, 5, 6  # words of the header
 _SEQUENCE, _VERSION, _CHECKSUM = 0, 1, 2  # words of a copy
 
 
 class Mailbox:
     """`nbytes` bytes of weights with their version."""
 
-    def __init__(self, memory: SharedFile) -> None:
+    def __init__(self, memory: SharedFile | mmap.mmap) -> None:
         self._memory = memory
-        words = np.ndarray((_PAGE // 8,), np.uint64, buffer=memory.buffer)
+        buffer = _buffer(memory)
+        words = np.ndarray((_PAGE // 8,), np.uint64, buffer=buffer)
         self._header = words
         self.nbytes = int(words[_NBYTES])
         copies = int(words[_COPIES])
         stride = _stride(self.nbytes)
-        if memory.size < _PAGE + copies * stride or not 1 <= copies <= 2 or int(words[_ACTIVE]) >= copies:
-            raise SharedMemoryError(f"{memory.path} is damaged; remove it with `rookery clean`")
+        if len(buffer) < _PAGE + copies * stride or not 1 <= copies <= 2 or int(words[_ACTIVE]) >= copies:
+            raise SharedMemoryError(f"{self.path} is damaged; remove it with `rookery clean`")
         self._words = [words[16 + i * _WORDS : 16 + (i + 1) * _WORDS] for i in range(copies)]
         self._copies = [
-            np.ndarray((self.nbytes,), np.uint8, buffer=memory.buffer, offset=_PAGE + i * stride) for i in range(copies)
+            np.ndarray((self.nbytes,), np.uint8, buffer=buffer, offset=_PAGE + i * stride) for i in range(copies)
         ]
+        self._bell = int(words.ctypes.data) + 8 * _BELL
         self.retries = 0
+        """Reads that met a copy that was empty, being written, or overwritten while it was read."""
 
     @classmethod
-    def create(cls, path: Path, nbytes: int, manifest_hash: str, mode: Literal["double_buffer", "snapshot"]) -> Mailbox:
-        """An empty mailbox (version 0 of incarnation 0: nothing published)."""
+    def create(
+        cls, path: Path | None, nbytes: int, manifest_hash: str, mode: Literal["double_buffer", "snapshot"]
+    ) -> Mailbox:
+        """An empty mailbox (version 0 of incarnation 0: nothing published); `path` None: private to this process."""
         copies = 2 if mode == "double_buffer" else 1
-        memory = SharedFile.create(path, _PAGE + copies * _stride(nbytes))
-        words = np.ndarray((_PAGE // 8,), np.uint64, buffer=memory.buffer)
+        size = _PAGE + copies * _stride(nbytes)
+        memory = mmap.mmap(-1, size) if path is None else SharedFile.create(path, size)
+        buffer = _buffer(memory)
+        words = np.ndarray((_PAGE // 8,), np.uint64, buffer=buffer)
         words[_NBYTES], words[_COPIES] = nbytes, copies
         words[_HASH] = int(manifest_hash[:16], 16)
         words[_NONCE] = secrets.randbits(64)
-        memory.buffer[: len(_MAGIC)] = _MAGIC
+        buffer[: len(_MAGIC)] = _MAGIC  # last: a reader that sees the magic sees a whole mailbox
         return cls(memory)
 
     @classmethod
@@ -81,9 +91,9 @@ class Mailbox:
             raise
 
     @property
-    def path(self) -> Path:
-        """The file."""
-        return self._memory.path
+    def path(self) -> Path | None:
+        """The file, or None for private memory."""
+        return self._memory.path if isinstance(self._memory, SharedFile) else None
 
     @property
     def nonce(self) -> int:
@@ -111,9 +121,33 @@ class Mailbox:
         words[_VERSION] = word
         words[_SEQUENCE] += np.uint64(1)
         self._header[_ACTIVE] = index
+        self._header[_BELL] += np.uint64(1)
+        if futex.AVAILABLE:
+            futex.wake(self._bell)
+
+    def wait(self, have: Version, seconds: float) -> None:
+        """Sleeps until weights newer than `have` are there, at most for `seconds`. Only where `futex.AVAILABLE`."""
+        rung = int(self._header[_BELL]) & 0xFFFFFFFF
+        if self.version <= have:  # looked at after the bell: what comes from now on changes it
+            futex.sleep(self._bell, rung, seconds)
+
+    def warm(self) -> None:
+        """Starts the inactive copy from the active one, so that the next write finds its memory mapped and filled.
+
+        Nothing to do with a single copy, or while nothing whole was published.
+        """
+        active = int(self._header[_ACTIVE])
+        words = self._words[active]
+        if len(self._copies) == 1 or not int(words[_SEQUENCE]) or int(words[_SEQUENCE]) & 1:
+            return
+        other = self._words[1 - active]
+        other[_SEQUENCE] |= np.uint64(1)
+        self._copies[1 - active][:] = self._copies[active]
+        other[_CHECKSUM], other[_VERSION] = words[_CHECKSUM], words[_VERSION]
+        other[_SEQUENCE] += np.uint64(1)
 
     def read(self, out: NDArray[np.uint8], seconds: float = 1.0) -> Version | None:
-        """Copies the newest weights to `out` [nbytes]; None if nothing whole could be read in `seconds`."""
+        """Copies the newest weights to `out` [nbytes]; None if none whole was found in `seconds` (0: one try)."""
         end = time.monotonic() + seconds
         while True:
             index = int(self._header[_ACTIVE])
@@ -133,16 +167,22 @@ class Mailbox:
     def close(self) -> None:
         """Unmaps; the file stays for others."""
         self._forget()
-        self._memory.close()
+        if isinstance(self._memory, SharedFile):
+            self._memory.close()
 
     def remove(self) -> None:
         """Unmaps and unlinks unless another process still holds the file."""
         self._forget()
-        self._memory.remove()
+        if isinstance(self._memory, SharedFile):
+            self._memory.remove()
 
     def _forget(self) -> None:
         self._copies, self._words = [], []
         self._header = np.zeros(8, np.uint64)
+
+
+def _buffer(memory: SharedFile | mmap.mmap) -> memoryview:
+    return memory.buffer if isinstance(memory, SharedFile) else memoryview(memory)
 
 
 def _stride(nbytes: int) -> int:

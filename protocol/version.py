@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Version", "lag", "pack", "unpack"]
+__all__ = ["NOTHING", "Version", "lag", "pack", "unpack"]
 
 _BITS = 40
 _MASK = (1 << _BITS) - 1
@@ -21,6 +21,10 @@ class Version(NamedTuple):
 
     incarnation: int
     version: int
+
+
+NOTHING = Version(0, 0)
+"""Before the first publication."""
 
 
 def pack(version: Version) -> int:

@@ -1,16 +1,17 @@
-"""Weights from learner to actors: a mailbox for processes of the same node, snapshots over XPUB for all others.
+"""Weights from learner to actors: a mailbox for processes of the same node, snapshots on request for all others.
 
-The publisher keeps the last value: whoever subscribes gets the current beacon and, if asked for, the snapshot at once.
-A beacon a second tells the newest version, so that a lost message is noticed.
+A beacon at each publication and once a second tells the newest version. Who shares the learner's memory copies from the
+mailbox; anybody else asks, by a subscription to a topic of its own, and is sent the newest snapshot once. Nothing is
+ever pushed to a subscriber that does not take it in, and weights that did not change cost nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,135 +19,99 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol.codec import decode, encode
+from protocol import futex
+from protocol.counters import Counters
 from protocol.errors import SharedMemoryError, WireError
 from protocol.mailbox import Mailbox
+from protocol.manifest import Manifest, Wire
 from protocol.messages import Beacon, Route, Weights
-from protocol.sockets import connect, poll
-from protocol.version import Version
+from protocol.publication import Publication, Published
+from protocol.subscription import Subscription
+from protocol.version import NOTHING, Version
 
-__all__ = ["WeightPublisher", "WeightSubscriber"]
+__all__ = ["WeightPublisher", "WeightSource", "WeightSubscriber"]
 
 log = logging.getLogger(__name__)
 
+WeightSource = NDArray[np.uint8] | Callable[[], NDArray[np.uint8]]
+"""Flat weights [nbytes]: in host memory, or a function that waits for them to come from a device."""
 
-@dataclass(slots=True)
-class _Published:
-    manifest: str
-    version: Version
-    mailbox: Mailbox | None
-    nbytes: int
-    last: NDArray[np.uint8] | None
-    """None until there is something whole to send."""
-    remote: int = 0
-    """Subscribers that want whole snapshots."""
+_LOOK_SECONDS = 0.05
+"""Longest sleep of one that waits, between two looks at what else is to be done."""
 
 
 class WeightPublisher:
-    """A learner's end, for all policies it serves."""
+    """A learner's end, for all policies it serves. `socket` belongs to its thread from now on, until `close`."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
-        self._policies: dict[str, _Published] = {}
-        self._beacon_at = 0.0
+    COUNTERS = ("weights_answered", "weights_bytes", "weights_deferred", "weights_refused", "weights_superseded")
+    """Requests answered, bytes sent for them, answers put off for the next publication, subscriptions refused, and
+    publications from a device that a newer one replaced before they arrived."""
+
+    def __init__(self, socket: zmq.Socket[bytes], counters: Counters) -> None:
+        self._counters = counters
+        self._policies: dict[str, Published] = {}
+        self._publication = Publication(socket, self._policies, counters)
+        self._newest: dict[str, Version] = {}
 
     def add_policy(
-        self, policy: str, nbytes: int, manifest: str, path: Path | None, mode: Literal["double_buffer", "snapshot"]
+        self,
+        policy: str,
+        manifest: Manifest,
+        path: Path | None,
+        mode: Literal["double_buffer", "snapshot"],
+        wire: Wire = "float32",
     ) -> tuple[Version, NDArray[np.uint8] | None]:
-        """Opens the policy's mailbox (`path` None: none, all subscribers are remote).
+        """Opens the policy's mailbox (`path` None: a private one, all subscribers are remote).
 
-        A mailbox that a dead learner left is adopted: returns its version and weights, else version (0, 0) and None.
+        A mailbox that a dead learner left is adopted, and its inactive copy started from the active one: returns its
+        version and weights, else version (0, 0) and None.
         """
-        mailbox, version, found = None, Version(0, 0), None
-        if path is not None:
-            if path.exists():
-                mailbox = Mailbox.attach(path, manifest, nbytes)
-                found = np.empty(nbytes, np.uint8)
-                adopted = mailbox.read(found, 0.1)
-                version, found = (adopted, found) if adopted else (mailbox.version, None)
-            else:
-                mailbox = Mailbox.create(path, nbytes, manifest, mode)
-        last = None if found is None else found.copy()
-        self._policies[policy] = _Published(manifest, version, mailbox, nbytes, last)
+        version, found = NOTHING, None
+        if path is not None and path.exists():
+            mailbox = Mailbox.attach(path, manifest.hash, manifest.nbytes)
+            found = np.empty(manifest.nbytes, np.uint8)
+            adopted = mailbox.read(found, 0.1)
+            version, found = (adopted, found) if adopted else (mailbox.version, None)
+            mailbox.warm()
+        else:
+            mailbox = Mailbox.create(path, manifest.nbytes, manifest.hash, mode)
+        self._newest[policy] = version
+        self._policies[policy] = Published(policy, manifest, mailbox, wire, version)
         return version, found
 
-    def publish(self, policy: str, weights: NDArray[np.uint8], version: Version) -> None:
-        """Makes `weights` [nbytes] the newest; ValueError unless `version` grows."""
+    def publish(self, policy: str, weights: WeightSource, version: Version) -> None:
+        """Makes `weights` the newest; ValueError unless `version` grows.
+
+        Costs the caller one copy of host memory, or, for weights on their way from a device, nothing. All publications
+        of a policy come the same way.
+        """
+        self.check()
+        if version <= self._newest[policy]:
+            raise ValueError(f"version {version} is not newer than {self._newest[policy]}")
         entry = self._policies[policy]
-        if version <= entry.version:
-            raise ValueError(f"version {version} is not newer than {entry.version}")
-        if entry.mailbox is not None:
+        if callable(weights):
+            if entry.staged:
+                self._counters.add("weights_superseded")
+            entry.staged.append((weights, version))
+        else:
             entry.mailbox.write(weights, version)
-        entry.last = weights.copy() if entry.last is None else entry.last
-        entry.last[:] = weights
-        entry.version = version
-        if entry.remote:
-            self._send_weights(policy)
-        self._send_beacon(policy)
+            entry.version = version
+        self._newest[policy] = version
+        self._publication.wake()
 
-    def serve(self, now: float) -> None:
-        """Answers new subscribers, and sends the beacon when a second has passed."""
-        while True:
-            try:
-                event = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            self._subscription(event)
-        if now - self._beacon_at >= 1.0:
-            self._beacon_at = now
-            for policy in self._policies:
-                self._send_beacon(policy)
-
-    @property
-    def socket(self) -> zmq.Socket[bytes]:
-        """What to wait on."""
-        return self._socket
+    def check(self) -> None:
+        """Raises what ended the publication's thread, if something did; to be called once in a while."""
+        self._publication.check()
 
     def close(self) -> None:
-        """Removes the mailboxes unless others still hold them; the socket belongs to the caller."""
+        """Ends the thread, and removes the mailboxes unless others still hold them; the socket is the caller's again.
+
+        Raises Timeout if the thread does not end in time.
+        """
+        self._publication.close()
         for entry in self._policies.values():
-            if entry.mailbox is not None:
-                entry.mailbox.remove()
+            entry.mailbox.remove()
         self._policies.clear()
-
-    def _subscription(self, event: bytes) -> None:
-        parts = event[1:].decode(errors="replace").split("/")
-        if event[:1] not in (b"\x00", b"\x01") or len(parts) != 3 or parts[1] not in self._policies:
-            return
-        policy, joins = parts[1], event[:1] == b"\x01"
-        if parts[0] == "b" and joins:
-            self._send_beacon(policy)
-        elif parts[0] == "w":
-            entry = self._policies[policy]
-            entry.remote = max(0, entry.remote + (1 if joins else -1))
-            if joins:
-                self._send_weights(policy)
-
-    def _send_beacon(self, policy: str) -> None:
-        entry = self._policies[policy]
-        beacon = Beacon(
-            policy=policy,
-            incarnation=entry.version.incarnation,
-            version=entry.version.version,
-            manifest=entry.manifest,
-            nbytes=entry.nbytes,
-            mailbox="" if entry.mailbox is None else str(entry.mailbox.path),
-            nonce=0 if entry.mailbox is None else entry.mailbox.nonce >> 1,
-        )
-        self._socket.send_multipart([f"b/{policy}/".encode(), encode(beacon)], zmq.NOBLOCK)
-
-    def _send_weights(self, policy: str) -> None:
-        entry = self._policies[policy]
-        if entry.last is None:
-            return
-        header = Weights(
-            policy=policy,
-            incarnation=entry.version.incarnation,
-            version=entry.version.version,
-            manifest=entry.manifest,
-            crc=zlib.crc32(entry.last.data),
-        )
-        self._socket.send_multipart([f"w/{policy}/".encode(), encode(header), entry.last.tobytes()], zmq.NOBLOCK)
 
 
 class WeightSubscriber:
@@ -156,20 +121,19 @@ class WeightSubscriber:
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         policy: str,
-        manifest: str,
-        nbytes: int,
+        manifest: Manifest,
         transport: Literal["auto", "memory", "tcp"],
     ) -> None:
-        self._context = context
-        self._policy, self._manifest, self._nbytes = policy, manifest, nbytes
+        self._policy, self._manifest = policy, manifest
         self._transport = transport
         self._route: Route | None = None
-        self._socket: zmq.Socket[bytes] | None = None
+        self._subscription = Subscription(context, policy, manifest.nbytes)
         self._mailbox: Mailbox | None = None
         self._remote = False
         self._pending: tuple[Version, NDArray[np.uint8]] | None = None
-        self.newest = Version(0, 0)
+        self.newest = NOTHING
         self.torn = 0
+        """Reads from the mailbox that the publisher overtook, and snapshots that arrived damaged; none was adopted."""
 
     @property
     def same_node(self) -> bool | None:
@@ -178,114 +142,121 @@ class WeightSubscriber:
             return True
         return False if self._remote else None
 
+    @property
+    def requests(self) -> int:
+        """Snapshots asked for."""
+        return self._subscription.requests
+
+    @property
+    def repeated(self) -> int:
+        """Requests whose answer got lost."""
+        return self._subscription.repeated
+
     def route(self, route: Route) -> None:
         """Where the learner is now."""
-        if route == self._route:
-            return
-        self.close()
-        self._route = route
-        self._socket = connect(self._context, zmq.SUB, route.weights)
-        self._socket.setsockopt(zmq.SUBSCRIBE, f"b/{self._policy}/".encode())
+        if route != self._route:
+            self.close()
+            self._route = route
+            self._subscription.connect(route.weights)
 
     def adopt(self, out: NDArray[np.uint8], have: Version) -> Version | None:
-        """Copies weights newer than `have` to `out` [nbytes]; None if there are none. Never waits."""
-        self._receive()
-        if self._mailbox is not None and self._mailbox.version > have:
-            retries = self._mailbox.retries
-            version = self._mailbox.read(out, 0.1)
-            self.torn += self._mailbox.retries - retries
-            if version is not None and version > have:
-                self.newest = max(self.newest, version)
-                return version
-            return None
-        if self._pending is not None and self._pending[0] > have:
-            version, weights = self._pending
-            self._pending = None
-            out[:] = weights
-            return version
-        return None
+        """Copies weights newer than `have` to `out` [nbytes]; None if there are none yet.
 
-    def wait(self, out: NDArray[np.uint8], seconds: float, on_wait: Callable[[], None]) -> Version | None:
-        """The first weights; None when none came in `seconds`."""
+        Never waits: where newer ones have to be asked for, a later call finds the answer; where the mailbox is just
+        being overwritten, a later call finds it whole.
+        """
+        if self._mailbox is not None:
+            version = self._read(out, have)
+            self._subscription.drain()
+            return version or self._read(out, have)  # a beacon that was just drained wakes nobody any more
+        for message, frames in self._subscription.messages():
+            if isinstance(message, Weights):
+                self._snapshot(message, frames)
+            elif isinstance(message, Beacon):
+                self._beacon(message)
+        return self._take_pending(out, have) if self._mailbox is None else self._read(out, have)
+
+    def wait(
+        self, out: NDArray[np.uint8], seconds: float, on_wait: Callable[[], None], have: Version = NOTHING
+    ) -> Version | None:
+        """Weights newer than `have`, the first ones by default; None when none came in `seconds`."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            version = self.adopt(out, Version(0, 0))
-            if version is not None and version.version:
-                return version
-            if self._socket is not None:
-                poll([self._socket], 50)
-            else:
-                time.sleep(0.05)
-            self._receive()
+        version = self.adopt(out, have)
+        while version is None and (left := end - time.monotonic()) > 0:
             on_wait()
-        return None
+            left = min(_LOOK_SECONDS, left)
+            if self._mailbox is not None and futex.AVAILABLE:
+                self._mailbox.wait(have, left)
+            else:
+                self._subscription.wait(left)
+            version = self._read(out, have) or self.adopt(out, have)  # the beacon that woke us can wait
+        return version
 
     def close(self) -> None:
         """Closes socket and mailbox."""
-        if self._socket is not None:
-            self._socket.close(linger=0)
-            self._socket = None
+        self._subscription.close()
         if self._mailbox is not None:
             self._mailbox.close()  # never removed here: a learner that restarts continues from it
             self._mailbox = None
         self._remote = False
 
-    def _receive(self) -> None:
-        while self._socket is not None:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                message, rest = decode(frames[1:])
-            except WireError as fault:
-                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
-                continue
-            if isinstance(message, Beacon):
-                self._beacon(message)
-            elif isinstance(message, Weights):
-                self._snapshot(message, rest[0] if rest else b"")
+    def _read(self, out: NDArray[np.uint8], have: Version) -> Version | None:
+        if self._mailbox is None or (there := self._mailbox.version) <= have:
+            return None
+        self.newest = max(self.newest, there)
+        version = self._mailbox.read(out, 0)
+        self.torn += version is None
+        return version
+
+    def _take_pending(self, out: NDArray[np.uint8], have: Version) -> Version | None:
+        version = None
+        if self._pending is not None and self._pending[0] > have:
+            version, weights = self._pending
+            self._pending = None
+            out[:] = weights
+        if self._remote and self.newest > (version or have) and not self._subscription.asked:
+            self._subscription.ask()
+        return version
 
     def _beacon(self, beacon: Beacon) -> None:
-        if beacon.manifest != self._manifest or beacon.nbytes != self._nbytes:
+        if beacon.manifest != self._manifest.hash or beacon.nbytes != self._manifest.nbytes:
             raise WireError(
                 f"the learner of {self._policy!r} has another network than this actor; "
                 "use the same configuration and release"
             )
         self.newest = max(self.newest, Version(beacon.incarnation, beacon.version))
-        if self._mailbox is None and not self._remote:
-            if self._transport != "tcp" and beacon.mailbox:
-                self._attach(beacon)
-            if self._mailbox is None:
-                if self._transport == "memory":
-                    raise SharedMemoryError(
-                        f"transport is memory but the learner of {self._policy!r} cannot be reached through it; "
-                        "start both on one node with the same ROOKERY_MEMORY, or set transport: auto"
-                    )
-                self._remote = True
-                assert self._socket is not None
-                self._socket.setsockopt(zmq.SUBSCRIBE, f"w/{self._policy}/".encode())
+        if self.same_node is not None:
+            return
+        if self._transport != "tcp" and beacon.mailbox:
+            self._attach(beacon)
+        if self._mailbox is None and self._transport == "memory":
+            raise SharedMemoryError(
+                f"transport is memory but the learner of {self._policy!r} cannot be reached through it; "
+                "start both on one node with the same ROOKERY_MEMORY, or set transport: auto"
+            )
+        self._remote = self._mailbox is None
 
     def _attach(self, beacon: Beacon) -> None:
         path = Path(beacon.mailbox)
-        if not path.exists():
+        if not os.path.exists(path):
             return
-        mailbox = Mailbox.attach(path, self._manifest, self._nbytes)
-        if mailbox.nonce >> 1 == beacon.nonce:
-            self._mailbox = mailbox
-        else:  # another machine's file of the same name
+        mailbox = Mailbox.attach(path, self._manifest.hash, self._manifest.nbytes)
+        if mailbox.nonce >> 1 != beacon.nonce:  # another machine's file of the same name
             mailbox.close()
+            return
+        self._mailbox = mailbox
+        if futex.AVAILABLE:  # the memory itself wakes us
+            self._subscription.mute()
 
-    def _snapshot(self, header: Weights, data: bytes) -> None:
-        version = Version(header.incarnation, header.version)
-        if header.manifest != self._manifest or len(data) != self._nbytes:
-            raise WireError(
-                f"weights of {self._policy!r} with {len(data)} bytes, expected {self._nbytes}; use the same release"
-            )
-        if zlib.crc32(data) != header.crc:
+    def _snapshot(self, header: Weights, frames: Sequence[zmq.Frame]) -> None:
+        if header.manifest != self._manifest.hash or len(frames) != 1:
+            raise WireError(f"weights of another network than {self._policy!r} here; use the same configuration")
+        data = np.frombuffer(frames[0].buffer, np.uint8)
+        if zlib.crc32(data.data) != header.crc:
             self.torn += 1
             log.warning("event=weights_damaged policy=%s version=%d", self._policy, header.version)
             return
+        version = Version(header.incarnation, header.version)
         self.newest = max(self.newest, version)
         if self._pending is None or version > self._pending[0]:
-            self._pending = (version, np.frombuffer(data, np.uint8))
+            self._pending = (version, self._manifest.unpack(data, header.wire))

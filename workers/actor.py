@@ -51,7 +51,7 @@ class Actor:
         self._counters = self._open_counters(plans)
         self._performers = {name: Performer(plan.agent, plan.config) for name, plan in plans.items()}
         self._subscribers = {
-            name: WeightSubscriber(life.context, name, p.manifest, p.nbytes, run.transport)
+            name: WeightSubscriber(life.context, name, p.manifest, run.transport)
             for name, p in self._performers.items()
         }
         self._senders = {name: self._sender(plan) for name, plan in plans.items()}
@@ -191,6 +191,7 @@ class Actor:
             plan.credit(),
             plan.copies,
             self._counters,
+            plan.config.compress,
         )
 
     def _seat_agents(self, plans: dict[str, PolicyPlan], world: World) -> list[Seat]:

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import zmq
 
+from protocol import compression
 from protocol.arrivals import ExperienceReceiver
 from protocol.config import Run
 from protocol.counters import Counters
+from protocol.intake import largest_frame
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
@@ -52,12 +54,14 @@ class Learner:
         host, base = life.options.host_and_base
         check_bind(host, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
-        addresses = self._ports.bind({_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB})
+        largest = max(largest_frame(plans[name].layout, plans[name].pool_slots) for name in policies)
+        kinds = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
+        addresses = self._ports.bind(kinds, {_EXPERIENCE: largest})
         sockets = self._ports.sockets
         self._receiver = ExperienceReceiver(
             sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
         )
-        self._publisher = WeightPublisher(sockets[_WEIGHTS])
+        self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: object = None
         self._members = [self._member(plans[name], len(world.agents)) for name in policies]
         self._report.routes = [
@@ -102,14 +106,14 @@ class Learner:
                 self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.metrics.items()})
             member.save_if_due()
         self._receiver.beacon(now)
-        self._publisher.serve(now)
+        self._publisher.check()
         self._follow_members()
         return trained
 
     def _starve(self) -> None:
         """Sleeps until a message comes; data wake it at once."""
         started = time.monotonic()
-        poll([*self._receiver.sockets, self._publisher.socket], max(1, int(self._run.starvation_sleep * 1000)))
+        poll(self._receiver.sockets, max(1, int(self._run.starvation_sleep * 1000)))
         waited = time.monotonic() - started
         for member in self._members:
             self._counters.add(f"waits.data.{member.name}", waited / len(self._members))
@@ -156,10 +160,11 @@ class Learner:
             self._folder,
             sum(ledger.counts().values()) * plan.layout.length,
         )
+        compression.check_package(plan.config.compress)
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
-            plan.name, member.weights.nbytes, member.weights.hash, path, plan.config.publish_mode
+            plan.name, member.weights.manifest, path, plan.config.publish_mode, plan.config.wire_weights
         )
         member.resume(found, last)
         return member

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from protocol.control import Report
 from protocol.counters import Counters
 from protocol.messages import Route
-from protocol.weights import WeightSubscriber
+from protocol.weights import WeightPublisher, WeightSubscriber
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 
@@ -42,7 +42,7 @@ class ActorReport:
     @staticmethod
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of an actor's counters: whole ones and seconds."""
-        whole = ["env_steps", "agent_steps", "unfinished_steps", "push_full"]
+        whole = ["env_steps", "agent_steps", "unfinished_steps", "push_full", "refused_acks"]
         for policy in policies:
             whole += [
                 f"{kind}.{policy}"
@@ -51,13 +51,11 @@ class ActorReport:
                     "resent",
                     "backlog",
                     "flight",
-                    "flight_first",
-                    "flight_last",
                     "dropped.overwritten",
                     "dropped.no_credit",
                 )
             ]
-        return whole, [f"waits.credit.{policy}" for policy in policies]
+        return whole, [f"waits.{cause}.{policy}" for cause in ("credit", "drain") for policy in policies]
 
     def count(self, env_steps: int, agent_steps: int) -> None:
         """After each turn: totals so far."""
@@ -85,6 +83,8 @@ class ActorReport:
             metrics[f"adopted.{policy}"] = performer.version.version
             metrics[f"staleness.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
             metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
+            metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
+            metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
         return Report(self.state, counters=self._counters.snapshot(), metrics=metrics, episodes=episodes)
 
 
@@ -100,7 +100,8 @@ class LearnerReport:
     @staticmethod
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of a learner's counters: whole ones and seconds."""
-        whole = ["quarantined_messages", "repeated_headers", "salvaged"]
+        whole = ["quarantined_messages", "repeated_headers", "out_of_turn", "salvaged"]
+        whole += ["strange_subscriptions", "acks_full", *WeightPublisher.COUNTERS]
         seconds = []
         for policy in policies:
             whole += [
@@ -112,6 +113,8 @@ class LearnerReport:
                     "rejected",
                     "held",
                     "torn",
+                    "parked",
+                    "held_back",
                     "dropped.recycled",
                     "train_steps",
                     "steps_made",

@@ -29,6 +29,7 @@ from protocol.credit import Block
 from protocol.errors import RookeryError, TrainingFault, disk_fault
 from protocol.ring import Ring
 from protocol.version import Version
+from protocol.weights import WeightSource
 from workers import numerics
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
@@ -176,8 +177,8 @@ class Sequential:
         late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
         return self._stopping.is_set() or orphaned or late
 
-    def _publish(self, policy: str, weights: NDArray[np.uint8], version: Version) -> None:
-        self._published[policy] = (weights.copy(), version)
+    def _publish(self, policy: str, weights: WeightSource, version: Version) -> None:
+        self._published[policy] = (weights() if callable(weights) else weights.copy(), version)
 
     def _sync(self, turns: int) -> None:
         for name, plan in self._plans.items():

@@ -2,52 +2,61 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import psutil
 import pytest
 import zmq
+from numpy.typing import NDArray
 
-from protocol.codec import encode
-from protocol.errors import SharedMemoryError, WireError
+from protocol import futex, publication, subscription, weights
+from protocol.codec import decode, encode
+from protocol.counters import Counters
+from protocol.errors import SharedMemoryError, Timeout, WireError
 from protocol.mailbox import Mailbox
+from protocol.manifest import Entry, Manifest, Wire
 from protocol.memory import files, sweep
-from protocol.messages import Refusal, Route, Weights
+from protocol.messages import Beacon, Refusal, Route, Weights
 from protocol.sockets import Ports, connect
-from protocol.version import Version
+from protocol.version import NOTHING, Version
 from protocol.weights import WeightPublisher, WeightSubscriber
 from tests.protocol.parts import line, python, until
 
-HASH, NBYTES, POLICY = "0123456789abcdef", 100_000, "gem"
+NBYTES, POLICY = 100_032, "gem"
+MANIFEST = Manifest([Entry("table", "|u1", (NBYTES,), 0)])
 MAILBOX = "rookery-run1-gem.weights"
 Transport = Literal["auto", "memory", "tcp"]
 PATHS = pytest.mark.parametrize("transport", ["memory", "tcp"])
 MODES = pytest.mark.parametrize("mode", ["double_buffer", "snapshot"])
-NOTHING = Version(0, 0)
 
 
 class Publisher:
-    """A learner's end; `path` None: no mailbox."""
+    """A learner's end; `path` None: no mailbox that others see."""
 
     def __init__(
         self,
         path: Path | None,
         incarnation: int = 1,
         mode: Any = "snapshot",
-        manifest: str = HASH,
-        nbytes: int = NBYTES,
+        manifest: Manifest = MANIFEST,
+        wire: Wire = "float32",
     ) -> None:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", 0)
         self.address = self.ports.bind({2: zmq.XPUB})[2]
-        self.sent = _Tap(self.ports.sockets[2])
-        self.publisher = WeightPublisher(self.sent)  # type: ignore[arg-type]
-        self.incarnation, self.nbytes = incarnation, nbytes
-        self.last, self.found = self.publisher.add_policy(POLICY, nbytes, manifest, path, mode)
+        self.counters = Counters(None, WeightPublisher.COUNTERS)
+        self.publisher = WeightPublisher(self.ports.sockets[2], self.counters)
+        self.incarnation, self.nbytes = incarnation, manifest.nbytes
+        self.last, self.found = self.publisher.add_policy(POLICY, manifest, path, mode, wire)
 
     @property
     def route(self) -> Route:
@@ -63,16 +72,12 @@ class Publisher:
     def publish(self, number: int) -> None:
         self.publisher.publish(POLICY, np.full(self.nbytes, number % 251, np.uint8), Version(self.incarnation, number))
 
-    def serve(self) -> None:
-        self.publisher.serve(time.monotonic())
-
     def kill(self) -> None:
         """As if its process were killed: sockets and locks go, files stay."""
         for entry in self.publisher._policies.values():
-            if entry.mailbox is not None:
-                entry.mailbox.close()
-        self.ports.close()
-        self.context.destroy(linger=0)
+            entry.mailbox.close()
+        self.publisher._policies.clear()
+        self.close()
 
     def close(self) -> None:
         self.publisher.close()
@@ -80,31 +85,13 @@ class Publisher:
         self.context.destroy(linger=0)
 
 
-class _Tap:
-    """A socket whose sent frames are counted."""
-
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
-        self.frames: list[list[bytes]] = []
-
-    def send_multipart(self, frames: list[bytes], flags: int = 0) -> None:
-        self.frames.append(frames)
-        self._socket.send_multipart(frames, flags)
-
-    def recv(self, flags: int = 0) -> bytes:
-        return self._socket.recv(flags)
-
-    def weight_bytes(self) -> int:
-        return sum(len(frames[2]) for frames in self.frames if frames[0].startswith(b"w/"))
-
-
 class Subscriber:
     """An actor's end."""
 
-    def __init__(self, transport: Transport = "auto", manifest: str = HASH, nbytes: int = NBYTES) -> None:
+    def __init__(self, transport: Transport = "auto", manifest: Manifest = MANIFEST) -> None:
         self.context = zmq.Context(1)
-        self.subscriber = WeightSubscriber(self.context, POLICY, manifest, nbytes, transport)
-        self.out = np.zeros(nbytes, np.uint8)
+        self.subscriber = WeightSubscriber(self.context, POLICY, manifest, transport)
+        self.out = np.zeros(manifest.nbytes, np.uint8)
         self.have = NOTHING
 
     def sync(self) -> bool:
@@ -121,7 +108,7 @@ class Subscriber:
         """Looks until it has `version`."""
 
         def step() -> bool:
-            publisher.serve()
+            publisher.publisher.check()
             self.sync()
             return self.have == version
 
@@ -132,12 +119,61 @@ class Subscriber:
         self.context.destroy(linger=0)
 
 
+class Stranger:
+    """A learner's end made by hand, of which all that it receives and sends is known."""
+
+    def __init__(self) -> None:
+        self.context = zmq.Context(1)
+        self.ports = Ports(self.context, "127.0.0.1", 0)
+        self.address = self.ports.bind({2: zmq.XPUB})[2]
+        self.socket = self.ports.sockets[2]
+
+    @property
+    def route(self) -> Route:
+        return Route(
+            policy=POLICY,
+            learner="learner-gem",
+            incarnation=1,
+            experience=self.address,
+            weights=self.address,
+            acknowledgements=self.address,
+        )
+
+    def subscribed(self) -> bytes:
+        """The next topic that somebody subscribes to."""
+        while self.socket.poll(5000):
+            event = self.socket.recv()
+            if event[:1] == b"\x01":
+                return event[1:]
+        pytest.fail("nobody subscribes")
+
+    def beacon(self, number: int) -> None:
+        message = Beacon(policy=POLICY, incarnation=1, version=number, manifest=MANIFEST.hash, nbytes=NBYTES)
+        self.socket.send_multipart([f"b/{POLICY}/".encode(), encode(message)])
+
+    def weights(self, topic: bytes, number: int, damage: int = 0) -> None:
+        data = bytes([number % 251]) * NBYTES
+        header = Weights(
+            policy=POLICY,
+            incarnation=1,
+            version=number,
+            manifest=MANIFEST.hash,
+            entries=MANIFEST.text,
+            crc=zlib.crc32(data) ^ damage,
+        )
+        self.socket.send_multipart([topic, encode(header), data])
+
+    def close(self) -> None:
+        self.ports.close()
+        self.context.destroy(linger=0)
+
+
 @pytest.fixture
-def ends() -> Iterator[list[Publisher | Subscriber]]:
+def ends() -> Iterator[list[Any]]:
     """Whatever a test puts here is closed after it."""
-    made: list[Publisher | Subscriber] = []
+    made: list[Any] = []
     yield made
-    for end in sorted(made, key=lambda end: isinstance(end, Publisher)):  # actors end before their learners
+    for end in sorted(made, key=lambda end: not isinstance(end, Subscriber)):  # actors end before their learners
         end.close()
 
 
@@ -156,7 +192,9 @@ def test_Z1_a_late_subscriber_gets_the_current_weights_at_once(
     ends.append(publisher)
     for number in (1, 2, 3):
         publisher.publish(number)
-    publisher.publisher._beacon_at = time.monotonic() + 100  # no beacon helps: the answer to the subscription does
+    publisher.publisher._publication._beacon_at = time.monotonic() + 100  # the answer to the subscription helps alone
+    publisher.publisher._publication.wake()
+    time.sleep(0.1)
     for _ in range(3):
         subscriber = Subscriber(transport)
         ends.append(subscriber)
@@ -176,7 +214,7 @@ def test_C8_C13_every_publication_is_adopted_in_order_and_whole(
     subscriber.subscriber.route(publisher.route)
     assert subscriber.subscriber.same_node is None
     publisher.publish(1)
-    version = subscriber.subscriber.wait(subscriber.out, 10, publisher.serve)
+    version = subscriber.subscriber.wait(subscriber.out, 10, publisher.publisher.check)
     assert version == Version(1, 1)
     assert (subscriber.out == 1).all()
     subscriber.have = version
@@ -198,7 +236,7 @@ def test_on_one_node_no_weights_cross_the_wire(ends: list[Any], memory_dir: Path
         publisher.publish(number)
         subscriber.get(publisher, Version(1, number))
     assert subscriber.subscriber.same_node is True
-    assert publisher.sent.weight_bytes() == 0
+    assert publisher.counters["weights_bytes"] == 0
 
 
 def test_transport_tcp_ignores_the_mailbox_that_it_could_see(ends: list[Any], memory_dir: Path) -> None:
@@ -207,7 +245,7 @@ def test_transport_tcp_ignores_the_mailbox_that_it_could_see(ends: list[Any], me
     publisher.publish(1)
     subscriber.get(publisher, Version(1, 1))
     assert subscriber.subscriber.same_node is False
-    assert publisher.sent.weight_bytes() == NBYTES
+    assert publisher.counters["weights_bytes"] == NBYTES
 
 
 def test_transport_memory_says_so_when_there_is_none(ends: list[Any]) -> None:
@@ -225,7 +263,7 @@ def test_auto_falls_back_to_tcp_when_the_memory_is_another_machines(ends: list[A
     publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "auto")
     elsewhere = memory_dir / "rookery-elsewhere"
     (memory_dir / MAILBOX).rename(elsewhere)
-    here = Mailbox.create(memory_dir / MAILBOX, NBYTES, HASH, "snapshot")
+    here = Mailbox.create(memory_dir / MAILBOX, NBYTES, MANIFEST.hash, "snapshot")
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)
     subscriber.get(publisher, Version(1, 1))
@@ -242,75 +280,40 @@ def test_J3_a_look_without_news_moves_no_bytes(ends: list[Any], memory_dir: Path
     publisher.publish(1)
     subscriber.get(publisher, Version(1, 1))
     time.sleep(0.1)
-    publisher.serve()
     subscriber.sync()
-    sent = publisher.sent.weight_bytes()
+    sent = publisher.counters["weights_bytes"]
     subscriber.out.fill(0)
     started = time.monotonic()
     for _ in range(5_000):
         assert subscriber.subscriber.adopt(subscriber.out, subscriber.have) is None
     assert time.monotonic() - started < 2
-    publisher.serve()
-    assert publisher.sent.weight_bytes() == sent
+    assert publisher.counters["weights_bytes"] == sent
     assert not subscriber.out.any()
 
 
-def test_weights_are_sent_only_while_somebody_wants_them(ends: list[Any]) -> None:
+def test_weights_are_sent_once_to_each_that_asks_and_to_nobody_else(ends: list[Any]) -> None:
     publisher, subscriber = _pair(ends, None, "auto")
     publisher.publish(1)
-    assert publisher.sent.weight_bytes() == 0
+    time.sleep(0.1)
+    assert publisher.counters["weights_bytes"] == 0
     subscriber.subscriber.route(publisher.route)
     subscriber.get(publisher, Version(1, 1))
-    publisher.publish(2)
-    assert publisher.sent.weight_bytes() == 2 * NBYTES
-    subscriber.subscriber.close()
-
-    def gone() -> bool:
-        publisher.serve()
-        return publisher.publisher._policies[POLICY].remote == 0
-
-    until(gone)
-    publisher.publish(3)
-    assert publisher.sent.weight_bytes() == 2 * NBYTES
-
-
-REMOTE = """
-import sys, time
-import numpy as np, zmq
-from protocol.messages import Route
-from protocol.weights import WeightSubscriber
-context = zmq.Context(1)
-subscriber = WeightSubscriber(context, "gem", "0123456789abcdef", 100_000, "tcp")
-subscriber.route(Route.model_validate_json(sys.argv[1]))
-print(subscriber.wait(np.zeros(100_000, np.uint8), 20, lambda: None), flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_a_killed_subscriber_is_not_sent_to_any_longer(ends: list[Any]) -> None:
-    publisher = Publisher(None)
-    ends.append(publisher)
-    publisher.publish(1)
-
-    def remote(count: int) -> bool:
-        publisher.serve()
-        return publisher.publisher._policies[POLICY].remote == count
-
-    with python(REMOTE, publisher.route.model_dump_json()) as process:
-        until(lambda: remote(1), 20)
-        assert line(process) == "Version(incarnation=1, version=1)"
-        process.kill()
-        process.wait(5)
-    until(lambda: remote(0))
+    for number in range(2, 50):  # nobody looks
+        publisher.publish(number)
+    time.sleep(0.2)
+    assert publisher.counters["weights_bytes"] == NBYTES
+    subscriber.get(publisher, Version(1, 49))
+    assert publisher.counters["weights_answered"] == subscriber.subscriber.requests == 2
+    assert publisher.counters["weights_bytes"] == 2 * NBYTES
 
 
 @PATHS
-@pytest.mark.parametrize(("manifest", "nbytes"), [("f" * 16, NBYTES), (HASH, NBYTES - 1)])
+@pytest.mark.parametrize(("name", "nbytes"), [("other", NBYTES), ("table", NBYTES - 64)])
 def test_another_networks_weights_are_refused(
-    ends: list[Any], memory_dir: Path, transport: Transport, manifest: str, nbytes: int
+    ends: list[Any], memory_dir: Path, transport: Transport, name: str, nbytes: int
 ) -> None:
     publisher = Publisher(memory_dir / MAILBOX)
-    subscriber = Subscriber(transport, manifest, nbytes)
+    subscriber = Subscriber(transport, Manifest([Entry(name, "|u1", (nbytes,), 0)]))
     ends += [publisher, subscriber]
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)
@@ -362,7 +365,7 @@ def test_a_learner_whose_mailbox_was_left_half_written_waits_for_its_own_first_p
 ) -> None:
     first = Publisher(memory_dir / MAILBOX)
     first.publish(7)
-    first.publisher._policies[POLICY].mailbox._words[0][0] |= np.uint64(1)  # type: ignore[union-attr]
+    first.publisher._policies[POLICY].mailbox._words[0][0] |= np.uint64(1)
     first.kill()
     second, subscriber = Publisher(memory_dir / MAILBOX, incarnation=2), Subscriber("tcp")
     ends += [second, subscriber]
@@ -370,51 +373,192 @@ def test_a_learner_whose_mailbox_was_left_half_written_waits_for_its_own_first_p
     subscriber.subscriber.route(second.route)
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
-        second.serve()
         assert not subscriber.sync()
+    assert second.counters["weights_deferred"]
     second.publish(8)
     subscriber.get(second, Version(2, 8))
 
 
 def test_the_mailbox_of_another_network_stops_a_learner(ends: list[Any], memory_dir: Path) -> None:
     ends.append(Publisher(memory_dir / MAILBOX))
-    for manifest, nbytes in (("f" * 16, NBYTES), (HASH, 5)):
+    for manifest in (Manifest([Entry("other", "|u1", (NBYTES,), 0)]), Manifest([Entry("table", "|u1", (64,), 0)])):
         other = Publisher(None)
         ends.append(other)
         with pytest.raises(SharedMemoryError, match="weights of another network"):
-            other.publisher.add_policy("bone", nbytes, manifest, memory_dir / MAILBOX, "snapshot")
+            other.publisher.add_policy("bone", manifest, memory_dir / MAILBOX, "snapshot")
 
 
 def test_damaged_weights_are_counted_and_never_adopted(ends: list[Any]) -> None:
-    publisher, subscriber = _pair(ends, None, "tcp")
-    subscriber.subscriber.route(publisher.route)
-    publisher.publish(1)
-    subscriber.get(publisher, Version(1, 1))
-    data = bytes(NBYTES)
-    header = Weights(policy=POLICY, incarnation=1, version=9, manifest=HASH, crc=zlib.crc32(data) ^ 1)
-    topic = f"w/{POLICY}/".encode()
-    for frames in ([topic], [topic, b"\xc1"], [topic, encode(Refusal(reason="no"))], [topic, encode(header), data]):
-        publisher.sent.send_multipart(frames)
+    stranger, subscriber = Stranger(), Subscriber("tcp")
+    ends += [stranger, subscriber]
+    subscriber.subscriber.route(stranger.route)
+    beacons = stranger.subscribed()
+    stranger.beacon(9)
+    until(lambda: subscriber.sync() or subscriber.subscriber.requests)
+    for frames in ([b""], [b"\xc1"], [encode(Refusal(reason="no"))]):
+        stranger.socket.send_multipart([beacons, *frames])
+    stranger.weights(stranger.subscribed(), 9, damage=1)
     until(lambda: subscriber.sync() or subscriber.subscriber.torn)
-    assert subscriber.have == Version(1, 1)
-    publisher.publish(2)
-    subscriber.get(publisher, Version(1, 2))
+    assert subscriber.have == NOTHING
+    stranger.weights(stranger.subscribed(), 9)  # it asked again
+    until(subscriber.sync)
+    assert subscriber.have == Version(1, 9)
 
 
 def test_Z2_an_older_snapshot_never_replaces_a_newer_one(ends: list[Any]) -> None:
     """Z2: the newest wins, whatever order they come in."""
-    publisher, subscriber = _pair(ends, None, "tcp")
-    subscriber.subscriber.route(publisher.route)
-    publisher.publish(1)
-    subscriber.get(publisher, Version(1, 1))
+    stranger, subscriber = Stranger(), Subscriber("tcp")
+    ends += [stranger, subscriber]
+    subscriber.subscriber.route(stranger.route)
+    beacons = stranger.subscribed()
     for number in (5, 4, 3):
-        data = bytes([number]) * NBYTES
-        header = Weights(policy=POLICY, incarnation=1, version=number, manifest=HASH, crc=zlib.crc32(data))
-        publisher.sent.send_multipart([f"w/{POLICY}/".encode(), encode(header), data])
+        stranger.weights(beacons, number)
     time.sleep(0.2)  # all three are there
     assert subscriber.sync()
     assert subscriber.have == Version(1, 5)
     assert not subscriber.sync()
+
+
+def test_a_request_is_one_topic_used_once_and_never_two_at_a_time(ends: list[Any]) -> None:
+    stranger, subscriber = Stranger(), Subscriber("tcp")
+    ends += [stranger, subscriber]
+    subscriber.subscriber.route(stranger.route)
+    assert stranger.subscribed() == b"b/gem/"
+    topics = []
+    for number in (1, 20):
+        stranger.beacon(number)
+        until(lambda: subscriber.sync() or subscriber.subscriber._subscription.asked)
+        topics.append(stranger.subscribed())
+        for later in range(10):  # further news change nothing while it waits
+            stranger.beacon(number + later)
+            subscriber.sync()
+        assert not stranger.socket.poll(100)
+        stranger.weights(topics[-1], number + 9)
+        until(subscriber.sync)
+        assert stranger.socket.recv() == b"\x00" + topics[-1]
+    known = re.fullmatch(rb"w/gem/([0-9a-f]{16})/1/", topics[0])
+    assert known is not None
+    assert topics[1] == b"w/gem/" + known[1] + b"/2/"
+
+
+def test_a_lost_answer_is_asked_for_again_once_the_way_is_seen_to_be_free(
+    ends: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But never while no beacon comes: a large answer may be under way, and asking would only make the queue longer."""
+    monkeypatch.setattr(subscription, "_AGAIN_SECONDS", 0.2)
+    stranger, subscriber = Stranger(), Subscriber("tcp")
+    ends += [stranger, subscriber]
+    subscriber.subscriber.route(stranger.route)
+    stranger.subscribed()
+    stranger.beacon(1)
+    until(lambda: subscriber.sync() or subscriber.subscriber.requests)
+    stranger.subscribed()  # and no answer
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        assert not subscriber.sync()
+        time.sleep(0.02)
+    assert subscriber.subscriber.requests == 1
+
+    def again() -> bool:
+        stranger.beacon(1)
+        subscriber.sync()
+        return subscriber.subscriber.requests == 2
+
+    until(again)
+    assert subscriber.subscriber.repeated == 1
+    stranger.weights(stranger.subscribed(), 1)
+    until(subscriber.sync)
+
+
+def test_a_request_outlives_the_connection_it_was_made_on(ends: list[Any]) -> None:
+    """The publisher goes away between request and answer; its successor at the same place is asked by itself."""
+    stranger, subscriber = Stranger(), Subscriber("tcp")
+    ends += [stranger, subscriber]
+    subscriber.subscriber.route(stranger.route)
+    stranger.subscribed()
+    stranger.beacon(1)
+    until(lambda: subscriber.sync() or subscriber.subscriber.requests)
+    topic = stranger.subscribed()
+    stranger.ports.close()
+    stranger.socket = stranger.ports.sockets[2] = stranger.context.socket(zmq.XPUB)
+    until(lambda: _bound(stranger))
+    topics: list[bytes] = []
+
+    def asked_again() -> bool:
+        subscriber.sync()  # its looks are what keeps its socket going
+        if stranger.socket.poll(0):
+            topics.append(stranger.subscribed())
+        return topic in topics
+
+    until(asked_again)
+    stranger.weights(topic, 1)
+    until(subscriber.sync)
+    assert subscriber.subscriber.requests == 1
+
+
+def _bound(stranger: Stranger) -> bool:
+    try:
+        stranger.socket.bind(stranger.address)
+    except zmq.ZMQError:
+        return False
+    return True
+
+
+STOPPED = """
+import os, signal, sys
+import zmq
+from protocol.manifest import Entry, Manifest
+from protocol.messages import Route
+from protocol.version import NOTHING
+from protocol.weights import WeightSubscriber
+import numpy as np
+manifest = Manifest([Entry("table", "|u1", (4 << 20,), 0)])
+subscriber = WeightSubscriber(zmq.Context(1), "gem", manifest, "tcp")
+subscriber.route(Route.model_validate_json(sys.argv[1]))
+out = np.zeros(manifest.nbytes, np.uint8)
+version = subscriber.wait(out, 20, lambda: None)
+print("first", flush=True)
+sys.stdin.readline()
+while not subscriber.requests > 1:
+    subscriber.adopt(out, version)
+os.kill(os.getpid(), signal.SIGSTOP)
+version = subscriber.wait(out, 20, lambda: None, version)
+while version.version < 101:
+    version = subscriber.wait(out, 20, lambda: None, version)
+print(version.version, subscriber.requests, flush=True)
+"""
+
+
+def test_a_stopped_subscriber_costs_its_publisher_one_snapshot_at_most(ends: list[Any]) -> None:
+    """Z2: 100 publications of 4 MiB; what nobody takes in is not sent, and the newest arrives when it goes on."""
+    manifest = Manifest([Entry("table", "|u1", (4 << 20,), 0)])
+    publisher = Publisher(None, manifest=manifest)
+    ends.append(publisher)
+    me = psutil.Process()
+    with ExitStack() as stack:
+        route = publisher.route.model_dump_json()
+        processes = [stack.enter_context(python(STOPPED, route)) for _ in range(2)]
+        publisher.publish(1)
+        assert [line(process) for process in processes] == ["first", "first"]
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        publisher.publish(2)
+        until(lambda: all(psutil.Process(p.pid).status() == psutil.STATUS_STOPPED for p in processes))
+        before = me.memory_info().rss
+        for number in range(3, 102):
+            publisher.publish(number)
+            time.sleep(0.005)
+        grown = me.memory_info().rss - before
+        assert publisher.counters["weights_answered"] <= 4  # two each
+        assert grown < 3.5 * manifest.nbytes, f"{grown / 2**20:.1f} MiB more"
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+        for process in processes:
+            version, requests = map(int, line(process).split())
+            assert version == 101
+            assert requests <= 4
 
 
 def test_strange_subscriptions_confuse_nobody(ends: list[Any]) -> None:
@@ -423,14 +567,152 @@ def test_strange_subscriptions_confuse_nobody(ends: list[Any]) -> None:
     publisher.publish(1)
     subscriber.get(publisher, Version(1, 1))
     raw = connect(subscriber.context, zmq.XSUB, publisher.address)
-    topics = (b"w", b"w/", b"w/none/", b"w/gem/x/", b"b/\xff/", b"//", b"\xff" * 300)
-    for event in (b"", b"hello", b"\x02w/gem/", b"xw/gem/", *(b"\x01" + topic for topic in topics)):
+    topics = (b"w", b"w/", b"w/gem/", b"w/none/a/1/", b"w/gem/x/1/", b"w/gem/a/-1/", b"b/\xff/", b"//", b"\xff" * 300)
+    events = [b"\x01" + topic for topic in topics]
+    for event in (b"", b"hello", b"\x02w/gem/a/1/", b"xw/gem/a/1/", *events):
         raw.send(event)
-    time.sleep(0.2)
-    publisher.serve()
-    assert publisher.publisher._policies[POLICY].remote == 1
+    until(lambda: publisher.counters["weights_refused"] >= len(topics))
+    assert publisher.counters["weights_answered"] == 1
     publisher.publish(2)
     subscriber.get(publisher, Version(1, 2))
+    raw.close(linger=0)
+
+
+def test_a_withdrawn_request_is_not_answered(ends: list[Any]) -> None:
+    publisher = Publisher(None)
+    ends.append(publisher)
+    context = zmq.Context(1)
+    raw = connect(context, zmq.XSUB, publisher.address)
+    raw.send(b"\x01w/gem/a/1/")
+    entry = publisher.publisher._policies[POLICY]
+    until(lambda: entry.asked)
+    raw.send(b"\x01w/gem/a/2/")  # replaces it
+    until(lambda: entry.asked == {b"a": b"w/gem/a/2/"})
+    raw.send(b"\x00w/gem/a/2/")
+    until(lambda: not entry.asked)
+    raw.send(b"\x01w/gem/b/1/")
+    until(lambda: entry.asked)
+    raw.close(linger=0)  # and with the connection
+    until(lambda: not entry.asked)
+    publisher.publish(1)
+    time.sleep(0.1)
+    assert publisher.counters["weights_answered"] == 0
+    context.destroy(linger=0)
+
+
+def test_half_precision_on_the_wire_and_none_in_memory(ends: list[Any], memory_dir: Path) -> None:
+    """bf16 halves what float32 entries cost on the wire; whole numbers arrive exactly, and so does all by memory."""
+    manifest = Manifest([Entry("w", "<f4", (30_000,), 0), Entry("n", "<i8", (7,), 120_000 + 64 - 120_000 % 64)])
+    values = np.zeros(manifest.nbytes, np.uint8)
+    values[:120_000].view("<f4")[:] = np.random.default_rng(1).normal(size=30_000)
+    values[-64:-8].view("<i8")[:] = range(10**12, 10**12 + 7)
+    publisher = Publisher(memory_dir / MAILBOX, manifest=manifest, wire="bf16")
+    there, here = Subscriber("tcp", manifest), Subscriber("memory", manifest)
+    ends += [publisher, there, here]
+    publisher.publisher.publish(POLICY, values, Version(1, 1))
+    for subscriber in (there, here):
+        subscriber.subscriber.route(publisher.route)
+        assert subscriber.subscriber.wait(subscriber.out, 10, lambda: None) == Version(1, 1)
+    assert publisher.counters["weights_bytes"] == 60_000 + 56
+    assert np.array_equal(here.out, values)
+    assert np.array_equal(there.out[-64:], values[-64:])
+    exact, rounded = (out[:120_000].view("<f4") for out in (here.out, there.out))
+    assert not np.array_equal(exact, rounded)
+    assert (abs(exact - rounded) <= abs(exact) * 2**-8).all()
+
+
+def test_an_update_keeps_no_late_joiner_waiting(ends: list[Any]) -> None:
+    """The learner is busy for as long as it likes: beacons and snapshots come from a thread of their own."""
+    publisher, subscriber = _pair(ends, None, "tcp")
+    publisher.publish(1)
+    subscriber.subscriber.route(publisher.route)
+    assert subscriber.subscriber.wait(subscriber.out, 5, lambda: None) == Version(1, 1)  # nobody calls the publisher
+
+
+def test_publishing_waits_for_no_subscriber_and_costs_one_copy(ends: list[Any]) -> None:
+    """The training thread's part: one copy into the mailbox, whoever is asking for 32 MiB meanwhile."""
+    manifest = Manifest([Entry("w", "<f4", (8 << 20,), 0)])
+    publisher, subscriber = Publisher(None, manifest=manifest, wire="bf16"), Subscriber("tcp", manifest)
+    ends += [publisher, subscriber]
+    values, copy = np.zeros(manifest.nbytes, np.uint8), np.zeros(manifest.nbytes, np.uint8)
+    publisher.publisher.publish(POLICY, values, Version(1, 1))
+    subscriber.subscriber.route(publisher.route)
+    assert subscriber.subscriber.wait(subscriber.out, 20, lambda: None) == Version(1, 1)
+    seconds, floors = [], []
+    for number in range(2, 12):
+        started = time.perf_counter()
+        publisher.publisher.publish(POLICY, values, Version(1, number))
+        seconds.append(time.perf_counter() - started)
+        subscriber.subscriber.adopt(subscriber.out, Version(1, 1))
+        started = time.perf_counter()
+        np.copyto(copy, values)
+        floors.append(time.perf_counter() - started)
+    assert min(seconds) < 2.5 * min(floors)
+
+
+def test_weights_on_their_way_from_a_device_are_published_by_the_thread_and_the_newest_wins(ends: list[Any]) -> None:
+    """C11: the caller goes on at once; of several that wait the newest is published, the others are counted."""
+    publisher, subscriber = _pair(ends, None, "tcp")
+    arrive, fetched = threading.Event(), []
+
+    def on_its_way(number: int) -> Callable[[], NDArray[np.uint8]]:
+        def fetch() -> NDArray[np.uint8]:
+            arrive.wait(10)
+            fetched.append(number)
+            return np.full(NBYTES, number, np.uint8)
+
+        return fetch
+
+    publisher.publisher.publish(POLICY, on_its_way(1), Version(1, 1))
+    until(lambda: not publisher.publisher._policies[POLICY].staged)  # the thread waits for it
+    for number in (2, 3, 4):
+        publisher.publisher.publish(POLICY, on_its_way(number), Version(1, number))
+    assert fetched == []
+    arrive.set()
+    subscriber.subscriber.route(publisher.route)
+    subscriber.get(publisher, Version(1, 4))
+    assert fetched == [1, 4]
+    assert publisher.counters["weights_superseded"] == 2
+
+
+def test_the_last_publication_is_in_the_mailbox_when_the_publisher_has_ended(memory_dir: Path) -> None:
+    publisher = Publisher(memory_dir / MAILBOX)
+    reader = Mailbox.attach(memory_dir / MAILBOX, MANIFEST.hash)
+    publisher.publisher.publish(POLICY, lambda: np.full(NBYTES, 3, np.uint8), Version(1, 3))
+    publisher.close()
+    assert reader.version == Version(1, 3)
+    reader.remove()
+
+
+def test_what_ends_the_publications_thread_is_raised_in_the_training_thread(ends: list[Any]) -> None:
+    publisher = Publisher(None)
+    ends.append(publisher)
+
+    def lost() -> NDArray[np.uint8]:
+        raise RuntimeError("the device is lost")
+
+    publisher.publisher.publish(POLICY, lost, Version(1, 1))
+    until(lambda: publisher.publisher._publication._fault)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        publisher.publisher.check()
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        publisher.publish(2)
+
+
+def test_a_publications_thread_that_hangs_is_told_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publication, "_END_SECONDS", 0.1)
+    publisher, go_on = Publisher(None), threading.Event()
+
+    def hang() -> NDArray[np.uint8]:
+        go_on.wait(20)
+        return np.zeros(NBYTES, np.uint8)
+
+    publisher.publisher.publish(POLICY, hang, Version(1, 1))
+    with pytest.raises(Timeout, match="did not end within"):
+        publisher.publisher.close()
+    go_on.set()
+    monkeypatch.undo()
+    publisher.close()
 
 
 def test_waiting_for_weights_that_never_come_ends_at_its_deadline(ends: list[Any]) -> None:
@@ -439,21 +721,30 @@ def test_waiting_for_weights_that_never_come_ends_at_its_deadline(ends: list[Any
     started = time.monotonic()
     assert subscriber.subscriber.wait(subscriber.out, 0.3, lambda: looks.append(1)) is None  # no route yet
     subscriber.subscriber.route(publisher.route)
-    assert subscriber.subscriber.wait(subscriber.out, 0.3, publisher.serve) is None  # nothing published yet
+    assert subscriber.subscriber.wait(subscriber.out, 0.3, publisher.publisher.check) is None  # nothing published yet
     assert 0.5 < time.monotonic() - started < 3
     assert len(looks) > 2
 
 
-def test_a_beacon_a_second_tells_the_version_to_who_missed_it(ends: list[Any], memory_dir: Path) -> None:
-    publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
-    publisher.publish(1)
-    subscriber.subscriber.route(publisher.route)
-    subscriber.get(publisher, Version(1, 1))
-    publisher.sent.frames.clear()
-    start = time.monotonic() + 10
-    for now in np.arange(start, start + 2.99, 0.01):
-        publisher.publisher.serve(float(now))
-    assert len(publisher.sent.frames) == 3
+def test_a_beacon_a_second_tells_the_version_to_who_missed_it(ends: list[Any]) -> None:
+    publisher = Publisher(None)
+    ends.append(publisher)
+    publisher.publish(7)
+    context = zmq.Context(1)
+    raw = connect(context, zmq.SUB, publisher.address)
+    raw.setsockopt(zmq.SUBSCRIBE, f"b/{POLICY}/".encode())
+    assert raw.poll(5000)
+    raw.recv_multipart()  # the answer to the subscription
+    times = []
+    for _ in range(3):
+        assert raw.poll(5000)
+        message, _ = decode(raw.recv_multipart()[1:])
+        assert isinstance(message, Beacon)
+        assert message.version == 7
+        times.append(time.monotonic())
+    assert 0.8 < times[2] - times[1] < 2
+    raw.close(linger=0)
+    context.destroy(linger=0)
 
 
 def test_news_through_memory_does_not_let_the_socket_fill_up(ends: list[Any], memory_dir: Path) -> None:
@@ -468,13 +759,56 @@ def test_news_through_memory_does_not_let_the_socket_fill_up(ends: list[Any], me
     time.sleep(0.2)
     publisher.publish(200)
     assert subscriber.sync()
-    socket = subscriber.subscriber._socket
+    socket = subscriber.subscriber._subscription._socket
     assert socket is not None
     waiting = 0
     while socket.poll(0):
         socket.recv_multipart()
         waiting += 1
     assert waiting <= 2
+
+
+def test_where_memory_wakes_nobody_beacons_do(
+    ends: list[Any], memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a system without futexes."""
+    monkeypatch.setattr(futex, "AVAILABLE", False)
+    publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
+    subscriber.subscriber.route(publisher.route)
+    for number in range(1, 20):
+        publisher.publish(number)
+        subscriber.have = _next(subscriber)
+        assert subscriber.have == Version(1, number)
+        assert (subscriber.out == number).all()
+    assert subscriber.subscriber.requests == 0
+
+
+def test_who_waits_for_news_is_woken_by_them_and_not_by_the_clock(
+    ends: list[Any], memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U16: the sleep has no bound here, and still ends at once."""
+    monkeypatch.setattr(weights, "_LOOK_SECONDS", 10.0)
+    publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
+    subscriber.subscriber.route(publisher.route)
+    publisher.publish(1)
+    subscriber.have = _next(subscriber)
+    delays = []
+    for number in range(2, 7):
+        timer = threading.Timer(0.1, publisher.publish, (number,))
+        timer.start()
+        started = time.monotonic()
+        subscriber.have = _next(subscriber)
+        delays.append(time.monotonic() - started)
+        timer.join()
+        assert subscriber.have == Version(1, number)
+    assert min(delays) > 0.05
+    assert max(delays) < 2
+
+
+def _next(subscriber: Subscriber) -> Version:
+    version = subscriber.subscriber.wait(subscriber.out, 10, lambda: None, subscriber.have)
+    assert version is not None
+    return version
 
 
 def test_closing_removes_the_mailbox_once_nobody_holds_it(memory_dir: Path) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import from_numpy
 
 from protocol.config import IQN, PolicyConfig
+from protocol.manifest import Manifest
 from protocol.spaces import Agent
 from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
@@ -32,14 +33,9 @@ class Performer:
         self.adopted = 0
 
     @property
-    def manifest(self) -> str:
-        """Hash of names, dtypes and shapes of the weights."""
-        return self._flat[0].hash
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the weights."""
-        return self._flat[0].nbytes
+    def manifest(self) -> Manifest:
+        """Names, dtypes, shapes and places of the weights."""
+        return self._flat[0].manifest
 
     def sync(self, subscriber: WeightSubscriber) -> bool:
         """Adopts the newest weights if there are newer ones."""

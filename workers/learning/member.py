@@ -20,10 +20,10 @@ from protocol.counters import Counters
 from protocol.errors import TrainingFault
 from protocol.ring import Ring
 from protocol.version import Version
+from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.learning import checkpoint
 from workers.learning.batches import Segments, Transitions
-from workers.learning.governor import Governor
 from workers.learning.replay import Replay
 from workers.learning.source import Source
 from workers.learning.stage import Stage
@@ -40,7 +40,7 @@ _FAULTS = 3
 
 
 class Member:
-    """The learner's part for `plan.name`. `publish` gets the flat weights [nbytes] and their version."""
+    """The learner's part for `plan.name`. `publish` gets the flat weights and their version."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Member:
         device: torch.device,
         source: Source,
         counters: Counters,
-        publish: Callable[[str, NDArray[np.uint8], Version], None],
+        publish: Callable[[str, WeightSource, Version], None],
         folder: Path | None,
         rows_before: int = 0,
     ) -> None:
@@ -61,7 +61,6 @@ class Member:
         self.policy = build(plan.agent, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
         self.weights = flatten_(self.policy)
         self.update = build_update(self.policy, plan.config)
-        self._bytes = np.empty(self.weights.nbytes, np.uint8)
         self._folder = folder / "checkpoints" / plan.name if folder is not None else None
         self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._published_step = 0
@@ -74,14 +73,10 @@ class Member:
         self._stage: Stage | None = None
         self._replay: Replay | None = None
         if isinstance(algorithm, IQN):
-            insertion = plan.copies * plan.layout.length
-            paces = plan.config.flow == "block"
-            start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
-            governor = Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, paces)
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
             kept = plan.kept_blocks * plan.copies
             self._replay = Replay(
-                plan.name, plan.layout, algorithm, source, counters, governor, seed, plan.kept_rows, kept
+                plan.name, plan.layout, algorithm, source, counters, plan.governor(), seed, plan.kept_rows, kept
             )
         else:
             self._stage = Stage(plan.name, plan.layout, plan.batch_segments, source, counters, device)
@@ -133,8 +128,7 @@ class Member:
     def publish(self) -> None:
         """The present weights become the next version."""
         self.version = Version(self.version.incarnation, self.version.version + 1)
-        self.weights.snapshot(self._bytes)
-        self._publish(self.name, self._bytes, self.version)
+        self._publish(self.name, self.weights.source(), self.version)
         self._published_step = self.update.train_steps
         self._counters.set(f"version.{self.name}", self.version.version)
 

@@ -6,21 +6,22 @@ statistics, target networks and exploration scalars included), described by a ma
 
 from __future__ import annotations
 
-import hashlib
-import json
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-__all__ = ["Entry", "FlatWeights", "flatten_"]
+from protocol.errors import Timeout
+from protocol.manifest import ALIGNMENT, Entry, Manifest
+from protocol.weights import WeightSource
 
-ALIGNMENT = 64
+__all__ = ["FlatWeights", "flatten_"]
+
+_TRANSFER_SECONDS = 60.0
 _DTYPES = {
     torch.float32: "<f4",
     torch.float64: "<f8",
@@ -31,32 +32,19 @@ _DTYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One parameter or buffer: where it lies in the flat storage, in bytes."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-    def describe(self) -> dict[str, Any]:
-        """Plain data for the manifest."""
-        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape), "offset": self.offset}
-
-
 class FlatWeights:
     """The one storage of a module's parameters and buffers.
 
     Trainable parameters come first, then the rest, each at a multiple of 64 bytes; the padding between stays zero.
     """
 
-    def __init__(self, storage: Tensor, entries: tuple[Entry, ...], trainable: int) -> None:
+    def __init__(self, storage: Tensor, manifest: Manifest, trainable: int) -> None:
         self.storage = storage
         """[nbytes] uint8 on the module's device."""
-        self.entries = entries
+        self.manifest = manifest
+        """name, dtype, shape and byte offset of each entry, in the order they lie."""
         self._trainable = trainable
+        self._side: torch.cuda.Stream | None = None
 
     @property
     def nbytes(self) -> int:
@@ -64,14 +52,14 @@ class FlatWeights:
         return self.storage.numel()
 
     @property
-    def manifest(self) -> list[dict[str, Any]]:
-        """name, dtype, shape and byte offset of each entry, in the order they lie."""
-        return [entry.describe() for entry in self.entries]
+    def entries(self) -> tuple[Entry, ...]:
+        """The manifest's."""
+        return self.manifest.entries
 
-    @cached_property
+    @property
     def hash(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the manifest's compact JSON."""
-        return hashlib.sha256(json.dumps(self.manifest, separators=(",", ":")).encode()).hexdigest()[:16]
+        """The manifest's."""
+        return self.manifest.hash
 
     @cached_property
     def parameters(self) -> Tensor:
@@ -91,12 +79,38 @@ class FlatWeights:
     def bytes_view(self) -> NDArray[np.uint8]:
         """[nbytes], sharing memory with the module; ValueError if the module is not in host memory."""
         if self.storage.device.type != "cpu":
-            raise ValueError(f"weights on {self.storage.device} have no view in host memory; use snapshot instead")
+            raise ValueError(f"weights on {self.storage.device} have no view in host memory; use source instead")
         return self.storage.numpy()
 
-    def snapshot(self, out: NDArray[np.uint8]) -> None:
-        """Copies the weights to `out` [nbytes] in host memory; the module stays where it is."""
-        torch.from_numpy(self._checked(out)).copy_(self.storage)
+    def source(self) -> WeightSource:
+        """What to publish: the weights of this moment, wherever the module is; it stays there.
+
+        In host memory they are the module's own, to be copied before the next update. From CUDA they are cloned on the
+        device in the order of its stream and are then on their way, beside the work that follows; the function that is
+        returned waits for them, in any thread.
+        """
+        if self.storage.device.type == "cpu":
+            return self.bytes_view()
+        if self.storage.device.type != "cuda":
+            return self.storage.cpu().numpy()
+        clone = self.storage.clone()
+        side = self._side = self._side or torch.cuda.Stream(self.storage.device)
+        side.wait_stream(torch.cuda.current_stream(self.storage.device))
+        with torch.cuda.stream(side):
+            host = torch.empty(clone.shape, dtype=clone.dtype, pin_memory=True)
+            host.copy_(clone, non_blocking=True)
+            clone.record_stream(side)
+            arrived = side.record_event()
+
+        def fetch() -> NDArray[np.uint8]:
+            end = time.monotonic() + _TRANSFER_SECONDS
+            while not arrived.query():
+                if time.monotonic() > end:
+                    raise Timeout(f"weights did not arrive from the device within {_TRANSFER_SECONDS:g} s; is it hung?")
+                time.sleep(0.0002)
+            return host.numpy()
+
+        return fetch
 
     def load(self, src: NDArray[np.uint8]) -> None:
         """Copies `src` [nbytes] from host memory over the weights, in place."""
@@ -135,7 +149,7 @@ def flatten_(module: nn.Module) -> FlatWeights:
             raise ValueError(
                 f"{name} is {tensor.dtype}; parameters must be float32, buffers {', '.join(_DTYPES.values())}"
             )
-        entries.append(Entry(name, _DTYPES[tensor.dtype], tuple(tensor.shape), end, tensor.numel() * tensor.itemsize))
+        entries.append(Entry(name, _DTYPES[tensor.dtype], tuple(tensor.shape), end))
         end = _aligned(end + entries[-1].size)
         trainable = end if tensor.requires_grad else trainable
     storage = torch.zeros(end, dtype=torch.uint8, device=devices.pop())
@@ -143,7 +157,7 @@ def flatten_(module: nn.Module) -> FlatWeights:
         view = storage[entry.offset : entry.offset + entry.size].view(tensor.dtype).view(tensor.shape)
         view.copy_(tensor.detach())
         tensor.data = view
-    weights = FlatWeights(storage, tuple(entries), trainable)
+    weights = FlatWeights(storage, Manifest(entries), trainable)
     module.__dict__["_flat_weights"] = weights
     return weights
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -29,11 +30,9 @@ def test_c5_everything_that_acts_arrives_as_one_unit(algorithm: PPO | IQN) -> No
     with torch.no_grad():
         for tensor in (*there.parameters(), *there.buffers()):
             tensor.add_(1)
-    bytes_ = np.empty(flatten_(there).nbytes, np.uint8)
-    flatten_(there).snapshot(bytes_)
-    flatten_(here).load(bytes_)
+    flatten_(here).load(flatten_(there).bytes_view().copy())
     sent = there.state_dict()
-    assert set(sent) == {entry["name"] for entry in flatten_(there).manifest}
+    assert set(sent) == {entry.name for entry in flatten_(there).entries}
     assert all(torch.equal(sent[name], tensor) for name, tensor in here.state_dict().items())
     expected = "epsilon" if isinstance(there, QuantileNetwork) else "observations.mean"
     assert expected in sent
@@ -75,11 +74,11 @@ def test_a_module_goes_on_computing_the_same_after_it_was_made_flat() -> None:
 def test_parameters_come_first_aligned_and_in_one_float_view() -> None:
     module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
     weights = flatten_(module)
-    manifest = weights.manifest
-    assert all(entry["offset"] % 64 == 0 for entry in manifest)
+    assert all(entry.offset % 64 == 0 for entry in weights.entries)
+    assert weights.nbytes == weights.manifest.nbytes
     trainable = [name for name, _ in module.named_parameters()]
-    assert [entry["name"] for entry in manifest][: len(trainable)] == trainable
-    assert {entry["name"]: entry["dtype"] for entry in manifest}["1.num_batches_tracked"] == "<i8"
+    assert [entry.name for entry in weights.entries][: len(trainable)] == trainable
+    assert {entry.name: entry.dtype for entry in weights.entries}["1.num_batches_tracked"] == "<i8"
     total = sum(float(p.detach().sum()) for p in module.parameters())
     assert weights.parameters.sum().item() == pytest.approx(total, abs=1e-5)
 
@@ -87,7 +86,8 @@ def test_parameters_come_first_aligned_and_in_one_float_view() -> None:
 def test_the_manifest_is_json_and_its_hash_tells_networks_apart() -> None:
     small, same, wide = make(PPO(), 1), make(PPO(), 2), build(AGENT, PolicyConfig(model_config=Network(hidden=(8,))), 1)
     weights = flatten_(small)
-    assert json.loads(json.dumps(weights.manifest)) == weights.manifest
+    first = {"name": weights.entries[0].name, "dtype": "<f4", "shape": list(weights.entries[0].shape), "offset": 0}
+    assert json.loads(weights.manifest.text)[0] == first
     assert weights.hash == flatten_(same).hash != flatten_(wide).hash
 
 
@@ -108,9 +108,7 @@ def test_bool_and_integer_buffers_survive_a_round_trip() -> None:
         return holder
 
     there, here = module(5), module(2)
-    out = np.empty(flatten_(there).nbytes, np.uint8)
-    flatten_(there).snapshot(out)
-    flatten_(here).load(out)
+    flatten_(here).load(flatten_(there).bytes_view().copy())
     assert all(torch.equal(a, b) for a, b in zip(there.buffers(), here.buffers(), strict=True))
 
 
@@ -131,16 +129,46 @@ def test_a_half_precision_parameter_is_refused() -> None:
         flatten_(nn.Linear(2, 2).double())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_c11_a_snapshot_leaves_the_module_on_its_device() -> None:
-    """C11: publishing from a GPU copies, and moves nothing."""
-    module = nn.Linear(3, 2).cuda()
+def test_c11_what_is_published_from_host_memory_is_the_module_itself_and_moves_nothing() -> None:
+    """C11: no copy is made before the one into the mailbox."""
+    module = nn.Linear(3, 2)
     weights = flatten_(module)
-    out = np.empty(weights.nbytes, np.uint8)
-    weights.snapshot(out)
+    source = weights.source()
+    assert isinstance(source, np.ndarray)
+    assert source.ctypes.data == module.weight.data_ptr()
+    assert module.weight.device.type == "cpu"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_c11_publishing_from_a_gpu_copies_what_was_there_at_that_moment_and_moves_nothing() -> None:
+    """C11: also while the next update is under way, and from another thread."""
+    module = nn.Linear(1024, 1024).cuda()
+    weights = flatten_(module)
+    expected = module.weight.detach().cpu().clone()
+    source = weights.source()
+    with torch.no_grad():
+        module.weight.fill_(7)  # the next update
+    assert callable(source)
+    with ThreadPoolExecutor(1) as pool:
+        out = pool.submit(source).result(20)
     assert module.weight.is_cuda
-    assert out[:24].view(np.float32).reshape(2, 3).tolist() == module.weight.tolist()
+    assert np.array_equal(out[: 1 << 22].view(np.float32).reshape(1024, 1024), expected.numpy())
     weights.load(np.zeros_like(out))
     assert not module.weight.any()
-    with pytest.raises(ValueError, match="snapshot"):
+    with pytest.raises(ValueError, match="source"):
         weights.bytes_view()
+
+
+def test_half_precision_is_rounded_as_torch_rounds_it() -> None:
+    """To nearest, ties to even, infinities and NaN as they are."""
+    bits = np.random.default_rng(0).integers(0, 2**32, 400_000, dtype=np.uint32)
+    bits[:8] = (0, 0x80000000, 0x7F800000, 0xFF800000, 0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x00000001)
+    module = nn.Module()
+    module.register_buffer("values", torch.from_numpy(bits.view(np.float32).copy()))
+    weights = flatten_(module)
+    packed = weights.manifest.pack(weights.bytes_view(), "bf16")
+    assert len(packed) == 2 * len(bits)
+    back = torch.from_numpy(weights.manifest.unpack(packed, "bf16")[: 4 * len(bits)].view(np.float32).copy())
+    expected = torch.from_numpy(bits.view(np.float32).copy()).bfloat16().float()
+    assert torch.equal(back.isnan(), expected.isnan())
+    assert torch.equal(back[~back.isnan()], expected[~expected.isnan()])
