@@ -13,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
+from protocol.memory import reserve
+
 __all__ = ["Counters", "read_counters"]
 
 _PAGE = 4096
 
 
 class Counters:
-    """`add` and `set` by name; whole numbers stay exact up to 2**63. `path` None keeps them in memory only."""
+    """`add` and `set` by name; whole numbers stay exact up to 2**63. `path` None keeps them in memory only; a file's
+    room is reserved at once: SharedMemoryError where there is none."""
 
     def __init__(self, path: Path | None, names: Sequence[str], seconds: Sequence[str] = ()) -> None:
         self._index = {name: i for i, name in enumerate((*names, *seconds))}
@@ -34,8 +37,11 @@ class Counters:
             aside = path.with_name(f".{path.name}")
             descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.ftruncate(descriptor, size)
+                reserve(descriptor, aside, size, "free some or give another --run-dir")
                 self._map = mmap.mmap(descriptor, size)
+            except BaseException:
+                aside.unlink()
+                raise
             finally:
                 os.close(descriptor)
         self._map[: len(head)] = head

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from protocol.errors import SharedMemoryError
+from protocol.memory import reserve
 
 __all__ = ["Ledger"]
 
@@ -20,7 +21,8 @@ _ENTRIES = 16_384
 
 
 class Ledger:
-    """`path` None keeps it in memory only (a learner without a run's folder)."""
+    """`path` None keeps it in memory only (a learner without a run's folder). A file's room is reserved at once:
+    SharedMemoryError where there is none."""
 
     def __init__(self, path: Path | None) -> None:
         size = _ENTRY.itemsize * _ENTRIES
@@ -29,9 +31,11 @@ class Ledger:
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.ftruncate(descriptor, size)  # sparse: only entries in use take room
-            self._map = mmap.mmap(descriptor, size)
-            os.close(descriptor)
+            try:
+                reserve(descriptor, path, size, "free some or give another --run-dir")
+                self._map = mmap.mmap(descriptor, size)
+            finally:
+                os.close(descriptor)
         self._table = np.ndarray((_ENTRIES,), _ENTRY, buffer=self._map)
         self._index: dict[tuple[str, int], int] = {}
         for i in range(_ENTRIES):

@@ -19,9 +19,12 @@ from pathlib import Path
 
 from protocol.errors import SharedMemoryError
 
-__all__ = ["PREFIX", "SharedFile", "files", "memory_dir", "sweep"]
+__all__ = ["PREFIX", "SharedFile", "files", "memory_dir", "reserve", "sweep"]
 
 PREFIX = "rookery-"
+_REMEDY = (
+    "enlarge it, set ROOKERY_MEMORY to a larger file system, or lower environment.copies, credits or buffer_capacity"
+)
 _LOCK_SECONDS = 1.0
 """How long to wait for a shared lock; a sweep holds the exclusive one for an instant."""
 
@@ -52,6 +55,11 @@ class SharedFile:
         """The memory itself."""
         return memoryview(self._map)
 
+    @property
+    def descriptor(self) -> int:
+        """The open file."""
+        return self._descriptor
+
     @classmethod
     def create(cls, path: Path, size: int) -> SharedFile:
         """A new file of `size` zero bytes whose space is reserved now, so that no later write can fail.
@@ -72,7 +80,7 @@ class SharedFile:
                 break
             os.close(descriptor)  # a sweep took it between creation and lock
         try:
-            _reserve(descriptor, path, size)
+            reserve(descriptor, path, size, _REMEDY)
             return cls(path, descriptor, size)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -128,19 +136,20 @@ def _lock_shared(descriptor: int, path: Path) -> None:
             time.sleep(0.001)
 
 
-def _reserve(descriptor: int, path: Path, size: int) -> None:
+def reserve(descriptor: int, path: Path, size: int, remedy: str) -> None:
+    """Room for `size` bytes of an open file that is to be mapped, what lies in it kept: writing to a map of a file
+    whose file system is full would kill the process. SharedMemoryError with the `remedy` where there is no room."""
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
         else:  # macOS: writing is the only way to reserve
-            for at in range(0, size, 1 << 20):
+            for at in range(os.fstat(descriptor).st_size, size, 1 << 20):
                 os.pwrite(descriptor, bytes(min(1 << 20, size - at)), at)
     except OSError as fault:
         if fault.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise SharedMemoryError(
-            f"{path.parent} has no room for {size / 2**20:.1f} MiB of shared memory; enlarge it, set ROOKERY_MEMORY "
-            "to a larger file system, or lower environment.copies, credits or buffer_capacity"
+            f"{path.parent} has no room for {size / 2**20:.1f} MiB of shared memory; {remedy}"
         ) from None
 
 

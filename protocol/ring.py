@@ -2,8 +2,9 @@
 
 A file is a header page, a table with one record a slot, and the layout's columns. The writer fills slots in place; the
 record's sequence word is odd while it does, so that a reader which compares the word after copying with the one that
-was announced can never train on a torn or recycled slot.
-Legend: `S` slots, `R` rows of a slot (`before + T + 1`).
+was announced can never train on a torn or recycled slot. A *locked* ring, the reference, lets the writer besides take
+no slot while a reader copies; the same reader's code serves both.
+Legend: `S` slots, `R` rows of a slot (`before + T + 1`), `n` slots at once.
 """
 
 from __future__ import annotations
@@ -12,22 +13,31 @@ import json
 import mmap
 import platform
 import secrets
+import threading
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.counters import Counters
 from protocol.errors import SharedMemoryError
 from protocol.layout import Layout
+from protocol.lock import RegionLock
 from protocol.memory import SharedFile
 
 __all__ = ["FINISHED", "FREE", "RECORD", "WRITING", "Ring", "poison"]
 
 _MAGIC = b"ROOKRING"
 _PAGE = 4096
+_WORDS = 8
+_OPTIONS = ("slots", "nonce", "checksums", "lock_timeout")
+_BOOTSTRAP = "observation"
+"""The field that has one row more than are valid."""
+_UNLOCKED: AbstractContextManager[None] = nullcontext()
 FREE, WRITING, FINISHED = 0, 1, 2
 
 RECORD = np.dtype(
@@ -55,13 +65,27 @@ ORDERED_STORES = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686
 class Ring:
     """`slots` slots of `layout`; `columns[name]` is [S, R, *shape] (per slot [S, *shape]), `table` is [S] of RECORD."""
 
-    def __init__(self, layout: Layout, slots: int, memory: SharedFile | mmap.mmap, nonce: str, checksums: bool) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        slots: int,
+        memory: SharedFile | mmap.mmap,
+        nonce: str,
+        checksums: bool,
+        lock_timeout: float | None = None,
+        counters: Counters | None = None,
+    ) -> None:
         self.layout = layout
         self.slots = slots
         self.nonce = nonce
         self.checksums = checksums
         self._memory = memory
+        self._lock = None
+        if lock_timeout is not None and isinstance(memory, SharedFile):  # private memory has nobody to lock out
+            self._lock = RegionLock(memory.descriptor, memory.path, lock_timeout, counters)
         buffer = memory.buffer if isinstance(memory, SharedFile) else memoryview(memory)
+        self.words: NDArray[np.uint64] = np.ndarray((_WORDS,), "<u8", buffer=buffer, offset=_PAGE - 8 * _WORDS)
+        """Words at the header page's end that belong to the reader, to tell the writer how far it is."""
         self.table: NDArray[np.void] = np.ndarray((slots,), RECORD, buffer=buffer, offset=_PAGE)
         self.columns = layout.columns(buffer[_PAGE + _table_bytes(slots) :], slots)
 
@@ -70,22 +94,43 @@ class Ring:
         """The file, or None for private memory."""
         return self._memory.path if isinstance(self._memory, SharedFile) else None
 
+    @property
+    def locked(self) -> bool:
+        """Whether readers and writer lock each other out."""
+        return self._lock is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory: header, records and columns."""
+        return _size(self.layout, self.slots)
+
     @classmethod
-    def create(cls, path: Path | None, layout: Layout, slots: int, checksums: bool | None = None) -> Ring:
+    def create(
+        cls,
+        path: Path | None,
+        layout: Layout,
+        slots: int,
+        checksums: bool | None = None,
+        lock_timeout: float | None = None,
+        counters: Counters | None = None,
+    ) -> Ring:
         """A new ring, its memory reserved and poisoned; `path` None makes it private to this process.
 
-        `checksums` None: only on processors without ordered stores.
+        `checksums` None: only on processors without ordered stores. `lock_timeout` seconds make it a locked ring, whose
+        waits add to `counters` (protocol/lock.py); None: lock-free.
         """
-        size = _PAGE + _table_bytes(slots) + layout.offsets(slots)[1]
+        size = _size(layout, slots)
         checksums = not ORDERED_STORES if checksums is None else checksums
         nonce = secrets.token_hex(8)
-        header = {"layout": layout.hash, "slots": slots, "nonce": nonce, "checksums": checksums}
+        header: dict[str, Any] = {"layout": layout.hash, "slots": slots, "nonce": nonce, "checksums": checksums}
+        if lock_timeout is not None:
+            header["lock_timeout"] = lock_timeout
         text = json.dumps(header, separators=(",", ":")).encode()
         memory = mmap.mmap(-1, size) if path is None else SharedFile.create(path, size)
         buffer = memory.buffer if isinstance(memory, SharedFile) else memoryview(memory)
         buffer[len(_MAGIC) : len(_MAGIC) + 4] = len(text).to_bytes(4, "little")
         buffer[12 : 12 + len(text)] = text
-        ring = cls(layout, slots, memory, nonce, checksums)
+        ring = cls(layout, slots, memory, nonce, checksums, lock_timeout, counters)
         ring.table["slot"] = np.arange(slots)
         for column in ring.columns.values():
             poison(column)
@@ -93,8 +138,9 @@ class Ring:
         return ring
 
     @classmethod
-    def attach(cls, path: Path, layout: Layout) -> Ring:
-        """The ring that lies at `path`; SharedMemoryError if it is none, or one of another layout."""
+    def attach(cls, path: Path, layout: Layout, counters: Counters | None = None) -> Ring:
+        """The ring that lies at `path`, locked if it was made so; SharedMemoryError if it is none, or one of another
+        layout."""
         memory = SharedFile.attach(path)
         try:
             header = _read_header(memory.buffer, path, layout)
@@ -103,27 +149,49 @@ class Ring:
                     f"{path} holds segments of layout {header['layout']}, expected {layout.hash}; "
                     "start actor and learner with the same configuration and release"
                 )
-            return cls(layout, header["slots"], memory, header["nonce"], header["checksums"])
+            return cls(layout, memory=memory, counters=counters, **{k: header[k] for k in _OPTIONS})
         except BaseException:
             memory.close()
             raise
 
-    def begin(self, slots: slice | NDArray[np.int64]) -> None:
-        """Marks slots as being written; their content is no longer valid for any reader."""
-        self.table["sequence"][slots] |= np.uint64(1)
-        self.table["state"][slots] = WRITING
+    def reading(self) -> AbstractContextManager[None]:
+        """Around copying and `intact`: in a locked ring no slot changes meanwhile. Timeout where it cannot be had."""
+        return _UNLOCKED if self._lock is None else self._lock.reading()
 
-    def finish(self, slots: slice, numbers: Sequence[int] | NDArray[np.uint64], valid: int, before: int) -> None:
-        """Marks slots as whole: segment numbers, `valid` rows (of T) and `before` rows of history."""
+    def begin(self, slots: slice | NDArray[np.int64]) -> None:
+        """Marks slots as being written; their content is no longer valid for any reader. Rows that nothing is written
+        to may show an earlier use until `finish`."""
+        with self._writing():
+            self.table["sequence"][slots] |= np.uint64(1)
+            self.table["state"][slots] = WRITING
+
+    def finish(
+        self,
+        slots: slice,
+        numbers: Sequence[int] | NDArray[np.uint64],
+        valid: int | NDArray[np.int64],
+        before: int | NDArray[np.int64],
+    ) -> None:
+        """Marks slots as whole: segment numbers, `valid` rows (of T) and `before` rows of history, one for all or [n].
+
+        All other rows are poison afterwards, whatever an earlier use left there; a slot without a row is free.
+        """
         table = self.table
-        table["number"][slots] = numbers
-        table["valid"][slots] = valid
-        table["before"][slots] = before
+        self._poison_unused(slots, valid, before)
         if self.checksums:
             for slot in range(slots.start, slots.stop):
                 table["checksum"][slot] = self.checksum(slot)
-        table["state"][slots] = FINISHED
-        table["sequence"][slots] += np.uint64(1)  # odd -> even
+        with self._writing():
+            table["number"][slots] = numbers
+            table["valid"][slots] = valid
+            table["before"][slots] = before
+            table["state"][slots] = np.where(np.asarray(valid) > 0, FINISHED, FREE)
+            table["sequence"][slots] += np.uint64(1)  # odd -> even
+
+    def clear(self) -> None:
+        """Every slot is free: no reader finds any segment that was finished before."""
+        self.begin(slice(0, self.slots))
+        self.finish(slice(0, self.slots), np.zeros(self.slots, np.uint64), 0, 0)
 
     def checksum(self, slot: int) -> int:
         """CRC-32 of the slot's columns in the layout's order."""
@@ -132,20 +200,42 @@ class Ring:
             value = zlib.crc32(np.ascontiguousarray(column[slot]).view(np.uint8).reshape(-1).data, value)
         return value
 
+    def current(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
+        """[n]: whether no announced slot was begun again; says nothing of what was copied from it."""
+        return np.asarray(self.table["sequence"][records["slot"]] == records["sequence"])
+
     def intact(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
         """[n]: whether each announced slot still holds what its record announced; to be asked *after* copying.
 
-        With checksums the memory must also still have the announced one: a copy can only be torn by what is there now.
+        With checksums the memory must also still have the announced one. A copy can only be torn by what is there now:
+        whatever the order in which a processor shows stores, no later reading of a word goes back behind an earlier.
         """
-        same = np.asarray(self.table["sequence"][records["slot"]] == records["sequence"])
+        same = self.current(records)
         if self.checksums:
             for i in np.flatnonzero(same):
                 same[i] = self.checksum(int(records["slot"][i])) == int(records["checksum"][i])
         return same
 
+    def _writing(self) -> AbstractContextManager[None]:
+        return _UNLOCKED if self._lock is None else self._lock.writing()
+
+    def _poison_unused(self, slots: slice, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]) -> None:
+        layout = self.layout
+        if np.min(valid) == layout.length and np.min(before) == layout.before:
+            return
+        row = np.arange(layout.rows)
+        end = layout.before + np.asarray(valid).reshape(-1, 1)
+        outside = (row < layout.before - np.asarray(before).reshape(-1, 1)) | (row >= end)
+        bootstrap = (row == end) & (end > layout.before)
+        for field in layout.fields:
+            if field.per == "row":
+                unused = outside & ~bootstrap if field.name == _BOOTSTRAP else outside
+                column = self.columns[field.name][slots]
+                column[np.broadcast_to(unused, column.shape[:2])] = _poison_of(column.dtype)
+
     def close(self) -> None:
         """Unmaps; the file stays."""
-        self.table, self.columns = np.empty(0, RECORD), {}
+        self.table, self.words, self.columns = np.empty(0, RECORD), np.empty(0, np.uint64), {}
         self._memory.close() if isinstance(self._memory, SharedFile) else None
 
     def remove(self) -> None:
@@ -157,15 +247,19 @@ class Ring:
 
 def poison(column: NDArray) -> None:
     """Fills memory with values that no honest row has: NaN, the most negative integer, 0xAA."""
-    kind = column.dtype.kind
-    if kind == "f":
-        column.fill(np.nan)
-    elif kind == "i":
-        column.fill(np.iinfo(column.dtype).min)
-    elif kind == "u":
-        column.view(np.uint8).fill(0xAA)
-    else:
-        column.fill(True)
+    column[...] = _poison_of(column.dtype)
+
+
+def _poison_of(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "f":
+        return np.nan
+    if dtype.kind == "i":
+        return np.iinfo(dtype).min
+    return True if dtype.kind == "b" else int.from_bytes(b"\xaa" * dtype.itemsize, "little")
+
+
+def _size(layout: Layout, slots: int) -> int:
+    return _PAGE + _table_bytes(slots) + layout.offsets(slots)[1]
 
 
 def _table_bytes(slots: int) -> int:
@@ -176,14 +270,18 @@ def _read_header(buffer: memoryview, path: Path, layout: Layout) -> dict[str, An
     if len(buffer) < _PAGE or bytes(buffer[:8]) != _MAGIC:
         raise SharedMemoryError(f"{path} is not a ring; remove it with `rookery clean`")
     length = int.from_bytes(buffer[8:12], "little")
-    if not 0 < length < _PAGE - 12:
+    if not 0 < length < _PAGE - 12 - 8 * _WORDS:
         raise SharedMemoryError(f"{path} has a damaged header; remove it with `rookery clean`")
     try:
         header = json.loads(bytes(buffer[12 : 12 + length]))
         slots = int(header["slots"])
         found = {"layout": str(header["layout"]), "slots": slots, "nonce": str(header["nonce"])}
         found["checksums"] = bool(header["checksums"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        timeout = header.get("lock_timeout")
+        found["lock_timeout"] = None if timeout is None else float(timeout)
+        if timeout is not None and not 0 < float(timeout) <= threading.TIMEOUT_MAX:
+            raise ValueError("no timeout")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise SharedMemoryError(f"{path} has a damaged header; remove it with `rookery clean`") from None
     same = found["layout"] == layout.hash
     if slots < 1 or len(buffer) < _PAGE + _table_bytes(slots) + (layout.offsets(slots)[1] if same else 0):
