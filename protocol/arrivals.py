@@ -38,6 +38,8 @@ __all__ = ["Arrival", "ExperienceReceiver"]
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
+_BYTES_AT_ONCE = 2**20
+"""Bytes that are copied before the learner is given what came: settling it keeps the next ones coming meanwhile."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class ExperienceReceiver:
         self._living: set[Key] = set()
         self._strangers: set[tuple[str, Key]] = set()
         self._quarantined: set[str] = set()
+        self._copied = 0
 
     def add_policy(self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int) -> None:
         """Accepts segments of `policy`; a pool of `pool_slots` slots is made when the first remote actor sends some."""
@@ -99,12 +102,12 @@ class ExperienceReceiver:
     def receive(self) -> int:
         """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
         self._acks.subscriptions()
-        count = 0
+        count = self._copied = 0
         for intake in self._intakes.values():
             while intake.parked and intake.pool.free >= len(intake.parked[0].records):
                 count += self._store(intake, intake.parked.popleft())
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
-            if not readable(self._pull):
+            if self._copied >= _BYTES_AT_ONCE or not readable(self._pull):
                 break
             frames = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
             try:
@@ -220,7 +223,7 @@ class ExperienceReceiver:
         path = Path(header.ring)
         if known is None and not path.name.startswith(PREFIX):
             raise SharedMemoryError(f"{header.ring!r} is no ring's name; use the same release")
-        ring = Ring.attach(path, intake.layout) if known is None else known
+        ring = Ring.attach(path, intake.layout, self._counters) if known is None else known
         if ring.nonce != header.nonce:
             if known is None:
                 ring.close()
@@ -244,6 +247,7 @@ class ExperienceReceiver:
 
     def _store(self, intake: _Intake, parcel: _Parcel) -> int:
         records = intake.pool.store(parcel.records, parcel.columns)
+        self._copied += len(records) * intake.layout.segment_bytes
         return self._queue(intake, Arrival(*parcel.key, intake.pool.ring, records, owned=True))
 
     def _fresh(self, intake: _Intake, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
@@ -266,7 +270,7 @@ class ExperienceReceiver:
     def _salvage(self, intake: _Intake, key: Key, path: Path | None = None) -> None:
         try:
             if path is not None:
-                intake.rings[key] = Ring.attach(path, intake.layout)
+                intake.rings[key] = Ring.attach(path, intake.layout, self._counters)
             ring = intake.rings[key]
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):

@@ -143,6 +143,11 @@ class PolicyConfig(_Frozen):
     policy."""
     compress: tuple[str, ...] = ()
     """Fields of segments that travel compressed (zstd) to other nodes."""
+    ring: Literal["lock_free", "locked"] = "lock_free"
+    """How a learner on the same node reads an actor's memory: it checks each copy, or (the reference) it locks besides,
+    so that no slot is taken from under a copy; the actor then waits for its learners, up to `lock_timeout`."""
+    checksums: bool | None = None
+    """Check every copy by CRC-32 as well; None: only where a processor shows stores in another order."""
     publish_mode: Literal["double_buffer", "snapshot"] = "snapshot"
     wire_weights: Literal["float32", "bf16"] = "float32"
     """How float32 weights travel to other nodes: exactly, or rounded to half the bytes. Memory is exact always."""
@@ -222,6 +227,8 @@ class Run(_Frozen):
     """The same for a learner."""
     monitor_period: float = Field(default=1.0, gt=0, le=60)
     """Seconds between two looks at the workers' life."""
+    lock_timeout: float = Field(default=1.0, gt=0, le=60)
+    """Seconds that a worker waits for the lock of a `ring: locked` before it gives up."""
     starvation_sleep: float = Field(default=0.01, gt=0, le=10)
     """Longest sleep of a starved learner between two looks; data wake it at once."""
     restarts: int = Field(default=3, ge=0)
@@ -236,16 +243,6 @@ class Run(_Frozen):
     log_dir: str = "./logs"
     """Where logs go, relative to the run's folder."""
     multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refused(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "lock_timeout" in data:
-            raise ValueError(
-                "lock_timeout belongs to locked rings, which this release does not have; "
-                "remove it (rings take no locks)"
-            )
-        return data
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -18,7 +18,6 @@ from protocol.errors import ConfigurationError, Timeout
 from protocol.experience import ExperienceSender
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Welcome
-from protocol.ring import Ring
 from protocol.spaces import World
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
@@ -180,7 +179,7 @@ class Actor:
         welcome = self._welcome
         name = f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{plan.name}.ring"
         path = None if self._run.transport == "tcp" else memory_dir() / name
-        ring = Ring.create(path, plan.layout, plan.blocks * plan.copies)
+        ring = plan.ring(path, self._counters)
         return ExperienceSender(
             self._life.context,
             welcome.run,

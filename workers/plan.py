@@ -1,4 +1,4 @@
-"""What follows from a run's configuration and its world: who plays what, how large rings are. Pure.
+"""What follows from a run's configuration and its world: who plays what, how large rings are. Pure, but for `ring`.
 
 Legend: `E` copies, `T` segment length.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from protocol import compression
 from protocol.config import IQN, PolicyConfig, Run
+from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout, segment_layout
+from protocol.ring import Ring
 from protocol.spaces import Agent, World
 from workers.learning.governor import Governor
 
@@ -30,6 +33,7 @@ class PolicyPlan:
     layout: Layout
     copies: int
     actors: int
+    lock_timeout: float
 
     @property
     def streams(self) -> int:
@@ -60,6 +64,12 @@ class PolicyPlan:
         """Blocks of E slots in one actor's ring."""
         spare = 0 if self.config.flow == "block" else len(self.agents)
         return len(self.agents) + self.credit_blocks + self.kept_blocks + spare
+
+    def ring(self, path: Path | None, counters: Counters) -> Ring:
+        """A new ring for one actor's segments, at `path` or private to this process."""
+        locked = self.config.ring == "locked"
+        timeout = self.lock_timeout if locked else None
+        return Ring.create(path, self.layout, self.blocks * self.copies, self.config.checksums, timeout, counters)
 
     def credit(self) -> Credit:
         """The credit of one actor's ring."""
@@ -99,7 +109,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         agent = world.agents[agents[0]]
         config = run.policy_config(name)
         layout = segment_layout(world, agent, config)
-        plan = PolicyPlan(name, agents, agent, config, layout, run.environment.copies, run.actors)
+        plan = PolicyPlan(name, agents, agent, config, layout, run.environment.copies, run.actors, run.lock_timeout)
         _check(plan)
         plans[name] = plan
     return plans

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from protocol.control import Report
 from protocol.counters import Counters
+from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages import Route
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers.acting.performer import Performer
@@ -42,7 +43,7 @@ class ActorReport:
     @staticmethod
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of an actor's counters: whole ones and seconds."""
-        whole = ["env_steps", "agent_steps", "unfinished_steps", "push_full", "refused_acks"]
+        whole = ["env_steps", "agent_steps", "unfinished_steps", "push_full", "refused_acks", *LOCK_COUNTERS]
         for policy in policies:
             whole += [
                 f"{kind}.{policy}"
@@ -55,7 +56,8 @@ class ActorReport:
                     "dropped.no_credit",
                 )
             ]
-        return whole, [f"waits.{cause}.{policy}" for cause in ("credit", "drain") for policy in policies]
+        waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain") for policy in policies]
+        return whole, [*waits, *LOCK_SECONDS]
 
     def count(self, env_steps: int, agent_steps: int) -> None:
         """After each turn: totals so far."""
@@ -101,8 +103,8 @@ class LearnerReport:
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of a learner's counters: whole ones and seconds."""
         whole = ["quarantined_messages", "repeated_headers", "out_of_turn", "salvaged"]
-        whole += ["strange_subscriptions", "acks_full", *WeightPublisher.COUNTERS]
-        seconds = []
+        whole += ["strange_subscriptions", "acks_full", *WeightPublisher.COUNTERS, *LOCK_COUNTERS]
+        seconds = [*LOCK_SECONDS]
         for policy in policies:
             whole += [
                 f"{kind}.{policy}"

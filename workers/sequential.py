@@ -27,7 +27,6 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.credit import Block
 from protocol.errors import RookeryError, TrainingFault, disk_fault
-from protocol.ring import Ring
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
@@ -56,7 +55,7 @@ class _Channel:
     """Sender and source of one policy at once: what a seat finishes is what the member finds."""
 
     def __init__(self, plan: PolicyPlan, counters: Counters) -> None:
-        self.ring = Ring.create(None, plan.layout, plan.blocks * plan.copies)
+        self.ring = plan.ring(None, counters)
         self._credit = plan.credit()
         self._policy, self._copies, self._counters = plan.name, plan.copies, counters
         self._arrivals: deque[Arrival] = deque()

@@ -96,7 +96,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": None}, "policy: ", "got None; correct it"),
     ({"actor_timeout": float("inf")}, "actor_timeout: ", "got inf; correct it"),
     ({"policy": {"learning_rate": float("nan")}}, "policy.learning_rate: ", "got nan; correct it"),
-    ({"lock_timeout": 1.0}, "lock_timeout", "remove it"),
+    ({"lock_timeout": 0}, "lock_timeout: ", "got 0; correct it"),
     ({"policy": {"train_interval": 4, "publish_interval": 5}}, "policy: train_interval", "keep publish_interval"),
     ({"policies": {"gem": {"train_interval": 4, "publish_interval": 5}}}, "policies.gem: train_", "keep publish_inter"),
     ({"policy": {"model_config": {}, "network": {}}}, "policy: model_config", "keep network"),

@@ -78,7 +78,8 @@ class Replay:
             arrival.records = arrival.records[len(records) :]
             if len(arrival.records) == 0:
                 arrivals.popleft()
-            intact = ring.intact(records)
+            with ring.reading():
+                intact = ring.intact(records)
             if not intact.all():
                 torn = len(intact) - int(intact.sum())
                 self._counters.add(f"torn.{self._policy}", torn)
@@ -190,12 +191,17 @@ class Replay:
     def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> Transitions | None:
         """The transitions at these places; None if one was overwritten meanwhile."""
         parts, lags = [], []
+        torn = 0
         for number in np.unique(self._ring[index]):
             mine = self._ring[index] == number
             ring, records = self._rings[number], self._records[index[mine]]
-            parts.append(gather(ring, self._layout, records, row[mine], self._config))
-            lags.append(lag(now, ring.columns["version"][records["slot"], self._layout.before + row[mine]]))
-        torn = len(index) - int(self._intact(index).sum())
+            with ring.reading():
+                parts.append(gather(ring, self._layout, records, row[mine], self._config))
+                versions = ring.columns["version"][records["slot"], self._layout.before + row[mine]]
+                intact = ring.intact(records)
+            lags.append(lag(now, versions))
+            torn += len(intact) - int(intact.sum())
+            self._records["sequence"][index[mine][~intact]] |= np.uint64(1)  # what no slot has: never drawn again
         if torn:
             self._counters.add(f"torn.{self._policy}", torn)
             return None
@@ -208,18 +214,18 @@ class Replay:
         return Transitions(**{name: torch.from_numpy(array) for name, array in joined.items()})
 
     def _usable(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether these records are whole and their slots will not be written next: a pool's never are."""
+        """Whether these records' slots were not begun again and will not be written next: a pool's never are."""
         first = [0 if o else n - self._ring_segments for o, n in zip(self._owned, self._admitted, strict=True)]
-        return self._intact(index) & (self._ordinal[index] >= np.array(first)[self._ring[index]])
+        return self._current(index) & (self._ordinal[index] >= np.array(first)[self._ring[index]])
 
-    def _intact(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the slots of these records still hold what was admitted."""
+    def _current(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the slots of these records were not begun again since they were admitted."""
         if len(self._rings) == 1:
-            return self._rings[0].intact(self._records[index])
+            return self._rings[0].current(self._records[index])
         whole = np.empty(len(index), np.bool_)
         for number in np.unique(self._ring[index]):
             mine = self._ring[index] == number
-            whole[mine] = self._rings[number].intact(self._records[index[mine]])
+            whole[mine] = self._rings[number].current(self._records[index[mine]])
         return whole
 
     def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:

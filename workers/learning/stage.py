@@ -96,13 +96,14 @@ class Stage:
         source: slice | NDArray[np.int64] = slots
         if int(slots[-1]) - int(slots[0]) == n - 1 and bool((np.diff(slots) == 1).all()):
             source = slice(int(slots[0]), int(slots[-1]) + 1)
-        for name, target in self._arrays.items():
-            if isinstance(source, slice):
-                target[at : at + n] = arrival.ring.columns[name][source]
-            else:
-                np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
-        versions = arrival.ring.columns["version"][source][:, : self._length]
-        intact = arrival.ring.intact(records)
+        with arrival.ring.reading():
+            for name, target in self._arrays.items():
+                if isinstance(source, slice):
+                    target[at : at + n] = arrival.ring.columns[name][source]
+                else:
+                    np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
+            versions = arrival.ring.columns["version"][source][:, : self._length].copy()
+            intact = arrival.ring.intact(records)
         if not intact.all():
             versions = versions[intact]
             self._squeeze(at, n, intact)
