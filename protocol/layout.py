@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -57,7 +58,7 @@ class Layout:
 
     def slot_bytes(self, field: Field) -> int:
         """Bytes of one field in one slot."""
-        return int(np.prod(self.shape(field, 1), dtype=np.int64)) * np.dtype(field.dtype).itemsize
+        return math.prod(self.shape(field, 1)) * np.dtype(field.dtype).itemsize
 
     @cached_property
     def segment_bytes(self) -> int:

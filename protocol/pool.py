@@ -58,7 +58,7 @@ class Pool:
         if len(slots) == 0:
             return
         ordered = np.sort(slots.astype(np.int64))
-        cuts = np.flatnonzero(np.diff(ordered) != 1) + 1
+        cuts = np.flatnonzero(ordered[1:] - ordered[:-1] != 1) + 1
         edges = [0, *cuts.tolist(), len(ordered)]
         for first, end in pairwise(edges):
             self._insert(int(ordered[first]), int(ordered[end - 1]) + 1)

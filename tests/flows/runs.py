@@ -197,12 +197,12 @@ class Worker:
 
 
 @contextmanager
-def started(command: Sequence[str], cwd: Path, name: str) -> Iterator[Worker]:
-    """`rookery` (or Python) in the background; killed at the end if it still runs."""
+def started(command: Sequence[str], cwd: Path, name: str, on: Sequence[str] = ()) -> Iterator[Worker]:
+    """`rookery` (or Python) in the background, `on` another machine; killed at the end if it still runs."""
     output = cwd / f"{name}.txt"
     with output.open("w") as stream:
         popen = subprocess.Popen(
-            [*([] if command[0] == PYTHON else [require("rookery")]), *command],
+            [*on, *([] if command[0] == PYTHON else [require("rookery")]), *command],
             cwd=cwd,
             env=environment(),
             stdin=subprocess.DEVNULL,

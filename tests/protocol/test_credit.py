@@ -226,9 +226,7 @@ def test_U6_sizes_that_would_deadlock_are_refused_with_the_remedy(blocks: int, c
 def test_Z2_credits_that_could_fill_a_socket_are_refused_with_the_reason() -> None:
     """Z2: so no queue ever reaches the mark beyond which messages are lost."""
     Credit(HIGH_WATER, HIGH_WATER - 1, 1, "stream", "block")
-    with pytest.raises(
-        ConfigurationError, match=r"could fill a socket, which holds 100000 .*; lower credits"
-    ):
+    with pytest.raises(ConfigurationError, match=r"could fill a socket, which holds 100000 .*; lower credits"):
         Credit(HIGH_WATER + 1, HIGH_WATER, 1, "stream", "block")
 
 

@@ -550,7 +550,7 @@ class Stranger:
             "ring": str(self.ring.path),
             "nonce": self.ring.nonce,
         }
-        return Segments(**{**fields, **changes})
+        return Segments(**fields).model_copy(update=changes)  # what we would refuse to make is sent all the same
 
     @property
     def records(self) -> np.ndarray:

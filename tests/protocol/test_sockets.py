@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.sockets import BLOCK, Ports, check_bind, connect, endpoint_host, is_loopback, poll
+from protocol.sockets import BLOCK, Ports, check_bind, connect, endpoint_host, is_loopback, poll, readable
 from tests.protocol.parts import until
+from tests.tools import ROOT, require, skip_or_fail
 
 KINDS: dict[int, int] = {0: zmq.ROUTER, 1: zmq.PULL, 2: zmq.XPUB}
 
@@ -160,3 +165,94 @@ def test_Z3_sending_to_nobody_is_bounded(context: zmq.Context[zmq.Socket[bytes]]
         sender.close()
     context.term()
     assert time.monotonic() - started < 2
+
+
+def test_a_socket_says_without_waiting_whether_it_can_be_read(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    addresses = (ports := Ports(context, "127.0.0.1", 0)).bind({0: zmq.PULL})
+    assert not readable(ports.sockets[0])
+    push = connect(context, zmq.PUSH, addresses[0])
+    push.send_multipart([b"x", b"y"])
+    until(lambda: readable(ports.sockets[0]))
+    assert ports.sockets[0].recv_multipart(zmq.NOBLOCK) == [b"x", b"y"]
+    assert not readable(ports.sockets[0])
+
+
+def test_a_connection_whose_peer_says_nothing_any_more_is_made_anew(
+    context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer accepts and then hangs: it is noticed without a message being sent, and everything queued is kept."""
+    monkeypatch.setattr("protocol.sockets._DEAD_AFTER", 300)
+    with socket.create_server(("127.0.0.1", 0)) as peer:
+        peer.settimeout(5)
+        push = connect(context, zmq.PUSH, f"tcp://127.0.0.1:{peer.getsockname()[1]}")
+        push.send(b"x")
+        accepted = []
+        for _ in range(3):
+            accepted.append(peer.accept()[0])
+        for connection in accepted:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "most"),
+    [
+        (zmq.HEARTBEAT_IVL, 1_000),
+        (zmq.HEARTBEAT_TIMEOUT, 30_000),
+        (zmq.TCP_MAXRT, 5_000),
+        (zmq.CONNECT_TIMEOUT, 2_000),
+        (zmq.RECONNECT_IVL_MAX, 1_000),
+    ],
+)
+def test_every_socket_notices_a_dead_network_within_seconds(
+    context: zmq.Context[zmq.Socket[bytes]], option: int, most: int
+) -> None:
+    """Both those that connect and those that bind; that it works is shown where a network is cut."""
+    ports = Ports(context, "127.0.0.1", 0)
+    addresses = ports.bind({0: zmq.PULL})
+    for made in (ports.sockets[0], connect(context, zmq.PUSH, addresses[0])):
+        assert 0 < int(made.getsockopt(option)) <= most
+
+
+MOVING = """
+import sys, time
+import zmq
+from pathlib import Path
+from protocol.sockets import Ports, connect
+hosts = Path("/etc/hosts")
+def name(address):
+    hosts.write_text(f"127.0.0.1 localhost\\n{address} learner.rookery.test\\n")
+def learner(address, base):
+    ports = Ports(zmq.Context(1), address, base)
+    return ports, ports.bind({0: zmq.PULL})[0].rpartition(":")[2]
+name("127.0.0.2")
+first, port = learner("127.0.0.2", 0)
+push = connect(zmq.Context(1), zmq.PUSH, f"tcp://learner.rookery.test:{port}")
+push.send(b"before")
+assert first.sockets[0].poll(5000) and first.sockets[0].recv() == b"before"
+name("127.0.0.3")
+second, _ = learner("127.0.0.3", int(port))
+first.close()
+end = time.monotonic() + 10
+while not second.sockets[0].poll(200):
+    push.send(b"after")
+    assert time.monotonic() < end, "the name was not looked up again"
+print("moved", flush=True)
+"""
+
+
+def test_a_name_is_looked_up_anew_at_each_reconnection(tmp_path: Path) -> None:
+    """A learner whose pod got another address is found; /etc/hosts is this process's own, in a mount namespace."""
+    if os.geteuid() != 0:
+        skip_or_fail("a mount namespace needs root")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    own = f'mount --bind {hosts} /etc/hosts && exec {sys.executable} -c "$0"'
+    result = subprocess.run(
+        [require("unshare"), "--mount", "sh", "-c", own, MOVING],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert result.stdout.strip() == "moved", result.stderr

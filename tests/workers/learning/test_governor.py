@@ -31,7 +31,7 @@ def play(governor: Governor, moves: str) -> str:
 HAND = [
     # ratio 2, from 3 rows on, buffer 2: offset 6, so diff = 2 i - s stays within 4..8 once 3 rows are there.
     (2.0, 3, 2.0, "ssiiisssiiis", "--iiiss-ii-s"),
-    #  1st s, s: no rows. i i i: diff 6. s s: diff 4; the third would make it 3. i i: diff 8; the third would make it 10.
+    # s s: no rows. i i i: diff 6. s s: diff 4; a third would make it 3. i i: diff 8; a third would make it 10.
     # ratio 1, from 1 row on, buffer 1: offset 1, diff within 0..2.
     (1.0, 1, 1.0, "sississiii", "-is-is-ii-"),
     # ratio 0.5, from 2 rows on, buffer 1: offset 1, diff = i/2 - s within 0..2.

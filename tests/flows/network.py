@@ -1,0 +1,88 @@
+"""Two machines and the switch between them, on one machine: network namespaces whose cable can be pulled.
+
+    left  10.79.0.1 ---- switch ---- 10.79.0.2  right
+
+A cut is silent: both ends keep their carrier, packets vanish at the switch, no TCP connection is told. Needs root.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.tools import require, skip_or_fail
+
+__all__ = ["LEFT", "RIGHT", "Network", "network"]
+
+LEFT, RIGHT = "10.79.0.1", "10.79.0.2"
+_SIDES = {"left": LEFT, "right": RIGHT}
+_numbers = itertools.count()
+
+
+class Network:
+    """Both machines, connected."""
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0:
+            skip_or_fail("network namespaces need root")
+        path = os.environ.get("PATH", "")
+        os.environ["PATH"] = path if "/usr/sbin" in path.split(os.pathsep) else f"{path}{os.pathsep}/usr/sbin"
+        self._ip = require("ip")
+        prefix = f"rookery{os.getpid()}-{next(_numbers)}"
+        self._names = {side: f"{prefix}-{side}" for side in ("switch", *_SIDES)}
+
+    def up(self) -> None:
+        """Makes them; skips the test where that is not allowed."""
+        made = subprocess.run(
+            [self._ip, "netns", "add", self._names["switch"]], capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            skip_or_fail(f"no network namespaces here ({made.stderr.strip()})")
+        self._switch("link", "add", "bridge", "type", "bridge")
+        self._switch("link", "set", "bridge", "up")
+        for side, address in _SIDES.items():
+            self._do("netns", "add", self._names[side])
+            self._switch("link", "add", side, "type", "veth", "peer", "name", "eth0", "netns", self._names[side])
+            self._switch("link", "set", side, "master", "bridge", "up")
+            for command in (("link", "set", "lo", "up"), ("link", "set", "eth0", "up")):
+                self._do("-n", self._names[side], *command)
+            self._do("-n", self._names[side], "addr", "add", f"{address}/24", "dev", "eth0")
+
+    def down(self) -> None:
+        """Removes them; what runs there must have ended."""
+        for name in self._names.values():
+            if Path(f"/run/netns/{name}").exists():
+                self._do("netns", "del", name)
+
+    def on(self, side: str) -> list[str]:
+        """What a command begins with that shall run on that machine."""
+        return [self._ip, "netns", "exec", self._names[side]]
+
+    def cut(self) -> None:
+        """Nothing goes from one machine to the other any more, and neither is told."""
+        self._switch("link", "set", "right", "nomaster")
+
+    def heal(self) -> None:
+        """Connects them again."""
+        self._switch("link", "set", "right", "master", "bridge")
+
+    def _switch(self, *command: str) -> None:
+        self._do("-n", self._names["switch"], *command)
+
+    def _do(self, *command: str) -> None:
+        subprocess.run([self._ip, *command], check=True, capture_output=True, text=True, timeout=10)
+
+
+@contextmanager
+def network() -> Iterator[Network]:
+    """Two connected machines; removed at the end."""
+    made = Network()
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
