@@ -23,7 +23,7 @@ from protocol.acknowledgements import AckSender, Key
 from protocol.codec import decode
 from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, WireError
-from protocol.intake import check_final_rows, read_columns, read_records
+from protocol.intake import check_actions, check_final_rows, read_columns, read_records
 from protocol.layout import Layout
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX
@@ -31,13 +31,15 @@ from protocol.messages import Segments
 from protocol.pool import Pool
 from protocol.ring import Ring
 from protocol.salvage import finished_beyond, rings_left_behind
-from protocol.sockets import readable
+from protocol.sockets import peer_host, readable
 
 __all__ = ["Arrival", "ExperienceReceiver"]
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
+_PARKED = 4
+"""Pools that segments waiting for room may fill; actors that keep to their credit need less than one."""
 _BYTES_AT_ONCE = 2**20
 """Bytes that are copied before the learner is given what came: settling it keeps the next ones coming meanwhile."""
 
@@ -70,6 +72,7 @@ class _Intake:
     layout: Layout
     ledger: Ledger
     pool: Pool
+    actions: int
     announced: dict[Key, int]
     settled: dict[Key, int]
     arrivals: deque[Arrival] = field(default_factory=deque)
@@ -94,10 +97,14 @@ class ExperienceReceiver:
         self._quarantined: set[str] = set()
         self._copied = 0
 
-    def add_policy(self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int) -> None:
-        """Accepts segments of `policy`; a pool of `pool_slots` slots is made when the first remote actor sends some."""
+    def add_policy(
+        self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int, actions: int = 2**63 - 1
+    ) -> None:
+        """Accepts segments of `policy`, which has `actions` actions; a pool of `pool_slots` slots is made when the
+        first remote actor sends some."""
         settled = ledger.entries()
-        self._intakes[policy] = _Intake(policy, layout, ledger, Pool(layout, pool_slots), dict(settled), settled)
+        pool = Pool(layout, pool_slots)
+        self._intakes[policy] = _Intake(policy, layout, ledger, pool, actions, dict(settled), settled)
 
     def receive(self) -> int:
         """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
@@ -113,7 +120,7 @@ class ExperienceReceiver:
             try:
                 count += self._accept(frames)
             except RookeryError as fault:
-                self._quarantine(fault)
+                self._quarantine(fault, peer_host(frames[0]))
         return count
 
     def arrivals(self, policy: str) -> deque[Arrival]:
@@ -190,12 +197,16 @@ class ExperienceReceiver:
         records = read_records(rest[0], header.count, layout)
         if header.inline:
             columns = read_columns(_unpacked(rest[1:], header, layout), header.count, layout)
+            if "action" in columns:
+                check_actions(columns["action"], records, layout, intake.actions)
             return self._accept_inline(intake, key, header, records, columns)
         ring = self._ring(intake, key, header)
         if int(records["slot"].max()) >= ring.slots or bool((records["sequence"] & np.uint64(1)).any()):
             raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
         if "final_row" in ring.columns:
             check_final_rows(ring.columns["final_row"][records["slot"]], layout)
+        if "action" in ring.columns:
+            check_actions(ring.columns["action"][records["slot"]], records, layout, intake.actions)
         records = self._fresh(intake, key, header.after, records)
         return self._queue(intake, Arrival(*key, ring, records, owned=False))
 
@@ -235,6 +246,10 @@ class ExperienceReceiver:
         self, intake: _Intake, key: Key, header: Segments, records: NDArray[np.void], columns: dict[str, NDArray]
     ) -> int:
         """Copies the columns to the pool; where that has no room, the frames wait, announced all the same."""
+        if sum(len(parcel.records) for parcel in intake.parked) > _PARKED * intake.pool.slots:
+            raise WireError(
+                f"more than {_PARKED} times the pool's {intake.pool.slots} segments wait for room; keep to the credit"
+            )
         fresh = self._fresh(intake, key, header.after, records)
         if len(fresh) == 0:
             return 0
@@ -280,12 +295,12 @@ class ExperienceReceiver:
         except RookeryError as fault:
             self._quarantine(fault)
 
-    def _quarantine(self, fault: RookeryError) -> None:
+    def _quarantine(self, fault: RookeryError, host: str = "here") -> None:
         self._counters.add("quarantined_messages")
         reason = str(fault)
         if reason not in self._quarantined and len(self._quarantined) < 100:
             self._quarantined.add(reason)
-            log.warning("event=message_refused reason=%s", reason)
+            log.warning("event=message_refused host=%s reason=%s", host, reason)
 
 
 def _unpacked(frames: Sequence[Any], header: Segments, layout: Layout) -> list[Any]:

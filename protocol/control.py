@@ -24,7 +24,7 @@ from protocol.codec import decode, encode
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages import Beat, Join, Leave, Message, Pulse, Refusal, Role, Route, Welcome
 from protocol.schema import Schemas
-from protocol.sockets import connect, poll
+from protocol.sockets import connect, peer_host, poll
 
 __all__ = ["ControlClient", "ControlServer", "Report", "check_schemas"]
 
@@ -334,11 +334,11 @@ class ControlServer:
         self._faults[peer] = self._faults.get(peer, 0) + 1
         if reason not in self._told and len(self._told) < _TOLD:
             self._told.add(reason)
-            log.warning("event=message_refused host=%s reason=%s", _host(identity), reason)
+            log.warning("event=message_refused host=%s reason=%s", peer_host(identity), reason)
         if self._faults[peer] == _FAULTS:
             self.quarantined_peers += 1
             reason = f"{_FAULTS} messages of this connection were refused and it is not listened to any more; {reason}"
-            log.warning("event=peer_quarantined host=%s messages=%d", _host(identity), _FAULTS)
+            log.warning("event=peer_quarantined host=%s messages=%d", peer_host(identity), _FAULTS)
         self.answer(peer, Refusal(reason=reason))
 
 
@@ -354,14 +354,6 @@ def _number(message: Message) -> int:
     if isinstance(message, Join):
         return schema.agreed(Schemas(message.oldest_schema, message.newest_schema)) or SCHEMA
     return message.schema_number
-
-
-def _host(identity: zmq.Frame) -> str:
-    """Where a peer is, as far as its socket tells."""
-    try:
-        return str(identity.get("Peer-Address"))
-    except zmq.ZMQError:
-        return "unknown"
 
 
 def check_schemas(join: Join) -> str:

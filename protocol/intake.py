@@ -17,7 +17,7 @@ from protocol.errors import WireError
 from protocol.layout import Layout
 from protocol.ring import RECORD
 
-__all__ = ["check_final_rows", "largest_frame", "read_columns", "read_records"]
+__all__ = ["check_actions", "check_final_rows", "largest_frame", "read_columns", "read_records"]
 
 _MOST = 2**63
 _LEAST_FRAME = 65_536
@@ -75,6 +75,16 @@ def check_final_rows(final_row: NDArray, layout: Layout) -> None:
     """WireError unless every entry [n, K] of the side table names one of the T rows, or none (-1)."""
     if final_row.size and (int(final_row.min()) < -1 or int(final_row.max()) >= layout.length):
         raise WireError(f"a final_row outside -1..{layout.length - 1}; use the same configuration and release")
+
+
+def check_actions(action: NDArray, records: NDArray[np.void], layout: Layout, actions: int) -> None:
+    """WireError unless every action [n, R] in a valid row is one of 0..`actions` - 1: it becomes an index."""
+    taken = action[:, layout.before : layout.before + layout.length]
+    valid = records["valid"]
+    if int(valid.min()) < layout.length:
+        taken = taken[np.arange(layout.length) < valid[:, None]]
+    if taken.size and (int(taken.min()) < 0 or int(taken.max()) >= actions):
+        raise WireError(f"an action outside 0..{actions - 1}; use the same configuration and release")
 
 
 def _buffer(frame: Any) -> Any:

@@ -20,6 +20,7 @@ __all__ = [
     "connect",
     "endpoint_host",
     "is_loopback",
+    "peer_host",
     "poll",
     "readable",
 ]
@@ -156,6 +157,14 @@ def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
 def readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message waits, asked without raising and without a poller."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
+
+
+def peer_host(frame: zmq.Frame) -> str:
+    """Where a message came from, as far as its socket tells."""
+    try:
+        return str(frame.get("Peer-Address")).removeprefix("::ffff:")
+    except zmq.ZMQError:
+        return "unknown"
 
 
 def endpoint_host(address: str) -> str:

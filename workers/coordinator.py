@@ -30,6 +30,7 @@ from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
+from workers.accounting import total
 from workers.books import Books
 from workers.environments.registry import describe
 from workers.facts import facts_of
@@ -106,6 +107,13 @@ class Coordinator:
             yardsticks(self._run, self._world, complete),
             complete,
         )
+        summary["refused"] = {
+            "requests": self._server.refused_messages,
+            "quarantined_peers": self._server.quarantined_peers,
+            "quarantined_requests": self._server.quarantined_messages,
+            "segments": total(self._learner_pages().values(), "quarantined_messages"),
+            "acknowledgements": total(self._actor_pages().values(), "refused_acks"),
+        }
         self._books.write_summary(summary)
         return summary
 
@@ -194,10 +202,10 @@ class Coordinator:
         self._server.answer(peer, Pulse(command="stop"))
 
     def _take_episodes(self, member: Member, message: Beat | Leave) -> None:
-        for policy, steps, count, total in message.episodes:
+        for policy, steps, count, returns in message.episodes:
             if policy in self._policies and count:
                 at = (member.steps_before + steps) * self._run.actors
-                self._books.episodes(policy, at, count, total)
+                self._books.episodes(policy, at, count, returns)
 
     def _command(self, member: Member) -> Any:
         if self._stage == "running" or member.role == "supervisor":

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.intake import check_final_rows, largest_frame, read_columns, read_records
+from protocol.intake import check_actions, check_final_rows, largest_frame, read_columns, read_records
 from protocol.layout import Field, Layout
 from protocol.ring import RECORD
 from tests.protocol.parts import LAYOUT, content
@@ -99,6 +99,21 @@ def test_a_final_row_outside_the_segment_is_refused(row: int) -> None:
     frames[-1] = final.tobytes()
     with pytest.raises(WireError, match="final_row"):
         read_columns(frames, 3, LAYOUT)
+
+
+def test_an_action_that_the_policy_does_not_have_is_refused_in_valid_rows_alone() -> None:
+    """It would be an index beyond the logits: on a GPU the end of the process."""
+    records, rows = _records(), LAYOUT.before + LAYOUT.length
+    records["valid"] = (LAYOUT.length, 1, LAYOUT.length)
+    action = np.full((3, LAYOUT.rows), 4, np.int64)
+    action[:, : LAYOUT.before] = action[:, rows:] = np.iinfo(np.int64).min
+    action[1, LAYOUT.before + 1 :] = 99
+    check_actions(action, records, LAYOUT, 5)
+    for wrong in (5, -1):
+        spoilt = action.copy()
+        spoilt[2, rows - 1] = wrong
+        with pytest.raises(WireError, match=r"an action outside 0\.\.4; use the same"):
+            check_actions(spoilt, records, LAYOUT, 5)
 
 
 def test_a_truth_value_is_0_or_1() -> None:

@@ -1,0 +1,91 @@
+"""Whoever sends a learner what it should not is refused, counted and told once; everybody else is served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from protocol.codec import encode
+from protocol.ledger import Ledger
+from tests.protocol.golden_vectors import LAYOUT, RUN, columns, messages, record
+from tests.protocol.parts import Learner, until
+
+POLICY = "gem"
+
+
+class Stranger:
+    """Sends changed golden segments to a learner whose policy has two actions and a pool of two slots."""
+
+    def __init__(self) -> None:
+        self.learner = Learner(layout=LAYOUT)
+        self.receiver = self.learner.receiver
+        self.receiver._run = RUN
+        self.receiver.add_policy(POLICY, LAYOUT, Ledger(None), 2, actions=2)
+        self._push = self.learner.context.socket(zmq.PUSH)
+        self._push.connect(self.learner.addresses[1])
+
+    @property
+    def refused(self) -> int:
+        return int(self.learner.counters["quarantined_messages"])
+
+    def send(self, number: int = 1, **changes: Any) -> None:
+        header = messages()["segments-inline"][0].model_copy(update={"policy": POLICY})
+        one = record()
+        one["number"] = number
+        found = columns()
+        for name, value in changes.items():
+            found[name][0] = value
+        self._push.send_multipart([encode(header), one.tobytes(), *(column.tobytes() for column in found.values())])
+
+    def receives(self) -> int:
+        """Takes in what comes, once something does."""
+        until(lambda: self.learner.ports.sockets[1].poll(0))
+        return self.receiver.receive()
+
+    def close(self) -> None:
+        self._push.close(linger=0)
+        self.learner.close()
+
+
+@pytest.fixture
+def stranger(memory_dir: object) -> Iterator[Stranger]:
+    made = Stranger()
+    yield made
+    made.close()
+
+
+def test_Z4_an_action_beyond_the_policys_is_refused_and_the_next_segment_taken(
+    stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Z4: the log says once what was wrong and where it came from."""
+    caplog.set_level(logging.WARNING)
+    for _ in range(3):
+        stranger.send(action=[1, 2, 0])
+        assert stranger.receives() == 0
+    stranger.send(action=[1, 0, np.iinfo(np.int64).min])  # the last row holds no action
+    assert stranger.receives() == 1
+    assert stranger.refused == 3
+    told = [entry.message for entry in caplog.records if "an action outside 0..1" in entry.message]
+    assert told == [
+        "event=message_refused host=127.0.0.1 reason=an action outside 0..1; use the same configuration and release"
+    ]
+
+
+def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger: Stranger) -> None:
+    """They were not announced then, so that an honest sender would announce them again."""
+    for number in range(1, 21):
+        stranger.send(number)
+        stranger.receives()
+    assert stranger.refused == 20 - 2 - 9  # in the pool, parked until there are more than four pools
+    taken = stranger.receiver.arrivals(POLICY).popleft()
+    stranger.receiver.give_back(POLICY, taken.records["slot"])
+    stranger.send(12)
+    stranger.receives()
+    stranger.send(12)
+    stranger.receives()
+    assert stranger.receiver._intakes[POLICY].announced == {("actor-0", 1): 12}
