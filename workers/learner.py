@@ -55,31 +55,24 @@ class Learner:
         check_bind(host, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
         largest = max(largest_frame(plans[name].layout, plans[name].pool_slots) for name in policies)
-        kinds = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
-        addresses = self._ports.bind(kinds, {_EXPERIENCE: largest})
+        kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
+        self._addresses = self._ports.bind(kinds, {_EXPERIENCE: largest})
         sockets = self._ports.sockets
         self._receiver = ExperienceReceiver(
             sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
         )
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: object = None
-        self._members = [self._member(plans[name], len(world.agents)) for name in policies]
-        self._report.routes = [
-            Route(
-                policy=name,
-                learner=welcome.name,
-                incarnation=welcome.incarnation,
-                experience=addresses[_EXPERIENCE],
-                weights=addresses[_WEIGHTS],
-                acknowledgements=addresses[_ACKS],
-            )
-            for name in policies
-        ]
+        self._plans, self._agents = [plans[name] for name in policies], len(world.agents)
+        self._members: list[Member] = []
 
     def run(self) -> None:
-        """Learns until the actors are done and everything they finished is used, or until told to stop."""
+        """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
         client = self._life.client
         assert client is not None
+        for plan in self._plans:
+            self._members.append(self._member(plan))
+        self._report.routes = [self._route(plan.name) for plan in self._plans]
         self._report.state = "learning"
         client.start(self._report.snapshot)
         log.info("event=learning policies=%s", ",".join(self._welcome.policies))
@@ -144,14 +137,24 @@ class Learner:
         for member in self._members:
             member.finish()
 
-    def _member(self, plan: PolicyPlan, agents: int) -> Member:
+    def _route(self, policy: str) -> Route:
+        return Route(
+            policy=policy,
+            learner=self._welcome.name,
+            incarnation=self._welcome.incarnation,
+            experience=self._addresses[_EXPERIENCE],
+            weights=self._addresses[_WEIGHTS],
+            acknowledgements=self._addresses[_ACKS],
+        )
+
+    def _member(self, plan: PolicyPlan) -> Member:
         welcome, run = self._welcome, self._run
         device = choose_device(run, welcome.index)
         ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
         member = Member(
             plan,
             run,
-            len(plan.agents) / agents,
+            len(plan.agents) / self._agents,
             welcome.incarnation,
             device,
             self._receiver,
@@ -161,7 +164,7 @@ class Learner:
             sum(ledger.counts().values()) * plan.layout.length,
         )
         compression.check_package(plan.config.compress)
-        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots)
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.agent.action.n)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.weights.manifest, path, plan.config.publish_mode, plan.config.wire_weights

@@ -678,8 +678,19 @@ def test_weights_on_their_way_from_a_device_are_published_by_the_thread_and_the_
 def test_the_last_publication_is_in_the_mailbox_when_the_publisher_has_ended(memory_dir: Path) -> None:
     publisher = Publisher(memory_dir / MAILBOX)
     reader = Mailbox.attach(memory_dir / MAILBOX, MANIFEST.hash)
+    arrive = threading.Event()
+
+    def first() -> NDArray[np.uint8]:
+        arrive.wait(10)
+        return np.full(NBYTES, 2, np.uint8)
+
+    publisher.publisher.publish(POLICY, first, Version(1, 2))
+    until(lambda: not publisher.publisher._policies[POLICY].staged)  # the thread waits for it
     publisher.publisher.publish(POLICY, lambda: np.full(NBYTES, 3, np.uint8), Version(1, 3))
+    timer = threading.Timer(0.2, arrive.set)
+    timer.start()
     publisher.close()
+    timer.join()
     assert reader.version == Version(1, 3)
     reader.remove()
 

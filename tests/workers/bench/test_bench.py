@@ -13,6 +13,7 @@ from workers.bench.load import Load
 
 PROMISED = {
     "transport": ["same_node.large_ratio", "same_node.small_ratio", "tcp.large_ratio", "header.us_per_segment"],
+    "weights": ["weights.large_ratio", "weights.small_ratio", "weights.large_ms", "weights.small_ms"],
 }
 """Names that scripts rely on."""
 

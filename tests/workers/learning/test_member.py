@@ -13,6 +13,7 @@ from protocol.config import IQN, PPO, Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError, TrainingFault
 from protocol.version import Version
+from protocol.weights import WeightSource
 from tests.workers import scripted
 from workers.learning.member import Member
 from workers.plan import PolicyPlan, plan_policies
@@ -35,10 +36,14 @@ class Bench:
             torch.device("cpu"),
             self.source,
             self.counters,
-            lambda _, weights, version: self.published.append((version, weights.copy())),
+            self._publish,
             folder,
             rows_before,
         )
+
+    def _publish(self, _: str, weights: WeightSource, version: Version) -> None:
+        assert isinstance(weights, np.ndarray)
+        self.published.append((version, weights.copy()))
 
     def feed(self, segments: int) -> None:
         """Announces `segments` segments of every copy."""

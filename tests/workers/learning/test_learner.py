@@ -1,0 +1,45 @@
+"""The learner process: what it leaves when it cannot even begin."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import zmq
+
+from protocol.errors import SharedMemoryError
+from protocol.mailbox import Mailbox
+from protocol.memory import PREFIX
+from protocol.messages import Welcome
+from tests.workers import scripted
+from tests.workers.learning.test_member import STREAM, run_of
+from workers.learner import Learner
+from workers.plan import plan_policies
+
+
+def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publications_thread(memory_dir: Path) -> None:
+    """The thread owns a socket: the context could not end before it."""
+    run = run_of(STREAM)
+    welcome = Welcome(
+        run="r",
+        name="learner-0",
+        incarnation=1,
+        config=run.model_dump_json(),
+        world=scripted.WORLD.model_dump_json(),
+        policies=["one"],
+        lease=5.0,
+        beat=1.0,
+    )
+    other = Mailbox.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
+    options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="")
+    life = SimpleNamespace(context=zmq.Context(1), options=options, client=SimpleNamespace())
+    learner = Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD)  # type: ignore[arg-type]
+    with pytest.raises(SharedMemoryError, match="weights of another network"):
+        learner.run()
+    assert any(thread.name == "publication" for thread in threading.enumerate())
+    learner.close()
+    assert not any(thread.name == "publication" for thread in threading.enumerate())
+    life.context.destroy(linger=0)
+    other.remove()
