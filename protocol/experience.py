@@ -74,6 +74,15 @@ class ExperienceSender:
         self._patience = 0.0
         self._refused: set[str] = set()
         self._header: Segments | None = None
+        bounds = credit.bounds(block)
+        log.info(
+            "event=ring policy=%s segments=%d most_in_flight=%d most_behind=%d mebibytes=%.1f",
+            policy,
+            bounds.ring,
+            bounds.flight,
+            bounds.behind,
+            bounds.ring * ring.layout.segment_bytes / 2**20,
+        )
 
     def take(self, on_wait: Callable[[], None]) -> slice:
         """The slots of a block to write. Without credit it waits (flow `block`), calling `on_wait` at least twenty
@@ -93,13 +102,18 @@ class ExperienceSender:
         self.ring.begin(slots)
         return slots
 
-    def finish(self, slots: slice, valid: int, before: int) -> None:
-        """The block in `slots` is whole; its segments get the next numbers and are announced as credit allows."""
-        first, last = self._next, self._next + self._block - 1
-        self._next = last + 1
-        self.ring.finish(slots, np.arange(first, last + 1, dtype=np.uint64), valid, before)
-        self._counters.add(f"produced.{self._policy}", self._block)
-        self._credit.finish(Block(slots.start // self._block, first, last))
+    def finish(self, slots: slice, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]) -> None:
+        """The block in `slots` is whole, with so many rows and rows of history, one number for all or one a slot.
+
+        Its segments get the next numbers and are announced as credit allows; slots without a row are no segments."""
+        first, index = self._next, slots.start // self._block
+        count = self.ring.finish_block(slots, first, valid, before)
+        if count == 0:
+            self._credit.return_(index)
+            return
+        self._next += count
+        self._counters.add(f"produced.{self._policy}", count)
+        self._credit.finish(Block(index, first, self._next - 1))
         self.pump()
 
     def route(self, route: Route, inline: bool) -> None:
@@ -170,16 +184,18 @@ class ExperienceSender:
         self._heard_at = time.monotonic()
         for block in self._credit.again(beyond):
             self._announce(block, resent=True)
-            self._counters.add(f"resent.{self._policy}", self._block)
+            self._counters.add(f"resent.{self._policy}", block.segments)
 
     def _announce(self, block: Block, resent: bool) -> None:
         assert self._push is not None
         assert self._header is not None
         slots, ring = self._slots(block.index), self.ring
-        header = self._header.model_copy(update={"after": block.after, "resent": resent})
-        frames: list[bytes | memoryview] = [encode(header), ring.table[slots].tobytes()]
-        if self._inline:  # without a copy: a block in flight is never overwritten
-            columns = ((field.name, _bytes_of(ring.columns[field.name][slots])) for field in ring.layout.fields)
+        records = ring.segments(slots)
+        update = {"after": block.after, "resent": resent, "count": len(records)}
+        frames: list[bytes | memoryview] = [encode(self._header.model_copy(update=update)), records.tobytes()]
+        if self._inline:  # without a copy, as a block in flight is never overwritten, unless some slots are no segments
+            where = slots if len(records) == self._block else records["slot"]
+            columns = ((field.name, _bytes_of(ring.columns[field.name][where])) for field in ring.layout.fields)
             frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
         try:
             self._push.send_multipart(frames, zmq.NOBLOCK, copy=not self._inline)

@@ -58,7 +58,11 @@ class Layout:
 
     def slot_bytes(self, field: Field) -> int:
         """Bytes of one field in one slot."""
-        return math.prod(self.shape(field, 1)) * np.dtype(field.dtype).itemsize
+        return self._slot_bytes[field.name]
+
+    @cached_property
+    def _slot_bytes(self) -> dict[str, int]:
+        return {f.name: math.prod(self.shape(f, 1)) * np.dtype(f.dtype).itemsize for f in self.fields}
 
     @cached_property
     def segment_bytes(self) -> int:

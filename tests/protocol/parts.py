@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import zmq
+from zmq.utils.garbage import gc as garbage_collector
 
 from protocol.arrivals import Arrival, ExperienceReceiver
 from protocol.counters import Counters
@@ -154,6 +155,7 @@ class Actor:
         self.sender.close()
         self.ring.remove()
         self.context.destroy(linger=0)
+        garbage_collector.stop()  # pyzmq's, which it starts for frames that are sent without a copy
 
 
 class Learner:

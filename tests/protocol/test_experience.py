@@ -16,6 +16,7 @@ from protocol import acknowledgements, arrivals, experience
 from protocol.acknowledgements import ack_topic
 from protocol.codec import encode
 from protocol.credit import Block
+from protocol.layout import Field, Layout
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, files
 from protocol.messages import Ack, Refusal, Segments
@@ -34,6 +35,7 @@ from tests.protocol.parts import (
     line,
     python,
     until,
+    write,
 )
 
 PATHS = pytest.mark.parametrize("inline", [False, True], ids=["memory", "inline"])
@@ -152,6 +154,7 @@ def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path) -> 
         intake = learner.receiver._intakes[POLICY]
         assert sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY)) == 2 * BLOCK
         assert len(intake.parked) == 4
+        assert learner.counters[f"parked.{POLICY}"] == 4 * BLOCK
         assert [actor.counters[f"resent.{POLICY}"] for actor in actors] == [0, 0]
         _deliver(learner, *actors)
         for i in range(2):
@@ -472,19 +475,22 @@ def test_no_credit_makes_a_blocking_actor_wait_audibly_and_interruptibly(memory_
         assert actor.counters[f"waits.credit.{POLICY}"] > 0.03
         assert actor.counters[f"backlog.{POLICY}"] == BLOCK
         assert actor.sender.drain(0.1, lambda: None) is False
+        assert actor.counters[f"waits.drain.{POLICY}"] > 0.09
 
 
+@PATHS
 @pytest.mark.parametrize("flow", ["drop_oldest", "drop_newest"])
 def test_Z2_Z3_a_dropping_actor_never_waits_for_a_learner_that_is_away(
-    memory_dir: Path, free_port_block: int, flow: str
+    memory_dir: Path, free_port_block: int, flow: str, inline: bool
 ) -> None:
-    """Z2, Z3, J4: every dropped segment is counted, and what was kept arrives later."""
+    """Z2, Z3, J4: every dropped segment is counted, and what was kept arrives later, unharmed: nothing that travels is
+    overwritten, though it is sent from where it lies."""
     actor = Actor(memory_dir / RING, blocks=6, credits=2, flow=flow)
     learner = Learner(base=free_port_block)
     route = learner.route
     learner.close()
     with closing(actor):
-        actor.sender.route(route, inline=False)
+        actor.sender.route(route, inline)
         started = time.monotonic()
         actor.write(30)
         assert time.monotonic() - started < 5
@@ -498,6 +504,29 @@ def test_Z2_Z3_a_dropping_actor_never_waits_for_a_learner_that_is_away(
             assert len(learner.got) == kept
             expected = [1, 2, 3, 4, 53, 54] if flow == "drop_oldest" else [1, 2, 3, 4, 5, 6]
             assert _numbers(learner)[:6] == expected
+            assert learner.wrong == 0
+
+
+def test_large_segments_are_sent_from_where_they_lie_and_are_not_overwritten_while_they_travel(
+    memory_dir: Path, free_port_block: int
+) -> None:
+    """Frames of this size are not copied; the actor goes on writing all around them before anybody takes them."""
+    layout = Layout(
+        (Field("observation", "<f4", (9_000,)), Field("final_row", "<i4", (2,), "slot")), length=4, before=1
+    )
+    actor = Actor(None, blocks=6, credits=3, flow="drop_oldest", layout=layout)
+    learner = Learner(base=free_port_block, layout=layout)
+    route = learner.route
+    learner.close()
+    with closing(actor):
+        actor.sender.route(route, inline=True)
+        for number in range(1, 41, BLOCK):
+            write(actor.sender, number)
+        learner = Learner(base=free_port_block, layout=layout)
+        with closing(learner):
+            _deliver(learner, actor, seconds=20)
+            assert _numbers(learner)[:6] == [1, 2, 3, 4, 5, 6]
+            assert len(learner.got) > 6
             assert learner.wrong == 0
 
 
@@ -800,6 +829,7 @@ def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
         actor.write(2)
         _deliver(learner, actor)
         assert learner.receiver._acks.listeners[POLICY] == {("actor-0", 1)}
+        assert learner.counters["strange_subscriptions"] >= len(TOPICS)
         actor.sender.disconnect()
         until(lambda: learner.listen() or not learner.receiver._acks.listeners.get(POLICY))
 
@@ -826,6 +856,58 @@ def test_a_malformed_acknowledgement_costs_an_actor_nothing(memory_dir: Path) ->
         assert not actor.sender._credit.idle
         _deliver(learner, actor)
         assert _numbers(learner) == [1, 2]
+
+
+def test_an_acknowledgement_of_what_was_never_announced_frees_nothing(memory_dir: Path) -> None:
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=False)
+        until(lambda: learner.listen() or learner.receiver._acks.listeners.get(POLICY))
+        actor.write()
+        lie = Ack(policy=POLICY, learner_incarnation=1, actor="actor-0", incarnation=1, settled=3, announced=3)
+        learner.ports.sockets[3].send_multipart([ack_topic(POLICY, "actor-0", 1), encode(lie)])
+
+        def refused() -> bool:
+            actor.sender.pump()
+            return actor.counters["refused_acks"] == 1
+
+        until(refused)
+        assert actor.counters[f"flight.{POLICY}"] == BLOCK
+        _deliver(learner, actor)
+        assert _numbers(learner) == [1, 2]
+
+
+def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(memory_dir: Path) -> None:
+    """Z2: XPUB would drop it in silence."""
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        silent = actor.context.socket(zmq.SUB)
+        silent.set_hwm(1)
+        silent.subscribe(ack_topic(POLICY, "actor-7", 1))
+        acks = actor.context.socket(zmq.XPUB)
+        acks.set_hwm(1)
+        silent.connect(f"tcp://127.0.0.1:{acks.bind_to_random_port('tcp://127.0.0.1')}")
+        sender = acknowledgements.AckSender(acks, 1, lambda *_: (5, 5), learner.counters)
+
+        def listened_to() -> bool:
+            sender.subscriptions()
+            return bool(sender.listeners)
+
+        until(listened_to)
+
+        def full() -> bool:
+            for _ in range(1_000):
+                sender.send(POLICY, ("actor-7", 1))
+            return learner.counters["acks_full"] > 0
+
+        until(full, 30)
+        until(lambda: silent.poll(0))
+        while silent.poll(100):
+            silent.recv_multipart()
+        sender.beacon(time.monotonic())
+        assert silent.poll(5_000)
+        for socket in (silent, acks):
+            socket.close(linger=0)
 
 
 def test_closing_both_ends_leaves_no_memory_in_either_order(memory_dir: Path) -> None:
