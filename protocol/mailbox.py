@@ -127,8 +127,9 @@ class Mailbox:
 
     def wait(self, have: Version, seconds: float) -> None:
         """Sleeps until weights newer than `have` are there, at most for `seconds`. Only where `futex.AVAILABLE`."""
-        rung = int(self._header[_BELL]) & 0xFFFFFFFF
-        if self.version <= have:  # looked at after the bell: what comes from now on changes it
+        rung = int(self._header[_BELL]) & 0xFFFFFFFF  # before the look: what is published from now on changes it
+        written = int(self._words[int(self._header[_ACTIVE])][_SEQUENCE]) & 1
+        if written or self.version <= have:
             futex.sleep(self._bell, rung, seconds)
 
     def warm(self) -> None:

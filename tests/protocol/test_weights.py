@@ -816,6 +816,26 @@ def test_who_waits_for_news_is_woken_by_them_and_not_by_the_clock(
     assert max(delays) < 2
 
 
+def test_waiting_for_a_mailbox_that_a_dead_writer_left_half_written_costs_nothing(
+    ends: list[Any], memory_dir: Path
+) -> None:
+    publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
+    publisher.publish(1)
+    publisher.publisher._policies[POLICY].mailbox._words[0][0] |= np.uint64(1)
+    subscriber.subscriber.route(publisher.route)
+    spent, looks = time.process_time(), 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    assert subscriber.subscriber.wait(subscriber.out, 1.0, look) is None
+    assert time.process_time() - spent < 0.3
+    assert looks < 40
+    publisher.publish(2)
+    subscriber.get(publisher, Version(1, 2))
+
+
 def _next(subscriber: Subscriber) -> Version:
     version = subscriber.subscriber.wait(subscriber.out, 10, lambda: None, subscriber.have)
     assert version is not None
