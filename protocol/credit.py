@@ -153,6 +153,10 @@ class Credit:
         self._backlog.append(block)
         self._waiting += block.segments
 
+    def return_(self, index: int) -> None:
+        """A block was taken and nothing was written to it."""
+        self._free.appendleft(index)
+
     def announce(self) -> list[Block]:
         """The blocks that may be announced now; they are in flight from here on."""
         going = []

@@ -188,6 +188,21 @@ class Ring:
             table["state"][slots] = np.where(np.asarray(valid) > 0, FINISHED, FREE)
             table["sequence"][slots] += np.uint64(1)  # odd -> even
 
+    def finish_block(
+        self, slots: slice, first: int, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]
+    ) -> int:
+        """`finish` with consecutive numbers from `first` on for all slots that have a row; how many these are."""
+        rows = np.broadcast_to(np.asarray(valid), slots.stop - slots.start) > 0
+        count = int(rows.sum())
+        numbers = np.where(rows, first + np.cumsum(rows) - 1, 0).astype(np.uint64)
+        self.finish(slots, numbers, valid, before)
+        return count
+
+    def segments(self, slots: slice) -> NDArray[np.void]:
+        """A copy of the records of `slots` that hold a segment."""
+        records = self.table[slots]
+        return records[records["valid"] > 0]
+
     def clear(self) -> None:
         """Every slot is free: no reader finds any segment that was finished before."""
         self.begin(slice(0, self.slots))

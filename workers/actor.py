@@ -91,6 +91,8 @@ class Actor:
             if turn.env_steps or not turns:
                 self._sync(turns)
                 turns += 1
+            for outcome in turn.outcomes:
+                seats[outcome.agent].receive(outcome)
             actions = [seats[present.agent].act(present, self._check) for present in turn.present]
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)

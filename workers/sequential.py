@@ -31,7 +31,7 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
 from workers.acting.performer import Performer
-from workers.acting.seat import Seat
+from workers.acting.seat import Rows, Seat
 from workers.books import Books
 from workers.coordinator import read_config
 from workers.environments.checked import Checked
@@ -70,16 +70,19 @@ class _Channel:
         self.ring.begin(slots)
         return slots
 
-    def finish(self, slots: slice, valid: int, before: int) -> None:
+    def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """The slots are whole: the member's arrivals."""
-        first, last = self._next, self._next + self._copies - 1
-        self._next = last + 1
-        self.ring.finish(slots, np.arange(first, last + 1, dtype=np.uint64), valid, before)
-        self._counters.add(f"produced.{self._policy}", self._copies)
-        self._credit.finish(Block(slots.start // self._copies, first, last))
+        first, index = self._next, slots.start // self._copies
+        count = self.ring.finish_block(slots, first, valid, before)
+        if count == 0:
+            self._credit.return_(index)
+            return
+        self._next += count
+        self._counters.add(f"produced.{self._policy}", count)
+        self._credit.finish(Block(index, first, self._next - 1))
         for block in self._credit.announce():
             where = slice(block.index * self._copies, (block.index + 1) * self._copies)
-            self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.table[where].copy(), owned=False))
+            self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.segments(where), owned=False))
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What was finished and not taken."""
@@ -140,6 +143,8 @@ class Sequential:
             if turn.env_steps or not turns:
                 self._sync(turns)
                 turns += 1
+            for outcome in turn.outcomes:
+                seats[outcome.agent].receive(outcome)
             actions = [seats[present.agent].act(present, _never) for present in turn.present]
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)

@@ -69,11 +69,8 @@ class Sender:
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """Numbers the segments on; slots without a row are none."""
-        rows = np.broadcast_to(np.asarray(valid), self._block)
-        numbers = np.where(rows > 0, self._number + np.cumsum(rows > 0) - 1, 0).astype(np.uint64)
-        self._number += int((rows > 0).sum())
-        self.ring.finish(slots, numbers, valid, before)
-        self.finished.append(self.ring.table[slots][rows > 0])
+        self._number += self.ring.finish_block(slots, self._number, valid, before)
+        self.finished.append(self.ring.segments(slots))
 
 
 def present(t: int, copies: int, terminated: Sequence[int] = (), truncated: Sequence[int] = ()) -> Present:
