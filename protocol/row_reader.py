@@ -185,12 +185,12 @@ class RowReader:
 
     def _copy(self, numbers: NDArray[np.int64]) -> Batch:
         window, batch = self._window, self._batch(len(numbers))
-        stack = numbers[:, None] + np.arange(1 - self.spec.frames, 1)
-        place = window.places(stack)
-        shape = (*stack.shape, *self.spec.shape)
+        places = window.places(numbers[:, None] + np.arange(1 - self.spec.frames, 2))
+        place, after = places[:, :-1], places[:, 1:]
+        shape = (*place.shape, *self.spec.shape)
         state = window.column("state")
         np.take(state, place, axis=0, out=batch.state.reshape(shape), mode="clip")
-        np.take(state, window.places(stack + 1), axis=0, out=batch.next_state.reshape(shape), mode="clip")
+        np.take(state, after, axis=0, out=batch.next_state.reshape(shape), mode="clip")
         batch.action[:, 0] = window.column("action")[place[:, -1]]
         batch.reward[:, 0] = window.column("reward")[place[:, -1]]
         done = window.column("done")[place]

@@ -155,6 +155,10 @@ class RowWindow:
         seen = (self._ring.table["sequence"].tobytes(), rows)
         if seen == self._seen:
             return None
+        if seen[0] == self._seen[0] and rows and self._seen[1]:  # only the open segment has grown
+            self._seen, self._records["valid"][-1] = seen, rows
+            total = int(self._first[-1]) + rows
+            return max(self.head, total - self._spec.capacity), total
         table, first = self._ring.table.copy(), self._ring.columns["first"].astype(np.int64)
         table["slot"] = np.arange(len(table))
         whole = (table["state"] == FINISHED) & self._ring.current(table)  # `first` was read in between

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -80,7 +81,7 @@ class Rows(RowReader):
         """`m` rows in order, states [m, *shape] and the rest [m]; how many of them were taken. Errors as of `add`."""
         m = len(np.atleast_1d(action))
         columns = self._columns(m, {"state": state, "action": action, "reward": reward, "done": done})
-        if (columns["action"] == EMPTY).any():
+        if EMPTY in columns["action"]:
             raise EnvironmentFault(f"action {EMPTY} marks rows without one; choose another number for it")
         taken = m
         if self._backpressure is not None:
@@ -145,7 +146,7 @@ class Rows(RowReader):
             shape = (m, *target.shape[2:])
             if array.shape != shape:
                 raise EnvironmentFault(f"{name} has shape {list(array.shape)}, expected {list(shape)}; reshape it")
-            if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, target.dtype, "same_kind"):
+            if not _fits(array.dtype, target.dtype):
                 raise EnvironmentFault(f"{name} is of type {array.dtype}, expected {target.dtype}; convert it")
         return columns
 
@@ -177,3 +178,8 @@ class Rows(RowReader):
         self._ring.finish(slots, [self._finished + 1], self._rows, 0)
         self._finished += 1
         self._rows = 0
+
+
+@cache
+def _fits(given: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    return given.kind in "biuf" and np.can_cast(given, target, "same_kind")
