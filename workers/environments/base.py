@@ -73,6 +73,8 @@ class Turn:
     present: tuple[Present, ...]
     env_steps: int = 0
     outcomes: tuple[Outcome, ...] = ()
+    group: int = 0
+    """Which group of copies this turn is of; arrays and copies are numbered within it."""
 
 
 Player = Callable[[Present], NDArray[np.int64]]
@@ -84,6 +86,11 @@ class Environment(ABC):
 
     world: World
     copies: int
+    groups: int = 1
+    """Contiguous groups of E / groups copies each, whose turns alternate: `step` takes the actions of the group that was
+    returned last and returns the next group's turn."""
+    restarts: int = 0
+    """Times so far that a process which stepped copies was started again."""
 
     @abstractmethod
     def reset(self, seed: int) -> Turn:

@@ -1,0 +1,133 @@
+"""Memory that an actor shares with the processes that step its copies: where each agent's turns and actions lie.
+
+In flows: a world and how its copies are divided. Out flow: arrays on shared memory, the same ones on both sides.
+
+Row `r` of a group is copy `r` of it, whoever is present: a process writes only its own rows, and an agent's last
+observation stays in its row until the next one comes, where it can be found when the process has crashed.
+
+Legend: `E` copies, `G` groups, `P` processes, `R` = E / G rows of a group, `S` = R / P rows of a process in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import EnvironmentConfig
+from protocol.spaces import Agent, World
+
+__all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Division", "Exchange"]
+
+PRESENT, OUTCOME = 0, 1
+"""First index of what is told of an agent: with its presence, or between its turns."""
+ENTRY = 3
+"""Numbers of an entry. A sheet is (env_steps, presents, outcomes), then for each of these an entry (agent, n or -1 for
+all, truncated)."""
+_ALIGNMENT = 64
+_Form = tuple[np.dtype, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """`copies` copies in `groups` contiguous groups, each over all `processes`, equally."""
+
+    copies: int
+    processes: int
+    groups: int
+
+    @classmethod
+    def of(cls, config: EnvironmentConfig) -> Division:
+        """As configured, which is checked to be possible there."""
+        return cls(config.copies, config.processes, config.async_factor)
+
+    @property
+    def rows(self) -> int:
+        """R"""
+        return self.copies // self.groups
+
+    @property
+    def share(self) -> int:
+        """S"""
+        return self.rows // self.processes
+
+    def first(self, process: int, group: int) -> int:
+        """The first copy that `process` steps in `group`, of all E."""
+        return group * self.rows + process * self.share
+
+    def named(self, process: int) -> str:
+        """The copies of a process, for people: `0-3,8-11`."""
+        starts = (self.first(process, group) for group in range(self.groups))
+        return ",".join(f"{first}-{first + self.share - 1}" for first in starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """One agent's rows in one group."""
+
+    observation: NDArray
+    """[R, *shape]: the last one."""
+    final_observation: NDArray
+    """[R, *shape], where the episode was truncated."""
+    action: NDArray
+    """[R]: the last one."""
+    open: NDArray[np.bool_]
+    """[R]: an action was handed over whose reward or end was not told since."""
+    reward: NDArray[np.float32]
+    """[2, R]: present and outcome, like the rest."""
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    copies: NDArray[np.int64]
+    """[2, R]: each process lists, from its first row on, the rows it tells of, where it is not all."""
+
+
+class Exchange:
+    """All arrays of a world on `buffer`, of `Exchange.size` bytes."""
+
+    def __init__(self, world: World, division: Division, buffer: memoryview) -> None:
+        self.division = division
+        arrays = [np.ndarray(shape, dtype, buffer, offset) for dtype, shape, offset in _places(world, division)]
+        self.sheets: NDArray[np.int64] = arrays[0]
+        """[G, P, ...]: who is told of in the last turn of each group, in the words of each process."""
+        fields = len(Columns.__dataclass_fields__)
+        agents = [arrays[at : at + fields] for at in range(1, len(arrays), fields)]
+        self.columns = [[Columns(*(a[group] for a in agent)) for agent in agents] for group in range(division.groups)]
+        """By group and agent."""
+
+    @staticmethod
+    def size(world: World, division: Division) -> int:
+        """Bytes that the arrays take."""
+        dtype, shape, offset = list(_places(world, division))[-1]
+        return offset + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+
+
+def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[int, ...], int]]:
+    """(dtype, shape, offset) of every array: the sheets, then the columns of one agent after the other."""
+    sheet = 3 + 2 * ENTRY * len(world.agents)
+    arrays: list[tuple[np.dtype, tuple[int, ...]]] = [
+        (np.dtype(np.int64), (division.groups, division.processes, sheet))
+    ]
+    for agent in world.agents:
+        arrays += [(dtype, (division.groups, *shape)) for dtype, shape in _fields(agent, division.rows)]
+    offset = 0
+    for dtype, shape in arrays:
+        yield dtype, shape, offset
+        offset += -(-dtype.itemsize * int(np.prod(shape, dtype=np.int64)) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _fields(agent: Agent, rows: int) -> list[_Form]:
+    """(dtype, shape) of `Columns`, field by field."""
+    seen = (np.dtype(agent.observation.dtype), (rows, *agent.observation.shape))
+    told = (2, rows)
+    return [
+        seen,
+        seen,
+        (np.dtype(np.int64), (rows,)),
+        (np.dtype(np.bool_), (rows,)),
+        (np.dtype(np.float32), told),
+        (np.dtype(np.bool_), told),
+        (np.dtype(np.bool_), told),
+        (np.dtype(np.int64), told),
+    ]

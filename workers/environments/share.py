@@ -1,0 +1,103 @@
+"""The side of a process: turns of its own copies into shared memory, actions for them out of it.
+
+In flows: turns of an environment of S copies, actions in shared memory. Out flows: its rows of a group, actions [n].
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from workers.environments.base import Outcome, Present, Turn
+from workers.environments.exchange import OUTCOME, PRESENT, Columns, Exchange
+
+__all__ = ["Share"]
+
+_Index = slice | NDArray[np.int64]
+
+
+class Share:
+    """The rows of `process` in `group`."""
+
+    def __init__(self, exchange: Exchange, process: int, group: int) -> None:
+        size = exchange.division.share
+        self._first = process * size
+        self._all = slice(self._first, self._first + size)
+        self._size = size
+        self._columns = exchange.columns[group]
+        self._sheet = exchange.sheets[group, process]
+        self._acting: list[tuple[int, _Index]] = []
+        """(agent, rows) of the last turn, in its order."""
+
+    def write(self, turn: Turn) -> None:
+        """Everything that `turn` tells; EnvironmentFault if it tells of an agent twice."""
+        self._refuse_twice(turn)
+        sheet = [turn.env_steps, len(turn.present), len(turn.outcomes)]
+        self._acting.clear()
+        for present in turn.present:
+            where: _Index = self._all if present.copies is None else present.copies + self._first
+            self._columns[present.agent].observation[where] = present.observation
+            self._acting.append((present.agent, where))
+            sheet += self._tell(PRESENT, present, where)
+        for outcome in turn.outcomes:
+            sheet += self._tell(OUTCOME, outcome, outcome.copies + self._first)
+        self._sheet[: len(sheet)] = sheet
+        self._sheet[len(sheet) :] = 0
+
+    def actions(self) -> list[NDArray]:
+        """The actions for those present in the last turn written, each [n], in its order."""
+        return [self._columns[agent].action[where] for agent, where in self._acting]
+
+    def cut(self, turn: Turn) -> Turn:
+        """`turn`, the first of an environment that takes a crashed one's place, with the ends of the episodes that went
+        with that: every action still open is told as truncated, the last observation as the final one."""
+        present = {one.agent: one for one in turn.present}
+        outcomes = list(turn.outcomes)
+        for agent, columns in enumerate(self._columns):
+            rows: NDArray[np.int64] = np.flatnonzero(columns.open[self._all])
+            if agent in present:
+                here = present[agent]
+                every = np.arange(self._size) if here.copies is None else here.copies
+                present[agent] = self._cut_present(here, np.flatnonzero(np.isin(every, rows)), every, columns)
+                rows = np.setdiff1d(rows, every)
+            if len(rows):
+                outcomes.append(self._cut_outcome(agent, rows, columns))
+        return replace(turn, present=tuple(present.values()), outcomes=tuple(outcomes))
+
+    def _cut_present(self, present: Present, cut: NDArray[np.int64], every: NDArray, columns: Columns) -> Present:
+        if not len(cut):
+            return present
+        truncated = np.zeros(len(every), np.bool_)
+        truncated[cut] = True
+        last = columns.observation[every[cut] + self._first]
+        return replace(present, truncated=truncated, final_index=cut, final_observation=last)
+
+    def _cut_outcome(self, agent: int, rows: NDArray[np.int64], columns: Columns) -> Outcome:
+        n = len(rows)
+        none, last = np.zeros(n, np.bool_), columns.observation[rows + self._first]
+        return Outcome(agent, rows, np.zeros(n, np.float32), none, np.ones(n, np.bool_), np.arange(n), last)
+
+    def _tell(self, kind: int, told: Present | Outcome, where: _Index) -> list[int]:
+        """Rewards and ends of one agent; its entry in the sheet."""
+        columns = self._columns[told.agent]
+        columns.reward[kind][where] = told.reward
+        columns.terminated[kind][where] = told.terminated
+        columns.truncated[kind][where] = told.truncated
+        if len(told.final_index):
+            copies = told.final_index if told.copies is None else told.copies[told.final_index]
+            columns.final_observation[copies + self._first] = told.final_observation
+        if isinstance(where, slice):
+            return [told.agent, -1, len(told.final_index)]
+        columns.copies[kind, self._first : self._first + len(where)] = where
+        return [told.agent, len(where), len(told.final_index)]
+
+    def _refuse_twice(self, turn: Turn) -> None:
+        for what, told in (("present", turn.present), ("outcomes", turn.outcomes)):
+            agents = [one.agent for one in told]
+            if len(set(agents)) < len(agents):
+                raise EnvironmentFault(
+                    f"{what} of one turn names an agent twice ({agents}); give all its copies in one entry"
+                )
