@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol import compression
 from protocol.acknowledgements import AckSender, Key
 from protocol.codec import decode
+from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, WireError
 from protocol.intake import check_actions, check_final_rows, read_columns, read_records
@@ -30,7 +28,7 @@ from protocol.memory import PREFIX
 from protocol.messages import Segments
 from protocol.pool import Pool
 from protocol.ring import Ring
-from protocol.salvage import finished_beyond, rings_left_behind
+from protocol.salvage import Roll, finished_beyond
 from protocol.sockets import peer_host, readable
 
 __all__ = ["Arrival", "ExperienceReceiver"]
@@ -92,8 +90,7 @@ class ExperienceReceiver:
         self.sockets = [pull, acks]
         """What to wait on."""
         self._intakes: dict[str, _Intake] = {}
-        self._living: set[Key] = set()
-        self._strangers: set[tuple[str, Key]] = set()
+        self._roll = Roll(run)
         self._quarantined: set[str] = set()
         self._copied = 0
 
@@ -142,16 +139,9 @@ class ExperienceReceiver:
     def living(self, actors: set[Key]) -> None:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
         its ring; its memory is let go once everything in it was used."""
-        lost, self._living = self._living - actors, set(actors)
-        strangers = set()
-        for policy, intake in self._intakes.items():
-            for key, path in rings_left_behind(self._run, policy, self._living, intake.rings):
-                if (policy, key) in self._strangers or key in lost:  # told twice: it was not just about to join
-                    self._salvage(intake, key, path)
-                strangers.add((policy, key))
-            for key in lost & intake.rings.keys():
-                self._salvage(intake, key)
-        self._strangers = strangers
+        attached = {policy: intake.rings for policy, intake in self._intakes.items()}
+        for policy, key, path in self._roll.call(actors, attached):
+            self._salvage(self._intakes[policy], key, path)
 
     def forget(self, policy: str, actor: str, incarnation: int) -> None:
         """Lets go of a dead actor's ring."""
@@ -161,7 +151,7 @@ class ExperienceReceiver:
 
     def is_living(self, actor: str, incarnation: int) -> bool:
         """Whether this actor incarnation is a member, as far as is known."""
-        return (actor, incarnation) in self._living
+        return (actor, incarnation) in self._roll
 
     def rings(self, policy: str) -> dict[Key, Ring]:
         """The attached rings by (actor, incarnation)."""
@@ -196,7 +186,7 @@ class ExperienceReceiver:
             raise WireError(f"{len(rest)} frames after a header of segments, expected {expected}")
         records = read_records(rest[0], header.count, layout)
         if header.inline:
-            columns = read_columns(_unpacked(rest[1:], header, layout), header.count, layout)
+            columns = read_columns(unpacked(rest[1:], header.compressed, header.count, layout), header.count, layout)
             if "action" in columns:
                 check_actions(columns["action"], records, layout, intake.actions)
             return self._accept_inline(intake, key, header, records, columns)
@@ -282,7 +272,7 @@ class ExperienceReceiver:
             intake.arrivals.append(arrival)
         return len(arrival.records)
 
-    def _salvage(self, intake: _Intake, key: Key, path: Path | None = None) -> None:
+    def _salvage(self, intake: _Intake, key: Key, path: Path | None) -> None:
         try:
             if path is not None:
                 intake.rings[key] = Ring.attach(path, intake.layout, self._counters)
@@ -301,14 +291,3 @@ class ExperienceReceiver:
         if reason not in self._quarantined and len(self._quarantined) < 100:
             self._quarantined.add(reason)
             log.warning("event=message_refused host=%s reason=%s", host, reason)
-
-
-def _unpacked(frames: Sequence[Any], header: Segments, layout: Layout) -> list[Any]:
-    """The frames of the fields [one each], those that travelled compressed unpacked."""
-    named = zip(layout.fields, frames, strict=True)
-    return [
-        compression.decompress(frame.buffer, layout.slot_bytes(f) * header.count)
-        if f.name in header.compressed
-        else frame
-        for f, frame in named
-    ]

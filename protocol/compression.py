@@ -16,7 +16,7 @@ try:
 except ImportError:  # an optional package: `check_package` says so where it is asked for
     zstandard = None  # type: ignore[assignment]
 
-__all__ = ["check_fields", "check_package", "compress", "decompress"]
+__all__ = ["check_fields", "check_package", "compress", "decompress", "unpacked"]
 
 _LEVEL = 1
 
@@ -55,3 +55,11 @@ def decompress(data: Any, nbytes: int) -> bytes:
     except zstandard.ZstdError as fault:
         raise WireError(f"a compressed field that is damaged ({fault}); use the same release") from None
     raise WireError(f"a compressed field of {announced} bytes, expected {nbytes}; use the same release")
+
+
+def unpacked(frames: Sequence[Any], names: Sequence[str], count: int, layout: Layout) -> list[Any]:
+    """The frames of all fields, one each, of `count` segments; those of the fields `names` unpacked."""
+    return [
+        decompress(frame.buffer, layout.slot_bytes(field) * count) if field.name in names else frame
+        for field, frame in zip(layout.fields, frames, strict=True)
+    ]

@@ -6,7 +6,7 @@ In flows: the files of a run, the rings of actors that are members no more. Out 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping, Set
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,40 @@ from protocol.layout import Layout
 from protocol.memory import PREFIX, files
 from protocol.ring import FINISHED, Ring
 
-__all__ = ["finished_beyond", "rings_left_behind"]
+__all__ = ["Roll", "finished_beyond", "rings_left_behind"]
+
+
+class Roll:
+    """Who is a member, as far as is known, and whose rings are to be looked through because they are none any more."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._living: set[tuple[str, int]] = set()
+        self._strangers: set[tuple[str, tuple[str, int]]] = set()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._living
+
+    def call(
+        self, actors: Set[tuple[str, int]], attached: Mapping[str, Container[tuple[str, int]]]
+    ) -> list[tuple[str, tuple[str, int], Path | None]]:
+        """The members now, and the rings `attached` by policy; returns those to be looked through as (policy, (actor,
+        incarnation), file), the file None for one that is attached.
+
+        The ring of an actor that was never a member is taken for a dead one's when it is told twice: its actor was not
+        just about to join.
+        """
+        lost, self._living = self._living - actors, set(actors)
+        found: list[tuple[str, tuple[str, int], Path | None]] = []
+        strangers = set()
+        for policy, rings in attached.items():
+            for key, path in rings_left_behind(self._run, policy, self._living, rings):
+                strangers.add((policy, key))
+                if (policy, key) in self._strangers or key in lost:
+                    found.append((policy, key, path))
+            found += [(policy, key, None) for key in lost if key in rings]
+        self._strangers = strangers
+        return found
 
 
 def rings_left_behind(

@@ -111,7 +111,7 @@ CUTS = pytest.mark.parametrize("seconds", [5.0, pytest.param(30.0, marks=pytest.
 
 
 @CUTS
-def test_a_silent_cut_loses_nothing_and_the_run_goes_on_soon_after_D1(scene: Scene, seconds: float) -> None:
+def test_a_silent_cut_loses_nothing_and_the_run_goes_on_soon_after(scene: Scene, seconds: float) -> None:
     """Flow `block`: the actor waits, nothing is dropped; the lease outlives the cut."""
     scene.begin(actor_timeout=120)
     scene.cut(seconds)

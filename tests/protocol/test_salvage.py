@@ -10,7 +10,7 @@ import pytest
 from protocol.errors import WireError
 from protocol.memory import PREFIX
 from protocol.ring import Ring
-from protocol.salvage import finished_beyond, rings_left_behind
+from protocol.salvage import Roll, finished_beyond, rings_left_behind
 from tests.protocol.parts import LAYOUT
 
 
@@ -34,6 +34,22 @@ def test_only_rings_of_this_run_and_policy_whose_actor_is_gone_and_unknown_are_l
     }
     for name in names:
         (memory_dir / f"{PREFIX}{name}").unlink()
+
+
+def test_a_ring_is_looked_through_once_its_actor_is_lost_or_twice_unknown(memory_dir: Path) -> None:
+    roll, path = Roll("r1"), memory_dir / f"{PREFIX}r1-actor-0.1-gem.ring"
+    path.touch()
+    key = ("actor-0", 1)
+    assert roll.call(set(), {"gem": {}}) == []  # it may be about to join
+    assert roll.call({key}, {"gem": {}}) == []
+    assert key in roll
+    assert roll.call(set(), {"gem": {}}) == [("gem", key, path)]  # it was a member
+    assert key not in roll
+    assert roll.call(set(), {"gem": {}}) == [("gem", key, path)]  # and is told again
+    assert roll.call(set(), {"gem": {key: 1}}) == []  # it was taken
+    assert roll.call({key}, {"gem": {key: 1}}) == []
+    assert roll.call(set(), {"gem": {key: 1}}) == [("gem", key, None)]  # attached, and now lost
+    path.unlink()
 
 
 def _ring() -> Ring:

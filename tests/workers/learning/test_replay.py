@@ -240,8 +240,9 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     replay.admit()
     waiting = len(source.queue)
     assert 0 < waiting < 6
+    assert counters["held_back.one"] == waiting  # the wait has a name
     replay.admit(everything=True)
-    assert len(source.queue) == 0
+    assert len(source.queue) == counters["held_back.one"] == 0
 
 
 def test_batches_that_are_all_overwritten_are_not_ready_U8(monkeypatch: pytest.MonkeyPatch) -> None:
