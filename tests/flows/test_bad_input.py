@@ -118,7 +118,10 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
             workers.append(stack.enter_context(runs.started([role, *join, "--name", name], tmp_path, name)))
         runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
         pid = workers[-1].popen.pid
-        foreign = "import protocol; protocol.RELEASE = '9.9'; from workers.learner import command; command()"
+        foreign = (
+            "import protocol; protocol.RELEASE = '9.9'; protocol.OLDEST_SCHEMA = protocol.SCHEMA = 2; "
+            "from workers.learner import command; command()"
+        )
         refused = {
             rf"actor: the identity 'actor-0' belongs to a living worker \(host .*, pid {pid}\); stop that": [
                 "actor",
@@ -133,7 +136,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
                 "--name",
                 "learner-x",
             ],
-            "this worker is of release 9.9, the coordinator of .*; install the same release everywhere": [
+            r"this worker \(release 9.9\) speaks schema 2, the other end \(release .*\) schema 1; install the same": [
                 runs.PYTHON,
                 "-c",
                 foreign,

@@ -125,6 +125,30 @@ def test_Z4_another_schema_is_refused_by_number(number: object) -> None:
     Refusal(reason=str(caught.value))
 
 
+def _a_little_less(held: Any) -> Any:
+    """One level, one key or a tenth less."""
+    if isinstance(held, dict):
+        return held["a"] if len(held) == 1 else dict(list(held.items())[1:])
+    return held[: len(held) * 9 // 10]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        {"a": [[0] * 60] * (MAX_ELEMENTS // 60)},
+        {"a": {str(i): i for i in range(MAX_ELEMENTS // 4 + 1)}},
+        {"a": "x" * (MAX_TEXT + 1)},
+        _nested(MAX_DEPTH),
+    ],
+    ids=["elements", "keys", "text", "depth"],
+)
+def test_what_only_exceeds_a_limit_is_refused_and_a_little_less_is_not(view: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        decode([_packed(_fields(EXAMPLES[3], view=view))])
+    less = {name: _a_little_less(held) for name, held in view.items()}
+    assert decode([_packed(_fields(EXAMPLES[3], view=less))])[0].view == less  # type: ignore[attr-defined]
+
+
 STABLE: list[Message] = [
     Join(role="actor", token="t", release="9", host="h", pid=1, oldest_schema=7, newest_schema=9),
     Refusal(reason="no; do it otherwise"),
