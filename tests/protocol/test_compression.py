@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from protocol.compression import check_fields, check_package, compress, decompre
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience import ExperienceSender
 from tests.protocol.parts import LAYOUT, POLICY, Actor, Learner, closing, until
+from tests.tools import ROOT
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 1_000, 1_000_000])
@@ -57,6 +60,16 @@ def test_without_the_package_the_key_is_refused_in_one_sentence(monkeypatch: pyt
         check_package(["observation"])
     with pytest.raises(WireError, match="no package zstandard here"):
         decompress(b"x", 1)
+
+
+def test_nothing_else_needs_the_package() -> None:
+    """Both ends are imported and made where it is not installed."""
+    code = "import sys; sys.modules['zstandard'] = None; from tests.protocol.parts import Actor, Learner; "
+    code += "from protocol import compression; print(compression.zstandard); Actor(None).close(); Learner().close()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stdout.strip()) == (0, "None"), result.stderr
 
 
 def test_chosen_fields_travel_compressed_and_arrive_identical(memory_dir: Path) -> None:
