@@ -31,6 +31,8 @@ __all__ = ["ExperienceSender"]
 log = logging.getLogger(__name__)
 
 _WAIT_MS = 50
+_LARGEST_ACK = 4096
+"""Bytes of the largest frame that a learner's acknowledgement may have."""
 _AT_ONCE = 1000
 _RESEND_AFTER = 2.5
 """Seconds, more than two beacons, until what was announced is taken for lost."""
@@ -123,7 +125,7 @@ class ExperienceSender:
         self.disconnect()
         self._route, self._inline = route, inline
         self._header = self._describe(route, inline)
-        self._acks = connect(self._context, zmq.SUB, route.acknowledgements)
+        self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=_LARGEST_ACK)
         self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
         self._announce_again(0)
         self._patience = _RESEND_AFTER
