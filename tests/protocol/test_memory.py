@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from protocol import memory
+from protocol.counters import Counters
 from protocol.errors import SharedMemoryError
+from protocol.ledger import Ledger
 from protocol.memory import PREFIX, SharedFile, files, memory_dir, sweep
 from tests.protocol.parts import line, python
-from tests.tools import skip_or_fail
+from tests.tools import ROOT, require, skip_or_fail
 
 HOLD = """
 import sys
@@ -225,6 +228,66 @@ def test_a_full_file_system_is_told_in_one_sentence_and_leaves_nothing(memory_di
     with pytest.raises(SharedMemoryError, match=r"no room for .* MiB of shared memory; enlarge it, set ROOKERY_MEMORY"):
         SharedFile.create(path, free.f_blocks * free.f_frsize + 2**30)
     assert not path.exists()
+
+
+FULL = """
+import sys
+from pathlib import Path
+from protocol.counters import Counters
+from protocol.errors import SharedMemoryError
+from protocol.layout import Field, Layout
+from protocol.ledger import Ledger
+from protocol.memory import SharedFile
+from protocol.ring import Ring
+folder = Path(sys.argv[1])
+makers = {
+    "file": lambda path: SharedFile.create(path, 1 << 20),
+    "ring": lambda path: Ring.create(path, Layout((Field("a", "<f4", (4096,)),), 64), 4),
+    "ledger": Ledger,
+    "counters": lambda path: Counters(path, [f"{'x' * 200}.{i}" for i in range(1000)]),
+}
+(folder / "filler").write_bytes(bytes(40_000))
+for name, make in makers.items():
+    try:
+        make(folder / name)
+        print(name, "was made", flush=True)
+    except SharedMemoryError as fault:
+        print(name, fault, flush=True)
+(folder / "filler").unlink()
+whole = Counters(folder / "whole", ["n"])
+(folder / "filler").write_bytes(bytes(48_000))
+whole.set("n", 5)
+print(sorted(path.name for path in folder.iterdir()), whole["n"], flush=True)
+"""
+
+
+def test_a_full_file_system_is_a_sentence_for_every_mapped_file_and_never_a_bus_error(tmp_path: Path) -> None:
+    """A real one, of 64 KiB: rings, ledgers and counters are refused when they are made, not when they are written."""
+    if os.geteuid() != 0:
+        skip_or_fail("mounting a small file system needs root")
+    small = tmp_path / "small"
+    small.mkdir()
+    own = f'mount -t tmpfs -o size=64k small "{small}" && exec "{sys.executable}" -c "$1" "{small}"'
+    command = [require("unshare"), "--mount", "sh", "-c", own, "sh", FULL]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    if "permission denied" in done.stderr.lower() or "not permitted" in done.stderr.lower():
+        skip_or_fail(f"mounting is not allowed here: {done.stderr.strip()}")
+    assert (done.returncode, done.stderr) == (0, "")
+    *told, last = done.stdout.splitlines()
+    for name, sentence in zip(("file", "ring", "ledger", "counters"), told, strict=True):
+        assert sentence.startswith(f"{name} {small} has no room for ")
+        assert "MiB of shared memory; " in sentence
+        remedy = "enlarge it, set ROOKERY_MEMORY" if name in ("file", "ring") else "free some or give another --run-dir"
+        assert remedy in sentence
+    assert last == "['filler', 'ledger', 'whole'] 5"
+
+
+def test_ledgers_and_counters_have_their_room_reserved(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger")
+    Counters(tmp_path / "counters", [f"{'x' * 60}.{i}" for i in range(500)])
+    for path in tmp_path.iterdir():
+        status = path.stat()
+        assert status.st_blocks * 512 >= status.st_size > 4096
 
 
 def test_other_faults_of_the_file_system_are_not_disguised(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

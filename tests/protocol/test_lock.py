@@ -1,0 +1,182 @@
+"""The lock of a locked ring: it excludes, it ends with its owner, and nobody waits for it longer than told."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.counters import Counters
+from protocol.errors import Timeout
+from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
+from protocol.memory import SharedFile, sweep
+from protocol.ring import Ring
+from tests.protocol.parts import LAYOUT, line, python
+
+HOLD = """
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from protocol.ring import Ring
+from tests.protocol.parts import LAYOUT
+ring = Ring.attach(Path(sys.argv[1]), LAYOUT)
+with ExitStack() as held:
+    for what in sys.argv[2:]:
+        held.enter_context(ring.reading() if what == "reading" else ring._writing())
+    print("ready", flush=True)
+    sys.stdin.readline()
+print("free", flush=True)
+sys.stdin.readline()
+"""
+
+
+def page() -> Counters:
+    """Counters for waits."""
+    return Counters(None, LOCK_COUNTERS, LOCK_SECONDS)
+
+
+@contextmanager
+def locked(memory_dir: Path, timeout: float = 0.2) -> Iterator[tuple[Ring, Counters]]:
+    """A locked ring, and what its creator waited."""
+    counters = page()
+    ring = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 4, lock_timeout=timeout, counters=counters)
+    try:
+        yield ring, counters
+    finally:
+        ring.remove()
+
+
+def write(ring: Ring) -> None:
+    """One slot, begun and finished."""
+    ring.begin(slice(0, 1))
+    ring.finish(slice(0, 1), [1], LAYOUT.length, 1)
+
+
+@pytest.mark.parametrize("held", ["reading", "writing"])
+def test_G6_a_wait_beyond_the_timeout_is_one_sentence_and_counted(memory_dir: Path, held: str) -> None:
+    """G6: the sentence says who waits, for what, and what to do; nothing was changed."""
+    with locked(memory_dir) as (ring, counters), python(HOLD, ring.path, held) as process:
+        assert line(process) == "ready"
+        before = ring.table.copy()
+        start = time.monotonic()
+        with pytest.raises(
+            Timeout, match=r"process \d+ could not lock .*rookery-r-a for writing within 0.2 s; end "
+        ) as e:
+            ring.begin(slice(0, 1))
+        waited = time.monotonic() - start
+        assert 0.2 <= waited < 1.0
+        assert "\n" not in str(e.value)
+        assert np.array_equal(ring.table, before)
+        assert counters["lock_timeouts"] == 1
+        assert 0.2 <= counters["waits.lock"] <= waited
+        if held == "writing":
+            with pytest.raises(Timeout, match="for reading within"), ring.reading():
+                pass
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert line(process) == "free"
+        write(ring)
+        assert counters["lock_timeouts"] == 1 + (held == "writing")
+
+
+@pytest.mark.parametrize("held", ["reading", "writing"])
+def test_G7_kill_9_while_holding_it_blocks_nobody_for_a_second(memory_dir: Path, held: str) -> None:
+    """G7: whoever waits at that moment goes on, and so does everyone after."""
+    with locked(memory_dir, timeout=10.0) as (ring, counters), python(HOLD, ring.path, held) as process:
+        assert line(process) == "ready"
+        killed: list[float] = []
+
+        def kill() -> None:
+            killed.append(time.monotonic())
+            process.send_signal(signal.SIGKILL)
+
+        timer = threading.Timer(0.3, kill)
+        timer.start()
+        write(ring)
+        assert time.monotonic() - killed[0] < 1.0
+        timer.join()
+        with ring.reading():
+            assert ring.intact(ring.table[:1].copy()).all()
+        assert counters["lock_timeouts"] == 0
+        assert counters["waits.lock"] > 0.1
+
+
+def test_readers_share_it_and_a_waiting_writer_comes_before_new_ones(memory_dir: Path) -> None:
+    """Or readers that overlap would keep the writer out for ever."""
+    with locked(memory_dir, timeout=5.0) as (ring, _), python(HOLD, ring.path, "reading") as process:
+        assert line(process) == "ready"
+        assert ring.path is not None
+        late = Ring.attach(ring.path, LAYOUT)
+        with late.reading():  # shared
+            pass
+        order: list[str] = []
+
+        def begin() -> None:
+            ring.begin(slice(0, 1))
+            order.append("writer")
+
+        def read() -> None:
+            with late.reading():
+                order.append("reader")
+
+        writer, reader = threading.Thread(target=begin), threading.Thread(target=read)
+        writer.start()
+        time.sleep(0.2)  # it waits by now
+        reader.start()
+        time.sleep(0.2)
+        assert order == []
+        process.kill()
+        for thread in (writer, reader):
+            thread.join(5)
+        assert order == ["writer", "reader"]
+        late.close()
+
+
+def test_it_has_nothing_to_do_with_the_lock_that_keeps_the_file_alive(memory_dir: Path) -> None:
+    """U1, G6: neither hinders the other."""
+    with locked(memory_dir) as (ring, counters), ring.reading():
+        assert ring.path is not None
+        assert sweep() == []
+        other = SharedFile.attach(ring.path)
+        other.close()
+        assert counters["waits.lock"] == 0
+        assert ring.path.exists()
+
+
+def test_a_lock_free_ring_and_private_memory_take_none(memory_dir: Path) -> None:
+    """U17: one shared context that does nothing."""
+    free = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 4)
+    private = Ring.create(None, LAYOUT, 4, lock_timeout=1.0)
+    contexts: list[AbstractContextManager[Any]] = [free.reading(), free._writing(), private.reading()]
+    assert all(context is contexts[0] for context in contexts)
+    assert isinstance(contexts[0], nullcontext)
+    assert not free.locked
+    assert not private.locked
+    assert free.path is not None
+    again = Ring.attach(free.path, LAYOUT)
+    assert not again.locked
+    again.close()
+    free.remove()
+    private.close()
+
+
+def test_the_lock_is_given_up_by_whoever_fails_in_it(memory_dir: Path) -> None:
+    with locked(memory_dir) as (ring, counters):
+        assert ring.path is not None
+        other = Ring.attach(ring.path, LAYOUT)
+        with pytest.raises(IndexError):
+            ring.begin(np.array([99]))
+        with pytest.raises(KeyError), ring.reading():
+            raise KeyError
+        write(other)
+        write(ring)
+        assert counters["waits.lock"] == 0
+        other.close()
