@@ -18,6 +18,12 @@ from workers.environments.registry import make
 WORLDS = (
     EnvironmentConfig(id="treasure_hunt", copies=256),
     EnvironmentConfig(id="treasure_hunt", copies=256, turn_mode="simultaneous"),
+    EnvironmentConfig(id="cleanup", copies=64),
+    EnvironmentConfig(id="cleanup", copies=64, turn_mode="simultaneous"),
+    EnvironmentConfig(id="tag", copies=256),
+    EnvironmentConfig(id="tag", copies=256, turn_mode="simultaneous"),
+    EnvironmentConfig(id="matrix_game", copies=256),
+    EnvironmentConfig(id="memory", copies=256),
     EnvironmentConfig(id="gymnasium:CartPole-v1", copies=256),
     EnvironmentConfig(id="gymnasium:MountainCar-v0", copies=16),
     EnvironmentConfig(id="pettingzoo:mpe2.simple_spread_v3", copies=16),

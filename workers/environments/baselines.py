@@ -17,7 +17,7 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent
 from workers.environments.base import Environment, Player, Present
-from workers.environments.registry import make
+from workers.environments.registry import BUILT_IN, make
 
 __all__ = ["baselines", "play", "random_player"]
 
@@ -93,7 +93,7 @@ def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, 
     Mean returns of whole episodes; reproducible from `seed`.
     """
     settings = dict(config.settings)
-    if config.id == "treasure_hunt":
+    if config.id in BUILT_IN:
         # Shortened first episodes serve training only.
         settings.pop("desynchronize", None)
     copies = max(1, min(_COPIES, config.copies, episodes))

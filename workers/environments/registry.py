@@ -9,7 +9,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from protocol.config import EnvironmentConfig
@@ -17,11 +17,23 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.spaces import World
 from workers.environments import gymnasium_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
+from workers.environments.cleanup import Cleanup
+from workers.environments.matrix_game import MatrixGame
+from workers.environments.memory_task import MemoryTask
+from workers.environments.tag import Tag
 from workers.environments.treasure_hunt import TreasureHunt
 
-__all__ = ["describe", "make"]
+__all__ = ["BUILT_IN", "describe", "make"]
 
-_FORMS = "treasure_hunt, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
+BUILT_IN: Mapping[str, Callable[..., Environment]] = {
+    "treasure_hunt": TreasureHunt,
+    "cleanup": Cleanup,
+    "tag": Tag,
+    "matrix_game": MatrixGame,
+    "memory": MemoryTask,
+}
+"""The worlds that need no package, each called with copies, turn mode and its settings."""
+_FORMS = f"{', '.join(BUILT_IN)}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
 
 
 def make(config: EnvironmentConfig) -> Environment:
@@ -32,8 +44,8 @@ def make(config: EnvironmentConfig) -> Environment:
                 f"environment.settings has {reserved!r}, which is a key of environment itself; "
                 f"write environment.{reserved} instead"
             )
-    if config.id == "treasure_hunt":
-        return TreasureHunt(config.copies, config.turn_mode, **config.settings)
+    if config.id in BUILT_IN:
+        return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
     if config.id.startswith("gymnasium:"):
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):

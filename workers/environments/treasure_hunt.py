@@ -14,12 +14,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Environment, Player, Present, Turn
 from workers.environments.chance import Sparks
+from workers.environments.settings import validated
 from workers.environments.treasure_player import TreasurePlayer
 
 __all__ = ["AGENT", "BONE", "EMPTY", "FOOD", "GEM", "WALL", "TreasureHunt", "TreasureHuntSettings"]
@@ -75,7 +75,7 @@ class TreasureHunt(Environment):
     def __init__(
         self, copies: int = 64, turn_mode: Literal["sequential", "simultaneous"] | None = None, **settings: Any
     ) -> None:
-        self.settings = _validated(settings)
+        self.settings = validated("treasure_hunt", TreasureHuntSettings, settings)
         self.copies = copies
         self.turn_mode = turn_mode or "sequential"
         s = self.settings
@@ -238,19 +238,3 @@ class TreasureHunt(Environment):
         """One copy as a picture [height * scale, width * scale, 3]."""
         picture: NDArray[np.uint8] = _COLOURS[self.contents(copy)]
         return picture.repeat(scale, axis=0).repeat(scale, axis=1)
-
-
-def _validated(settings: dict[str, Any]) -> TreasureHuntSettings:
-    try:
-        return TreasureHuntSettings.model_validate(settings)
-    except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-    known = ", ".join(TreasureHuntSettings.model_fields)
-    if first["type"] == "extra_forbidden":
-        raise ConfigurationError(
-            f"treasure_hunt has no setting {place!r}; remove it from environment.settings or use one of {known}"
-        )
-    message = first["msg"].removeprefix("Value error, ")
-    where = f"setting {place} = {first['input']!r}: " if place else "settings: "
-    raise ConfigurationError(f"treasure_hunt {where}{message}; correct it in environment.settings")
