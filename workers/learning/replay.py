@@ -23,6 +23,8 @@ __all__ = ["Replay", "gather"]
 
 _ATTEMPTS = 10
 _CHUNK = 256
+_NEVER = np.uint64(2**64 - 1)
+"""A sequence word that no slot has: its record is never drawn again."""
 
 
 class Replay:
@@ -201,7 +203,7 @@ class Replay:
                 intact = ring.intact(records)
             lags.append(lag(now, versions))
             torn += len(intact) - int(intact.sum())
-            self._records["sequence"][index[mine][~intact]] |= np.uint64(1)  # what no slot has: never drawn again
+            self._records["sequence"][index[mine][~intact]] = _NEVER
         if torn:
             self._counters.add(f"torn.{self._policy}", torn)
             return None

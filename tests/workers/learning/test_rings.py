@@ -1,0 +1,250 @@
+"""Stage and replay on every kind of ring: the same batches from all, and nothing but real rows in any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protocol import memory
+from protocol.config import IQN, PPO
+from protocol.counters import Counters
+from protocol.errors import Timeout
+from protocol.ring import Ring
+from protocol.version import Version
+from tests.workers import scripted
+from workers.acting.seat import Seat
+from workers.learning.batches import Segments, Transitions
+from workers.learning.governor import Governor
+from workers.learning.replay import Replay
+from workers.learning.stage import Stage
+
+MODES: dict[str, dict[str, Any]] = {
+    "lock_free": {"checksums": False},
+    "locked": {"checksums": False, "lock_timeout": 0.1},
+    "checksums": {"checksums": True},
+}
+modes = pytest.mark.parametrize("mode", MODES)
+NOW = Version(1, 4)
+STREAM = scripted.config(PPO())
+REPLAY = scripted.config(IQN(batch_size=4, learning_starts=1, frames=2, n_step=2, buffer_capacity=1_000_000))
+
+
+class Bench:
+    """A seat of two copies that writes a ring, and the same file attached by the one who reads it."""
+
+    def __init__(self, policy: Any, mode: str, blocks: int) -> None:
+        layout = scripted.layout_of(policy)
+        self.sender = scripted.Sender(layout, 2, blocks)
+        path = memory.memory_dir() / "rookery-bench.ring"
+        self.written = self.sender.ring = Ring.create(path, layout, 2 * blocks, **MODES[mode])
+        self.read = Ring.attach(path, layout)
+        self.clock = 0.0
+        self.source = scripted.Source()
+        self.counters: Counters = scripted.counters()
+        noise = np.random.default_rng(0)
+        performer: Any = scripted.Performer()
+        self._seat = Seat("one", performer, self.sender, 2, 0, noise, flush_after=5.0, clock=lambda: self.clock)
+        self._turn = 0
+
+    def act(self, turns: int, pause: bool = False) -> None:
+        """So many turns; after a pause the segment at hand is shipped short."""
+        for _ in range(turns):
+            self._seat.act(scripted.present(self._turn, 2), scripted.never)
+            self._turn += 1
+        if pause:
+            self.clock += 6.0
+            self._seat.flush(scripted.never)
+
+    def arrive(self) -> None:
+        """What was finished is announced."""
+        while self.sender.finished:
+            self.source.arrive(self.read, self.sender.finished.pop(0))
+
+    def stage(self, segments: int) -> Stage:
+        """The stream discipline's reader."""
+        layout = self.read.layout
+        return Stage("one", layout, segments, self.source, self.counters, torch.device("cpu"))
+
+    def replay(self, kept: int = 1_000_000) -> Replay:
+        """The replay discipline's reader."""
+        config = REPLAY.algorithm
+        assert isinstance(config, IQN)
+        governor = Governor(100.0, 1, 4, 1_000, paces=False)
+        return Replay("one", self.read.layout, config, self.source, self.counters, governor, 0, 1_000_000, kept)
+
+    def close(self) -> None:
+        self.source.queue.clear()
+        self.read.close()
+        self.written.remove()
+
+
+@contextmanager
+def bench(policy: Any, mode: str, blocks: int = 8) -> Iterator[Bench]:
+    """Closed at the end."""
+    made = Bench(policy, mode, blocks)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def arrays(batch: Segments | Transitions) -> dict[str, NDArray]:
+    """Its fields as arrays."""
+    return {name: getattr(batch, name).numpy().copy() for name in type(batch).__dataclass_fields__}
+
+
+def test_every_kind_of_ring_gives_the_same_batches(memory_dir: Path) -> None:
+    """X1: the locked ring is the reference of the lock-free one."""
+    found: dict[str, list[dict[str, NDArray]]] = {mode: [] for mode in MODES}
+    for mode in MODES:
+        with bench(STREAM, mode) as streams:
+            streams.act(9)
+            streams.arrive()
+            stage = streams.stage(4)
+            assert stage.fill(NOW)
+            found[mode].append(arrays(stage.take()))
+        with bench(REPLAY, mode) as replays:
+            replays.act(17)
+            replays.arrive()
+            replay = replays.replay()
+            replay.admit()
+            for _ in range(5):
+                batch = replay.sample(NOW)
+                assert batch is not None
+                found[mode].append(arrays(batch))
+    for mode in ("locked", "checksums"):
+        for mine, reference in zip(found[mode], found["lock_free"], strict=True):
+            for name, array in reference.items():
+                np.testing.assert_array_equal(mine[name], array)
+
+
+def test_B13_a_changed_byte_is_counted_as_torn_and_never_staged() -> None:
+    with bench(STREAM, "checksums") as b:
+        b.act(9)
+        b.arrive()
+        b.written.columns["reward"][1].view(np.uint8)[2] ^= 1
+        stage = b.stage(4)
+        assert not stage.fill(NOW)
+        assert (stage.count, b.counters["torn.one"], b.counters["dropped.recycled.one"]) == (3, 1, 1)
+        assert sum(count for _, count in b.source.settled) == 4
+
+
+def test_B13_a_changed_byte_is_counted_as_torn_and_never_drawn_from_replay() -> None:
+    """Before it was admitted, and after; everything else is still drawn."""
+    with bench(REPLAY, "checksums") as b:
+        b.act(17)
+        b.arrive()
+        b.written.columns["action"][0, 2] ^= 1
+        replay = b.replay()
+        replay.admit()
+        assert (replay.rows, b.counters["torn.one"]) == (28, 1)
+        b.written.columns["reward"][5, 3] = 1e9
+        drawn = []
+        for _ in range(60):
+            batch = replay.sample(NOW)
+            assert batch is not None
+            assert batch.reward.abs().max() < 1e6
+            drawn += [(int(o[-1, 0]), int(o[-1, 1])) for o in batch.observation]
+        assert 2 <= b.counters["torn.one"] <= 5  # once, however many rows of that batch lay in it
+        gone = {(0, t) for t in range(4)} | {(1, t) for t in range(8, 12)}
+        assert set(drawn) == {(c, t) for c in range(2) for t in range(16)} - gone
+
+
+@pytest.mark.parametrize("policy", [STREAM, REPLAY], ids=["stream", "replay"])
+def test_in_a_locked_ring_no_slot_is_taken_while_it_is_copied(policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer tries between copying and asking, and has to wait; in a lock-free one it goes ahead."""
+    for mode in ("locked", "lock_free"):
+        with bench(policy, mode) as b:
+            b.act(9)
+            b.arrive()
+            real = b.read.intact
+            tried: list[str] = []
+
+            def intact(records: NDArray[np.void], b: Bench = b, real: Any = real, tried: list[str] = tried) -> NDArray:
+                try:
+                    b.written.begin(slice(0, 8))
+                    tried.append("taken")
+                except Timeout:
+                    tried.append("waited")
+                return np.asarray(real(records))
+
+            if policy is STREAM:
+                stage = b.stage(4)
+                monkeypatch.setattr(b.read, "intact", intact)
+                stage.fill(NOW)
+                got = stage.count
+            else:
+                replay = b.replay()
+                replay.admit()
+                monkeypatch.setattr(b.read, "intact", intact)
+                got = 0 if replay.sample(NOW) is None else 4
+            assert set(tried) == {"waited" if mode == "locked" else "taken"}
+            assert got == (4 if mode == "locked" else 0)
+            b.written.begin(slice(0, 8))  # afterwards it may
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    turns=st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=12),
+    mode=st.sampled_from(list(MODES)),
+)
+def test_no_valid_row_of_a_batch_ever_holds_poison_or_an_earlier_use(turns: list[tuple[int, bool]], mode: str) -> None:
+    """Through segments of any length in slots that were used before: rows follow each other, and all are real."""
+    with bench(STREAM, mode, blocks=2) as b:
+        stage = b.stage(2)
+        expected = 0
+        for count, pause in turns:
+            for _ in range(count):
+                b.act(1)
+                expected = follow(b, stage, expected)
+            b.act(0, pause)
+            expected = follow(b, stage, expected)
+
+
+def follow(b: Bench, stage: Stage, expected: int) -> int:
+    """Checks what has been finished since: it goes on at step `expected`."""
+    b.arrive()
+    while stage.fill(NOW):
+        batch = arrays(stage.take())
+        for i, valid in enumerate(batch["valid"].tolist()):
+            steps = np.arange(expected, expected + valid)
+            copy = batch["observation"][i, 0, 0]
+            np.testing.assert_array_equal(batch["observation"][i, :valid, 1], steps)
+            np.testing.assert_array_equal(batch["action"][i, :valid], steps % 5)
+            np.testing.assert_array_equal(batch["reward"][i, :valid], 10 * copy + steps)
+            np.testing.assert_array_equal(batch["value"][i, :valid], 2 * steps)
+            if valid < 4:
+                assert np.isnan(batch["reward"][i, valid:]).all()
+                assert np.isnan(batch["observation"][i, valid + 1 :]).all()
+        expected += int(batch["valid"][0])
+    return expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    turns=st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=12),
+    mode=st.sampled_from(list(MODES)),
+)
+def test_no_transition_from_replay_ever_holds_poison(turns: list[tuple[int, bool]], mode: str) -> None:
+    """n-step returns, stacks and successors of segments of any length, some of which were overwritten."""
+    with bench(REPLAY, mode, blocks=4) as b:
+        replay = b.replay(kept=6)
+        for count, pause in turns:
+            b.act(count, pause)
+            b.arrive()
+            replay.admit()
+            batch = replay.sample(NOW)
+            if batch is not None:
+                for name, array in arrays(batch).items():
+                    assert np.isfinite(array).all(), name
+                assert (batch.observation[:, -1, 1].long() % 5 == batch.action).all()
+                assert (batch.reward.abs() < 200).all()
