@@ -97,7 +97,9 @@ def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, 
         # Shortened first episodes serve training only.
         settings.pop("desynchronize", None)
     copies = max(1, min(_COPIES, config.copies, episodes))
-    environment = make(config.model_copy(update={"copies": copies, "settings": settings}))
+    environment = make(
+        config.model_copy(update={"copies": copies, "settings": settings, "processes": 0, "async_factor": 1})
+    )
     try:
         agents = environment.world.agents
         generators = np.random.default_rng(seed).spawn(len(agents))

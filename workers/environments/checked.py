@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.environments.base import Environment, Player, Present, Turn
+from workers.environments.base import Environment, Outcome, Player, Present, Turn
 
 __all__ = ["Checked"]
+
+_Told = Present | Outcome
 
 
 class Checked(Environment):
@@ -23,7 +25,8 @@ class Checked(Environment):
     def __init__(self, inner: Environment) -> None:
         self._inner = inner
         self.world = inner.world
-        self.copies = inner.copies
+        self.copies, self.groups = inner.copies, inner.groups
+        self._rows = inner.copies // inner.groups
         self._expected = [((*a.observation.shape,), np.dtype(a.observation.dtype)) for a in inner.world.agents]
 
     def reset(self, seed: int) -> Turn:
@@ -44,12 +47,15 @@ class Checked(Environment):
 
     def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
         turn = self._run(verb, call)
+        self.restarts = self._inner.restarts
         if not isinstance(turn, Turn):
             raise EnvironmentFault(f"{self.world.id} returned {type(turn).__name__} from {verb}; let it return a Turn")
         # Sums of infinities and of very large numbers are looked into below: numpy need not warn of them.
         with np.errstate(invalid="ignore", over="ignore"):
             for present in turn.present:
                 self._check(present)
+            for outcome in turn.outcomes:
+                self._check(outcome)
         return turn
 
     def _run(self, verb: str, call: Callable[[], Any]) -> Any:
@@ -63,58 +69,59 @@ class Checked(Environment):
                 f"{self.world.id} raised in {verb} ({text}); correct the environment, the traceback tells where"
             ) from fault
 
-    def _check(self, present: Present) -> None:
+    def _check(self, told: _Told) -> None:
         agents = self.world.agents
-        if not 0 <= present.agent < len(agents):
+        if not 0 <= told.agent < len(agents):
             raise EnvironmentFault(
-                f"{self.world.id} says that agent number {present.agent} is present but has agents 0 to "
-                f"{len(agents) - 1}; correct the environment"
+                f"{self.world.id} tells of agent number {told.agent} but has agents 0 to {len(agents) - 1}; "
+                "correct the environment"
             )
-        shape, dtype = self._expected[present.agent]
-        copies = present.copies
-        n = self.copies if copies is None else len(copies)
+        shape, dtype = self._expected[told.agent]
+        copies = told.copies
+        n = self._rows if copies is None else len(copies)
         if copies is not None:
-            self._array(present, "copies", copies, (n,), np.dtype(np.int64))
-            if n and not (copies[0] >= 0 and copies[-1] < self.copies and (copies[1:] > copies[:-1]).all()):
-                raise self._fault(present, "copies", f"increasing numbers in 0..{self.copies - 1}", str(copies))
-        self._array(present, "observation", present.observation, (n, *shape), dtype)
-        self._array(present, "reward", present.reward, (n,), np.dtype(np.float32))
-        self._array(present, "terminated", present.terminated, (n,), np.dtype(np.bool_))
-        self._array(present, "truncated", present.truncated, (n,), np.dtype(np.bool_))
-        self._finite(present, "observation", present.observation)
-        self._finite(present, "reward", present.reward)
-        self._check_final(present, shape, dtype)
+            self._array(told, "copies", copies, (n,), np.dtype(np.int64))
+            if n and not (copies[0] >= 0 and copies[-1] < self._rows and (copies[1:] > copies[:-1]).all()):
+                raise self._fault(told, "copies", f"increasing numbers in 0..{self._rows - 1}", str(copies))
+        if isinstance(told, Present):
+            self._array(told, "observation", told.observation, (n, *shape), dtype)
+            self._finite(told, "observation", told.observation)
+        self._array(told, "reward", told.reward, (n,), np.dtype(np.float32))
+        self._array(told, "terminated", told.terminated, (n,), np.dtype(np.bool_))
+        self._array(told, "truncated", told.truncated, (n,), np.dtype(np.bool_))
+        self._finite(told, "reward", told.reward)
+        self._check_final(told, shape, dtype)
 
-    def _check_final(self, present: Present, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def _check_final(self, told: _Told, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         """A final observation for every truncated row, and for no other."""
-        index, final = present.final_index, present.final_observation
+        index, final = told.final_index, told.final_observation
         m = len(index)
-        if m == 0 and final is None and not present.truncated.any():
+        if m == 0 and final is None and not told.truncated.any():
             return
-        if not np.array_equal(np.flatnonzero(present.truncated), index):
-            expected = f"the truncated rows {np.flatnonzero(present.truncated)}"
-            raise self._fault(present, "final_index", expected, str(index))
+        if not np.array_equal(np.flatnonzero(told.truncated), index):
+            expected = f"the truncated rows {np.flatnonzero(told.truncated)}"
+            raise self._fault(told, "final_index", expected, str(index))
         if m == 0:
             return
-        self._array(present, "final_observation", final, (m, *shape), dtype)
+        self._array(told, "final_observation", final, (m, *shape), dtype)
         assert final is not None
-        self._finite(present, "final_observation", final)
+        self._finite(told, "final_observation", final)
 
-    def _array(self, present: Present, field: str, got: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def _array(self, told: _Told, field: str, got: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if not isinstance(got, np.ndarray):
-            raise self._fault(present, field, f"an array {dtype}{list(shape)}", type(got).__name__)
+            raise self._fault(told, field, f"an array {dtype}{list(shape)}", type(got).__name__)
         if got.shape != shape or got.dtype != dtype:
-            raise self._fault(present, field, f"{dtype}{list(shape)}", f"{got.dtype}{list(got.shape)}")
+            raise self._fault(told, field, f"{dtype}{list(shape)}", f"{got.dtype}{list(got.shape)}")
 
-    def _finite(self, present: Present, field: str, got: NDArray[Any]) -> None:
+    def _finite(self, told: _Told, field: str, got: NDArray[Any]) -> None:
         # One NaN or infinity makes the sum NaN or infinite; a sum that merely overflowed is looked at in full.
         if got.dtype.kind != "f" or np.isfinite(got.sum()) or np.isfinite(got).all():
             return
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(got))[0])
-        raise self._fault(present, field, "finite numbers", f"{got[where]} at {list(where)}")
+        raise self._fault(told, field, "finite numbers", f"{got[where]} at {list(where)}")
 
-    def _fault(self, present: Present, field: str, expected: str, got: str) -> EnvironmentFault:
-        agent = self.world.agents[present.agent].name
+    def _fault(self, told: _Told, field: str, expected: str, got: str) -> EnvironmentFault:
+        agent = self.world.agents[told.agent].name
         return EnvironmentFault(
             f"{self.world.id}, agent {agent}: {field} should be {expected} but is {got}; correct the environment"
         )

@@ -10,6 +10,7 @@ Legend: `E` copies, `G` groups, `P` processes, `R` = E / G rows of a group, `S` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -88,7 +89,12 @@ class Exchange:
 
     def __init__(self, world: World, division: Division, buffer: memoryview) -> None:
         self.division = division
-        arrays = [np.ndarray(shape, dtype, buffer, offset) for dtype, shape, offset in _places(world, division)]
+        # Unlike ndarray(buffer=...), frombuffer keeps the memory mapped until the last view on it is gone.
+        raw = np.frombuffer(buffer, np.uint8)
+        arrays = [
+            raw[offset : offset + _bytes(dtype, shape)].view(dtype).reshape(shape)
+            for dtype, shape, offset in _places(world, division)
+        ]
         self.sheets: NDArray[np.int64] = arrays[0]
         """[G, P, ...]: who is told of in the last turn of each group, in the words of each process."""
         fields = len(Columns.__dataclass_fields__)
@@ -100,7 +106,7 @@ class Exchange:
     def size(world: World, division: Division) -> int:
         """Bytes that the arrays take."""
         dtype, shape, offset = list(_places(world, division))[-1]
-        return offset + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        return offset + _bytes(dtype, shape)
 
 
 def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[int, ...], int]]:
@@ -114,7 +120,11 @@ def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[
     offset = 0
     for dtype, shape in arrays:
         yield dtype, shape, offset
-        offset += -(-dtype.itemsize * int(np.prod(shape, dtype=np.int64)) // _ALIGNMENT) * _ALIGNMENT
+        offset += -(-_bytes(dtype, shape) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
+    return dtype.itemsize * math.prod(shape)
 
 
 def _fields(agent: Agent, rows: int) -> list[_Form]:

@@ -28,7 +28,7 @@ from workers.environments.child import Child, Lost
 from workers.environments.exchange import Division, Exchange
 from workers.environments.group import Group
 
-__all__ = ["ProcessEnvironment"]
+__all__ = ["ProcessEnvironment", "seed_of_share"]
 
 log = logging.getLogger(__name__)
 
@@ -191,10 +191,7 @@ class ProcessEnvironment(Environment):
         time.sleep(_BACK_OFF * 2 ** (self._used[index] - 1))
 
     def _reset(self, index: int, group: int) -> None:
-        first, used = self._division.first(index, group), self._used[index]
-        seed = self._seed
-        if first or used:
-            seed = int(np.random.SeedSequence([seed, first, used]).generate_state(1, np.uint64)[0]) >> 1
+        seed = seed_of_share(self._seed, self._division.first(index, group), self._used[index])
         self._children[index].reset(group, seed)
 
     def _patience(self) -> Deadline:
@@ -206,3 +203,10 @@ class ProcessEnvironment(Environment):
                 f"{self._config.id} has other agents or spaces in one process than in another; let them depend on "
                 "environment.settings alone"
             )
+
+
+def seed_of_share(seed: int, first: int, restarts: int = 0) -> int:
+    """The seed of the environment whose first copy is `first`, of a process that was started again so often."""
+    if not first and not restarts:
+        return seed
+    return int(np.random.SeedSequence([seed, first, restarts]).generate_state(1, np.uint64)[0]) >> 1

@@ -20,6 +20,7 @@ from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
 from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
+from workers.environments.processes import ProcessEnvironment
 from workers.environments.tag import Tag
 from workers.environments.treasure_hunt import TreasureHunt
 
@@ -44,6 +45,8 @@ def make(config: EnvironmentConfig) -> Environment:
                 f"environment.settings has {reserved!r}, which is a key of environment itself; "
                 f"write environment.{reserved} instead"
             )
+    if config.processes:
+        return ProcessEnvironment(config)
     if config.id in BUILT_IN:
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
     if config.id.startswith("gymnasium:"):
@@ -58,7 +61,7 @@ def make(config: EnvironmentConfig) -> Environment:
 
 def describe(config: EnvironmentConfig) -> World:
     """The world of `config`, learned from a single copy."""
-    environment = make(config.model_copy(update={"copies": 1}))
+    environment = make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1}))
     try:
         return environment.world
     finally:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Environment, Player, Present, Turn
+from workers.environments.base import Environment, Outcome, Player, Present, Turn
 from workers.environments.checked import Checked
 from workers.environments.treasure_hunt import TreasureHunt
 
@@ -106,7 +106,24 @@ def test_wrong_data_name_environment_agent_field_expected_and_got(spoil: Any, wo
 
 def test_an_agent_that_the_world_does_not_have_is_a_fault() -> None:
     checked = Checked(Fake(put("agent", 1)))
-    with pytest.raises(EnvironmentFault, match="agent number 1 is present but has agents 0 to 0"):
+    with pytest.raises(EnvironmentFault, match="tells of agent number 1 but has agents 0 to 0"):
+        checked.step([np.zeros(E, np.int64)])
+
+
+@pytest.mark.parametrize(
+    ("copies", "reward", "words"),
+    [
+        ([0, E], [0.0, 0.0], f"copies should be increasing numbers in 0..{E - 1}"),
+        ([1, 0], [0.0, 0.0], "copies should be increasing numbers"),
+        ([0, 1], [0.0], r"reward should be float32\[2\]"),
+        ([0, 1], [0.0, np.nan], r"reward should be finite numbers but is nan at \[1\]"),
+    ],
+)
+def test_what_is_told_between_turns_is_checked_as_well(copies: list[int], reward: list[float], words: str) -> None:
+    none = np.zeros(2, np.bool_)
+    outcome = Outcome(0, np.array(copies), np.array(reward, np.float32), none, none)
+    checked = Checked(Fake(lambda present: Turn((present,), E, (outcome,))))
+    with pytest.raises(EnvironmentFault, match=f"fake, agent bird: {words}"):
         checked.step([np.zeros(E, np.int64)])
 
 
