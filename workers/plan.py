@@ -65,7 +65,7 @@ class PolicyPlan:
         spare = 0 if self.config.flow == "block" else len(self.agents)
         return len(self.agents) + self.credit_blocks + self.kept_blocks + spare
 
-    def ring(self, path: Path | None, counters: Counters) -> Ring:
+    def ring(self, path: Path | None, counters: Counters | None) -> Ring:
         """A new ring for one actor's segments, at `path` or private to this process."""
         locked = self.config.ring == "locked"
         timeout = self.lock_timeout if locked else None

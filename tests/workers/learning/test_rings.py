@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protocol import memory
-from protocol.config import IQN, PPO
+from protocol.config import IQN, PPO, parse_run
 from protocol.counters import Counters
 from protocol.errors import Timeout
 from protocol.ring import Ring
+from protocol.spaces import World
 from protocol.version import Version
 from tests.workers import scripted
 from workers.acting.seat import Seat
@@ -26,6 +28,7 @@ from workers.learning.batches import Segments, Transitions
 from workers.learning.governor import Governor
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
+from workers.plan import plan_policies
 
 MODES: dict[str, dict[str, Any]] = {
     "lock_free": {"checksums": False},
@@ -100,6 +103,30 @@ def bench(policy: Any, mode: str, blocks: int = 8) -> Iterator[Bench]:
 def arrays(batch: Segments | Transitions) -> dict[str, NDArray]:
     """Its fields as arrays."""
     return {name: getattr(batch, name).numpy().copy() for name in type(batch).__dataclass_fields__}
+
+
+def test_F1_ring_checksums_and_lock_timeout_are_what_the_configuration_says(memory_dir: Path) -> None:
+    """F1: by policy, and for everyone who attaches."""
+    run = parse_run(
+        {
+            "policy": {"checksums": False},
+            "policies": {"one": {"ring": "locked", "checksums": True}},
+            "agents": {"one": "one"},
+            "lock_timeout": 0.25,
+        }
+    )
+    other = World(id="scripted", agents=(scripted.AGENT, scripted.AGENT.model_copy(update={"name": "two"})))
+    one, two = (plan.ring(memory_dir / f"rookery-{plan.name}", None) for plan in plan_policies(run, other).values())
+    assert (one.locked, one.checksums, two.locked, two.checksums) == (True, True, False, False)
+    assert one.path is not None
+    attached = Ring.attach(one.path, one.layout)
+    start = time.monotonic()
+    with attached.reading(), pytest.raises(Timeout, match=r"within 0.25 s"):
+        one.begin(slice(0, 1))
+    assert time.monotonic() - start >= 0.25
+    attached.close()
+    for ring in (one, two):
+        ring.remove()
 
 
 def test_every_kind_of_ring_gives_the_same_batches(memory_dir: Path) -> None:
