@@ -87,8 +87,8 @@ class Environment(ABC):
     world: World
     copies: int
     groups: int = 1
-    """Contiguous groups of E / groups copies each, whose turns alternate: `step` takes the actions of the group that was
-    returned last and returns the next group's turn."""
+    """Contiguous groups of E / groups copies each, whose turns alternate: `step` takes the actions of the group that
+    was returned last and returns the next group's turn."""
     restarts: int = 0
     """Times so far that a process which stepped copies was started again."""
 

@@ -34,8 +34,6 @@ class Child:
     def __init__(self, config: EnvironmentConfig, index: int) -> None:
         self.pending: set[int] = set()
         """Groups whose turn is awaited."""
-        self.blank = set(range(config.async_factor))
-        """Groups without an episode: their next command is a reset."""
         self._last_words = ""
         ours, theirs = socket.socketpair()
         self._wire = ours
@@ -72,7 +70,6 @@ class Child:
 
     def reset(self, group: int, seed: int) -> None:
         """Orders new episodes in all its copies of `group`."""
-        self.blank.discard(group)
         self._send(Kind.RESET, group, seed)
 
     def step(self, group: int) -> None:

@@ -92,11 +92,8 @@ class ProcessEnvironment(Environment):
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         """Hands over actions for the turn returned last; the turn is the next group's."""
         self._groups[self._now].hand(actions)
-        for index, child in enumerate(self._children):
-            if self._now in child.blank:
-                self._reset(index, self._now)
-            else:
-                child.step(self._now)
+        for child in self._children:
+            child.step(self._now)
         self._now = (self._now + 1) % self.groups
         return self._receive()
 
@@ -158,7 +155,8 @@ class ProcessEnvironment(Environment):
                     deadline = Deadline(self._config.step_timeout, "environments stepped")
 
     def _replace(self, index: int, why: str) -> None:
-        """Another process instead of the lost one, which is ordered what that one still owed."""
+        """Another process instead of the lost one. The turn that is awaited is always the oldest that a process owes,
+        so the lost one owed all groups, and all begin anew."""
         owed = self._children[index].pending
         while True:
             self._children[index].kill()

@@ -109,7 +109,7 @@ def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_thi
 
 
 @pytest.mark.parametrize(("processes", "groups"), [(2, 1), (1, 2), (2, 3)])
-def test_many_processes_tell_what_their_shares_tell_alone_however_ragged_K3(processes: int, groups: int) -> None:
+def test_many_processes_tell_what_their_shares_tell_alone_however_ragged(processes: int, groups: int) -> None:
     """Every share is an environment of its own with a seed of its own; all of its rows, and nobody else's."""
     share, rows = 3, 3 * processes
     alone = [[Checked(Ragged(share)) for _ in range(processes)] for _ in range(groups)]
