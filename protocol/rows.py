@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.memory import memory_dir
+from protocol.memory import PREFIX, memory_dir
 from protocol.ring import Ring
 from protocol.row_reader import EMPTY, Description, RowReader
 from protocol.row_window import RowSpec
@@ -52,7 +52,7 @@ class Rows(RowReader):
                 f"backpressure of {backpressure} rows with {spec.frames} frames and a capacity of {spec.capacity} "
                 f"would never give a batch; give {spec.frames + 2} to {spec.capacity}"
             )
-        path = None if name is None else memory_dir() / name
+        path = None if name is None else memory_dir() / f"{PREFIX}{name}"  # so that a sweep finds it
         counters = counters or Counters(None, self.COUNTERS, self.SECONDS)
         ring = Ring.create(path, spec.layout, spec.slots, checksums, lock_timeout, counters)
         self._flush_after, self._backpressure = flush_after, backpressure

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,7 @@ WRITER = """
 import sys
 from protocol.rows import Rows
 from tests.protocol.test_rows import SPEC, put
-rows = Rows("rookery-rows", SPEC)
+rows = Rows("rows", SPEC)
 put(rows, range(17))
 print(rows.description.name, rows.description.layout, flush=True)
 sys.stdin.readline()
@@ -38,6 +39,24 @@ put(rows, range(17, 33))
 print("more", flush=True)
 sys.stdin.readline()
 """
+
+
+ENDLESS = """
+import json
+import sys
+import numpy as np
+from protocol.rows import Rows
+from tests.protocol.test_rows import FAST
+rows = Rows("rows", FAST, **json.loads(sys.argv[1]))
+print(rows.description.name, rows.description.layout, flush=True)
+at = 0
+while True:
+    numbers = np.arange(at, at + 7)
+    states = np.repeat(numbers[:, None], FAST.shape[0], 1) + [0, 0.5] * 200
+    rows.add_batch(states, numbers, 2.0 * numbers, numbers % 50 == 0)
+    at = (at + 7) % 2**22  # exact as a float32
+"""
+FAST = RowSpec((400,), capacity=60, frames=3, segment_length=5)
 
 
 class Clock:
@@ -68,7 +87,7 @@ def private(spec: RowSpec = SPEC, **options: Any) -> Iterator[Rows]:
 @contextmanager
 def shared(spec: RowSpec = SPEC, **options: Any) -> Iterator[tuple[Rows, RowReader]]:
     """A writer, and a reader that attached its file."""
-    rows = Rows("rookery-rows", spec, **options)
+    rows = Rows("rows", spec, **options)
     reader = RowReader.attach(rows.description, spec)
     try:
         yield rows, reader
@@ -203,7 +222,7 @@ def test_B9_another_process_attaches_the_same_rows_and_creates_nothing(
     with pytest.raises(SharedMemoryError, match="its owner may have ended"):
         RowReader.attach(Description("rookery-rows", SPEC.layout.hash), SPEC)
     assert list(memory_dir.iterdir()) == []
-    code = WRITER.replace('"rookery-rows", SPEC)', f'"rookery-rows", SPEC, **{options!r})')
+    code = WRITER.replace('"rows", SPEC)', f'"rows", SPEC, **{options!r})')
     with python(code) as process:
         description = Description(*line(process).split())
         other = RowSpec((3,), 24, 3, 5)
@@ -493,6 +512,32 @@ def test_B13_a_reader_never_returns_a_slot_that_was_overwritten_while_it_copied(
         assert reader.counters["torn"] == 1
         assert batch.action.min() >= 60 - SPEC.capacity
         check(batch, SPEC.frames, ())
+
+
+@pytest.mark.parametrize("options", MODES, ids=NAMES)
+def test_B13_B6_samples_from_a_process_that_never_stops_adding_are_whole(options: dict[str, Any]) -> None:
+    """Every number of every stack is that of its row, whichever slots were being overwritten."""
+    with python(ENDLESS, json.dumps(options)) as process:
+        reader = RowReader.attach(Description(*line(process).split()), FAST)
+        batches, drawn, start = 0, set(), time.monotonic()
+        while (passed := time.monotonic() - start) < 0.8 or len(drawn) <= FAST.capacity:
+            assert passed < 10
+            batch = reader.sample(16)
+            if batch is None:
+                continue
+            batches += 1
+            drawn |= set(batch.action[:, 0].tolist())
+            row = batch.action + np.repeat(np.arange(-2, 1), 400) + np.tile([0, 0.5], 600)
+            assert (batch.state == row).all()
+            assert (batch.next_state == np.where(batch.done > 0, 0, row + 1)).all()
+            assert (batch.done == (batch.action % 50 == 0)).all()
+            assert (batch.reward == 2 * batch.action).all()
+        assert batches > 5
+        if "lock_timeout" in options:
+            assert reader.counters["torn"] == 0
+        process.kill()
+        process.wait(5)
+        reader.close()
 
 
 def test_a_writer_that_always_comes_round_means_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
