@@ -519,7 +519,8 @@ def test_B13_B6_samples_from_a_process_that_never_stops_adding_are_whole(options
     """Every number of every stack is that of its row, whichever slots were being overwritten."""
     with python(ENDLESS, json.dumps(options)) as process:
         reader = RowReader.attach(Description(*line(process).split()), FAST)
-        batches, drawn, start = 0, set(), time.monotonic()
+        drawn: set[int] = set()
+        batches, start = 0, time.monotonic()
         while (passed := time.monotonic() - start) < 0.8 or len(drawn) <= FAST.capacity:
             assert passed < 10
             batch = reader.sample(16)
