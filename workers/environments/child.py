@@ -5,6 +5,7 @@ In flows: commands. Out flows: answers, each awaited until a deadline; `Lost` wh
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ from protocol.spaces import World
 from workers.environments.commands import ANSWER, COMMAND, Kind
 
 __all__ = ["Child", "Lost"]
+
+log = logging.getLogger(__name__)
 
 _FAULTS = {fault.exit_code: fault for fault in RookeryError.__subclasses__()}
 _REAP_SECONDS = 5.0
@@ -87,14 +90,17 @@ class Child:
         self._wire.close()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(_REAP_SECONDS)
+        try:
+            self._process.wait(_REAP_SECONDS)
+        except subprocess.TimeoutExpired:  # held in the kernel, by a device or a network file system
+            log.warning("event=environment_not_reaped pid=%d", self._process.pid)
 
     def release(self) -> None:
         """Tells it to close its environments and end."""
         self._wire.close()
 
-    def end(self, deadline: Deadline) -> int:
-        """After `release`: its exit code, that of a kill if it does not end in time."""
+    def end(self, deadline: Deadline) -> int | None:
+        """After `release`: its exit code, that of a kill if it does not end in time; None if even that fails."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(deadline.left)
         self.kill()

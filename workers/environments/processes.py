@@ -104,8 +104,8 @@ class ProcessEnvironment(Environment):
         deadline = Deadline(_END_SECONDS, "processes ended")
         for index, child in enumerate(self._children):
             code = child.end(deadline)
-            if code:
-                log.warning("event=environment_closed_badly copies=%s code=%d", self._division.named(index), code)
+            if code != 0:
+                log.warning("event=environment_closed_badly copies=%s code=%s", self._division.named(index), code)
         self._children.clear()
         self._groups.clear()
         if self._memory is not None:

@@ -18,10 +18,12 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig, parse_run
+from protocol.config import PPO, EnvironmentConfig, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.layout import segment_layout
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
+from tests.workers.scripted import Performer, Sender, never, seat
 from workers.bench.rollout import overlap
 from workers.environments import processes
 from workers.environments.base import Environment, Turn
@@ -256,6 +258,37 @@ def test_every_action_gets_one_end_of_its_row_whoever_dies_when(id: str) -> None
             turn = environment.step(actions_for(turn, rows, t, environment.world.agents[0].action.n))
         assert environment.restarts == kills
         assert ends
+
+
+def test_the_seats_of_an_actor_write_no_row_that_mixes_what_was_before_a_crash_with_what_came_after_it_K4() -> None:
+    """One seat for each agent and group. Each row's reward is for its own action; where a process died the row says
+    truncated, its bootstrap observation is its own, and the next row is another episode's first."""
+    rows, policy = 4, PolicyConfig(algorithm=PPO(), segment_length=6)
+    with started("Diary", 8, processes=2, groups=2) as environment:
+        layout = segment_layout(environment.world, environment.world.agents[0], policy)
+        senders = [Sender(layout, rows, 6) for _ in range(2)]
+        seats = [seat(sender, Performer(), rows, rows * group) for group, sender in enumerate(senders)]
+        turn = environment.reset(3)
+        for call in range(60):
+            if call in (21, 40):
+                lose(1, signal.SIGKILL)
+            turn = environment.step([seats[turn.group].act(present, never) for present in turn.present])
+    for sender in senders:
+        columns = sender.ring.columns
+        cut = [(slot, row) for slot, row in zip(*np.nonzero(columns["truncated"][:16, :6]), strict=True)]
+        assert len(cut) == 2 * 2
+        assert {slot % rows for slot, _ in cut} == {2, 3}
+        for slot in range(16):
+            for row in range(6):
+                seen, following = columns["observation"][slot, row], columns["observation"][slot, row + 1]
+                if (slot, row) in cut:
+                    (entry,) = np.flatnonzero(columns["final_row"][slot] == row)
+                    assert columns["final_observation"][slot, entry].tolist() == seen.tolist()
+                    assert columns["reward"][slot, row] == 0
+                    assert following[2] == 0
+                else:
+                    assert columns["reward"][slot, row] == columns["action"][slot, row]
+                    assert following.tolist() == [seen[0], seen[1], seen[2] + 1]
 
 
 def play_on(environment: Environment, turn: Turn, rows: int) -> None:
