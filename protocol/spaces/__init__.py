@@ -1,0 +1,59 @@
+"""What agents observe and do: the tree of an environment, as plain data that round-trips through JSON.
+
+`World` holds a population of agents and populations; each agent has an observation and an action space. Conversions
+from and to Gymnasium and PettingZoo are in `protocol.spaces.gymnasium` and `protocol.spaces.pettingzoo`.
+"""
+
+from __future__ import annotations
+
+from protocol.spaces.base import Label
+from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.nodes import (
+    Action,
+    Agent,
+    ArrayPopulation,
+    Component,
+    DictPopulation,
+    Observation,
+    Payoff,
+    Population,
+    space_of,
+)
+from protocol.spaces.payoffs import Payoffs
+from protocol.spaces.places import Leaf, Place
+from protocol.spaces.sharing import policy_map, symmetries
+from protocol.spaces.space import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, unflatten
+from protocol.spaces.world import World, parse_world
+
+__all__ = [
+    "Action",
+    "Agent",
+    "ArrayPopulation",
+    "Box",
+    "Component",
+    "Dict",
+    "DictPopulation",
+    "Discrete",
+    "Element",
+    "Label",
+    "Leaf",
+    "LeafSpace",
+    "MultiBinary",
+    "MultiDiscrete",
+    "Observation",
+    "Payoff",
+    "Payoffs",
+    "Place",
+    "Population",
+    "Space",
+    "Text",
+    "Tuple",
+    "World",
+    "elements",
+    "flatten",
+    "parse_world",
+    "policy_map",
+    "space_of",
+    "symmetries",
+    "unflatten",
+]

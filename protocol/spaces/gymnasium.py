@@ -1,0 +1,145 @@
+"""To and from Gymnasium: its spaces of fixed size are ours, and its environment is a world with one agent.
+
+In flow: Gymnasium's spaces. Out flow: ours, and back; Gymnasium itself is imported only by those who convert.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from protocol.errors import ConfigurationError
+from protocol.spaces.arrays import limits
+from protocol.spaces.base import fault_of
+from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.nodes import Agent, space_of
+from protocol.spaces.space import Dict, Space, Tuple
+from protocol.spaces.world import World
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["agent_from_gymnasium", "from_gymnasium", "to_gymnasium", "world_from_gymnasium"]
+
+
+def from_gymnasium(space: Any, where: str) -> Space:
+    """Our space; ConfigurationError (it begins with `where`, the environment and agent) for one without a fixed size,
+    or with names or numbers that ours cannot hold."""
+    from gymnasium import spaces
+
+    try:
+        match space:
+            case spaces.Box():
+                return _box(space)
+            case spaces.Discrete():
+                return Discrete.model_validate(
+                    {"n": int(space.n), "start": int(space.start), "dtype": space.dtype.name}
+                )
+            case spaces.MultiDiscrete():
+                nvec, start = tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist())
+                return MultiDiscrete.model_validate(
+                    {"nvec": nvec, "shape": space.nvec.shape, "start": start, "dtype": space.dtype.name}
+                )
+            case spaces.MultiBinary():
+                return MultiBinary(shape=space.shape)
+            case spaces.Text():
+                charset = "".join(sorted(space.character_set))
+                return Text(max_length=space.max_length, min_length=space.min_length, charset=charset)
+            case spaces.Dict():
+                return Dict(spaces={key: from_gymnasium(part, where) for key, part in space.spaces.items()})
+            case spaces.Tuple():
+                return Tuple(spaces=tuple(from_gymnasium(part, where) for part in space.spaces))
+    except ValidationError as fault:
+        raise ConfigurationError(
+            f"{where} has the space {_short(space)}, which cannot be taken ({fault_of(fault)}); "
+            "wrap the environment in a function of your own, with the id module:function"
+        ) from None
+    raise ConfigurationError(
+        f"{where} has the space {_short(space)}, and a {type(space).__name__} has no fixed size; "
+        "pad it to a Box, with a mask or a length beside it"
+    )
+
+
+def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
+    """Gymnasium's space; from it `from_gymnasium` makes the same space again."""
+    from gymnasium import spaces
+
+    match space:
+        case Box():
+            low, high = _filled(space, space.low, "low"), _filled(space, space.high, "high")
+            return spaces.Box(low, high, space.shape, np.dtype(space.dtype).type)
+        case Discrete():
+            return spaces.Discrete(space.n, start=space.start, dtype=np.dtype(space.dtype).type)
+        case MultiDiscrete():
+            start = np.broadcast_to(np.array(space.start, space.dtype).ravel(), len(space.nvec))
+            nvec = np.array(space.nvec, space.dtype).reshape(space.shape)
+            return spaces.MultiDiscrete(nvec, np.dtype(space.dtype).type, start=start.reshape(space.shape))
+        case MultiBinary():
+            return spaces.MultiBinary(space.shape[0] if len(space.shape) == 1 else space.shape)
+        case Text():
+            return spaces.Text(space.max_length, min_length=space.min_length, charset=space.charset)
+        case Dict():
+            return spaces.Dict({key: to_gymnasium(part) for key, part in space.spaces.items()})
+        case Tuple():
+            return spaces.Tuple([to_gymnasium(part) for part in space.spaces])
+
+
+def agent_from_gymnasium(name: str, observation: Any, action: Any, where: str, action_mask: bool = False) -> Agent:
+    """An agent of two of Gymnasium's spaces; ConfigurationError (it begins with `where`) if one cannot be taken."""
+    try:
+        return Agent(
+            name=name,
+            observation=from_gymnasium(observation, where),
+            action=from_gymnasium(action, where),
+            action_mask=action_mask,
+        )
+    except ValidationError as fault:
+        raise ConfigurationError(f"{where} cannot be taken ({fault_of(fault)})") from None
+
+
+def world_from_gymnasium(id: str, observation: Any, action: Any, episode_steps: int | None = None) -> World:
+    """The world of an environment with these spaces: one agent, called `agent`. ConfigurationError if one cannot be
+    taken; `id` names the environment in it."""
+    agent = agent_from_gymnasium("agent", observation, action, id)
+    return world_of(id, (agent,), episode_steps)
+
+
+def world_of(id: str, agents: tuple[Agent, ...], episode_steps: int | None) -> World:
+    """A world without further structure; ConfigurationError if there can be none of these agents."""
+    try:
+        return World(id=id, agents=agents, episode_steps=episode_steps)
+    except ValidationError as fault:
+        raise ConfigurationError(f"{id} cannot be taken ({fault_of(fault)})") from None
+
+
+def spaces_of(agent: Agent) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """(observation, action) of an agent as Gymnasium's spaces; tags and the mask are not among them."""
+    return to_gymnasium(space_of(agent.observation)), to_gymnasium(space_of(agent.action))
+
+
+def _box(space: Any) -> Box:
+    """Its bounds, except those that are infinite."""
+    bounds = [
+        tuple(value if is_bounded else None for value, is_bounded in zip(bound.ravel().tolist(), there, strict=True))
+        for bound, there in (
+            (space.low, space.bounded_below.ravel()),
+            (space.high, space.bounded_above.ravel()),
+        )
+    ]
+    return Box.model_validate({"shape": space.shape, "dtype": space.dtype.name, "low": bounds[0], "high": bounds[1]})
+
+
+def _filled(space: Box, bound: Any, name: Literal["low", "high"]) -> Any:
+    """[*shape] of the dtype; infinite where there is no bound, or only that of a signed dtype, as Gymnasium has it."""
+    infinite = -np.inf if name == "low" else np.inf
+    if space.dtype.startswith("int") and bound == limits(space.dtype)[name == "high"]:
+        return infinite
+    each = [infinite if one is None else one for one in (bound if isinstance(bound, tuple) else (bound,))]
+    return np.broadcast_to(np.array(each, space.dtype), space.size).reshape(space.shape).copy()
+
+
+def _short(space: Any) -> str:
+    text = " ".join(str(space).split())
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,263 @@
+"""The spaces of fixed size that become one column each: numbers, choices, bits and bounded text.
+
+In flow: a value as Gymnasium's space of the same name would hold it. Out flow: an array of the space's `shape` and
+`dtype`, and back.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from protocol.errors import EnvironmentFault
+from protocol.spaces.arrays import array_of, holds, limits, within
+from protocol.spaces.base import ELEMENTS, Node
+
+__all__ = ["Bounds", "Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text"]
+
+Integer = Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+Word = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Choices = Annotated[int, Field(ge=1, lt=2**63)]
+Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=ELEMENTS)], ...], Field(max_length=32)]
+Bound = int | float | None
+Bounds = Bound | Annotated[tuple[Bound, ...], Field(max_length=65_536)]
+"""One for all elements, or one for each in C order."""
+
+
+class Box(Node):
+    """An array of numbers; `low` and `high` bound all elements, or each (C order); None: unbounded.
+
+    Once made, whole numbers are always bounded, by their dtype if by nothing else.
+    """
+
+    kind: Literal["box"] = "box"
+    shape: Shape
+    # fmt: off
+    dtype: Literal["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+                   "float16", "float32", "float64", "bool"] = "float32"
+    # fmt: on
+    low: Bounds = None
+    high: Bounds = None
+
+    @model_validator(mode="after")
+    def _canonical(self) -> Self:
+        _few(self.shape)
+        least, most = limits(self.dtype)
+        low = [self._bound(bound, least) for bound in _each(self.low, self.size, "low")]
+        high = [self._bound(bound, most) for bound in _each(self.high, self.size, "high")]
+        if not self.size:
+            low, high = [self._bound(None, least)], [self._bound(None, most)]
+        for i in range(max(len(low), len(high))):
+            below, above = low[i % len(low)], high[i % len(high)]
+            if below is not None and above is not None and below > above:
+                raise ValueError(f"a box has low {below} above high {above}; exchange them")
+        object.__setattr__(self, "low", _simplest(low))
+        object.__setattr__(self, "high", _simplest(high))
+        return self
+
+    def _bound(self, bound: Bound, limit: float) -> Bound:
+        """As the kind of number that the dtype holds."""
+        exact = not self.dtype.startswith("float")
+        if bound is None:
+            return int(limit) if exact else None
+        if exact and bound != int(bound):
+            raise ValueError(f"a box of {self.dtype} has the bound {bound}; make it a whole number")
+        least, most = limits(self.dtype)
+        if not least <= bound <= most:
+            raise ValueError(f"a box has the bound {bound}, which {self.dtype} cannot hold; give another dtype")
+        return int(bound) if exact else float(bound)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def encode(self, value: Any, where: str) -> NDArray[Any]:
+        """`value` as an array of `shape` and `dtype`; EnvironmentFault (it names `where`) if that would change it.
+
+        Bounds are not looked at: many environments leave theirs by a rounding error.
+        """
+        return array_of(value, self.shape, self.dtype, where)
+
+    def decode(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The value that was encoded."""
+        return array
+
+
+class Discrete(Node):
+    """One of `n` choices, numbered from `start`."""
+
+    kind: Literal["discrete"] = "discrete"
+    n: Choices
+    start: Word = 0
+    dtype: Integer = "int64"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        holds(self.dtype, self.start, self.start + self.n - 1)
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one value: ()."""
+        return ()
+
+    @property
+    def choices(self) -> int:
+        """Entries of a mask of legal actions: n."""
+        return self.n
+
+    def encode(self, value: Any, where: str) -> NDArray[Any]:
+        """`value` as an array []; EnvironmentFault (it names `where`) if it is none of the choices."""
+        array = array_of(value, (), self.dtype, where)
+        within(array, self.start, self.start + self.n - 1, where)
+        return array
+
+    def decode(self, array: NDArray[Any]) -> Any:
+        """The value that was encoded."""
+        return array[()]
+
+
+class MultiDiscrete(Node):
+    """Several choices at once: element i is one of `nvec[i]`, numbered from `start` (for all, or for each; C order)."""
+
+    kind: Literal["multi_discrete"] = "multi_discrete"
+    nvec: Annotated[tuple[Choices, ...], Field(min_length=1, max_length=65_536)]
+    shape: Shape = ()
+    """Of one value; not given: a vector."""
+    start: Word | Annotated[tuple[Word, ...], Field(max_length=65_536)] = 0
+    dtype: Integer = "int64"
+
+    @model_validator(mode="after")
+    def _canonical(self) -> Self:
+        shape = self.shape or (len(self.nvec),)
+        if math.prod(shape) != len(self.nvec):
+            raise ValueError(f"{len(self.nvec)} choices do not fill the shape {list(shape)}; make nvec and shape agree")
+        start = _each(self.start, len(self.nvec), "start")
+        for i, n in enumerate(self.nvec):
+            first = start[i % len(start)]
+            holds(self.dtype, first, first + n - 1)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "start", _simplest(start))
+        return self
+
+    @property
+    def choices(self) -> int:
+        """Entries of a mask of legal actions: those of all elements, one after another."""
+        return sum(self.nvec)
+
+    @cached_property
+    def _range(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        start = self.start if isinstance(self.start, tuple) else (self.start,) * len(self.nvec)
+        last = [first + n - 1 for first, n in zip(start, self.nvec, strict=True)]
+        return np.array(start, self.dtype).reshape(self.shape), np.array(last, self.dtype).reshape(self.shape)
+
+    def encode(self, value: Any, where: str) -> NDArray[Any]:
+        """`value` as an array of `shape`; EnvironmentFault (it names `where`) if an element is none of its choices."""
+        array = array_of(value, self.shape, self.dtype, where)
+        within(array, *self._range, where)
+        return array
+
+    def decode(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The value that was encoded."""
+        return array
+
+
+class MultiBinary(Node):
+    """An array of bits, each 0 or 1."""
+
+    kind: Literal["multi_binary"] = "multi_binary"
+    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=ELEMENTS)], ...], Field(min_length=1, max_length=32)]
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        _few(self.shape)
+        return self
+
+    @property
+    def dtype(self) -> Literal["int8"]:
+        """As Gymnasium samples it."""
+        return "int8"
+
+    def encode(self, value: Any, where: str) -> NDArray[Any]:
+        """`value` as an array of `shape`; EnvironmentFault (it names `where`) if an element is neither 0 nor 1."""
+        array = array_of(value, self.shape, self.dtype, where)
+        within(array, 0, 1, where)
+        return array
+
+    def decode(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The value that was encoded."""
+        return array
+
+
+class Text(Node):
+    """Text of `min_length` to `max_length` characters out of `charset`.
+
+    As an array: the place of each character in `charset`, from 1; 0 after the last.
+    """
+
+    kind: Literal["text"] = "text"
+    max_length: int = Field(ge=0, le=65_536)
+    min_length: int = Field(default=1, ge=0)
+    charset: Annotated[str, Field(min_length=1, max_length=65_536)] = string.ascii_letters + string.digits
+
+    @model_validator(mode="after")
+    def _canonical(self) -> Self:
+        if self.min_length > self.max_length:
+            raise ValueError(f"text has min_length {self.min_length} above max_length {self.max_length}; exchange them")
+        object.__setattr__(self, "charset", "".join(sorted(set(self.charset))))
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return (self.max_length,)
+
+    @property
+    def dtype(self) -> Literal["int32"]:
+        """Of the array."""
+        return "int32"
+
+    def encode(self, value: Any, where: str) -> NDArray[Any]:
+        """[max_length] int32; EnvironmentFault (it names `where`) for text that is not in the space."""
+        if not isinstance(value, str) or not self.min_length <= len(value) <= self.max_length:
+            got = f"{len(value)} of them" if isinstance(value, str) else type(value).__name__
+            raise EnvironmentFault(
+                f"{where} should be text of {self.min_length} to {self.max_length} characters but is {got}; correct it"
+            )
+        places = [self.charset.find(character) + 1 for character in value]
+        if 0 in places:
+            strange = value[places.index(0)]
+            raise EnvironmentFault(f"{where} has the character {strange!r}, which its charset lacks; add it there")
+        array = np.zeros(self.max_length, np.int32)
+        array[: len(places)] = places
+        return array
+
+    def decode(self, array: NDArray[Any]) -> str:
+        """The text that was encoded."""
+        return "".join(self.charset[place - 1] for place in array[array > 0].tolist())
+
+
+def _few(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > ELEMENTS:
+        raise ValueError(f"the shape {list(shape)} has more than {ELEMENTS} elements; make it smaller")
+
+
+def _each(given: Any, size: int, name: str) -> list[Any]:
+    """What is given for each element, or [the one for all]."""
+    if not isinstance(given, tuple):
+        return [given]
+    if len(given) != size:
+        raise ValueError(f"{name} has {len(given)} values for {size} elements; give one for all or one for each")
+    return list(given) or [None]
+
+
+def _simplest(values: list[Any]) -> Any:
+    """One value where all are alike, so that equal spaces have equal JSON."""
+    return values[0] if all(value == values[0] for value in values) else tuple(values)

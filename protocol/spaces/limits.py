@@ -1,0 +1,83 @@
+"""What a tree must keep to beyond the fields of its nodes: it may have come from anybody.
+
+In flow: a tree, its nodes valid by themselves. Out flow: nothing, or a ValueError with one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocol.spaces.base import DEPTH, LEAF_NAME, LEAVES, NODES, Node
+from protocol.spaces.places import Place
+
+__all__ = ["check_places", "check_size"]
+
+
+def check_size(root: Node) -> None:
+    """Raises ValueError for a tree too deep or too large to be meant."""
+    count, level = 0, [root]
+    for _ in range(DEPTH):
+        count += len(level)
+        if count > NODES:
+            raise ValueError(f"a tree has more than {NODES} nodes; describe like agents by an array population")
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise ValueError(f"a tree is more than {DEPTH} nodes deep; make it flatter")
+
+
+def check_places(places: Iterable[Place]) -> None:
+    """Raises ValueError unless all agents have names and leaves of their own, and can act once deployed."""
+    taken: dict[str, object] = {}
+    capacities: dict[str, int] = {}
+    leaves = 0
+    for place in places:
+        for name, node in (*place.populations[1:], (place.name, place)):
+            if taken.setdefault(name, node) is not node:
+                raise ValueError(f"a tree has two nodes of the path {name!r}; rename one")
+        if place.capacity is not None:
+            capacities[place.name] = place.capacity
+        leaves += len(place.leaves)
+        if leaves > LEAVES:
+            raise ValueError(f"a tree has more than {LEAVES} leaves over all agents; describe like agents by an array")
+        _check_names(place)
+        _check_sight(place)
+    for name in taken:
+        template, _, slot = name.rpartition(".")
+        if template in capacities and slot.isdecimal():
+            raise ValueError(f"{name!r} is called like a slot of the template {template!r}; rename one")
+
+
+def _children(node: Node) -> list[Node]:
+    """The nodes right below one, in whichever of its fields they are."""
+    found: list[Node] = []
+    for value in dict(node).values():
+        if isinstance(value, Node):
+            found.append(value)
+        elif isinstance(value, dict):
+            found.extend(value.values())
+        elif isinstance(value, tuple):
+            found.extend(part for part in value if isinstance(part, Node))
+    return found
+
+
+def _check_names(place: Place) -> None:
+    longest = place.name if place.capacity is None else f"{place.name}.{place.capacity - 1}"
+    if len(longest) > 64:
+        raise ValueError(f"the agent {longest!r} has a name of more than 64 characters; shorten it")
+    names: set[str] = set()
+    for leaf in place.leaves:
+        if len(leaf.name) > LEAF_NAME:
+            raise ValueError(
+                f"agent {place.name!r} has the leaf {leaf.name!r}, too long a name; shorten it to {LEAF_NAME}"
+            )
+        if leaf.name in names:
+            raise ValueError(f"agent {place.name!r} sees {leaf.name!r} of two populations; rename one")
+        names.add(leaf.name)
+
+
+def _check_sight(place: Place) -> None:
+    if not any(leaf.role in ("observation", "common") and not leaf.evaluation_only for leaf in place.leaves):
+        raise ValueError(f"agent {place.name!r} sees nothing that its deployed policy may see; give it an observation")
+    if not any(leaf.role == "action" for leaf in place.leaves):
+        raise ValueError(f"agent {place.name!r} has an action without elements; give it one")

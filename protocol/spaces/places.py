@@ -1,0 +1,101 @@
+"""Where agents stand in the tree, and the leaves that each sees and does.
+
+In flow: a population. Out flow: a `Place` for each agent and template below it, in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from protocol.spaces.leaves import Box
+from protocol.spaces.nodes import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
+from protocol.spaces.space import LeafSpace, elements
+
+__all__ = ["Leaf", "Place", "Role", "places_of"]
+
+Role = Literal["observation", "common", "action_mask", "action"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One column of an agent's rows, [S, R, *space.shape]. `name` begins with `role`; dots divide its parts.
+
+    `evaluation_only`: for learners, not for acting policies. `owner`: whose it is, once for each copy of the world: a
+    population's (its path; "" is the outermost) if `role` is `common`, otherwise the agent's.
+    """
+
+    name: str
+    role: Role
+    path: tuple[str | int, ...]
+    space: LeafSpace
+    evaluation_only: bool
+    owner: str
+
+    @property
+    def common(self) -> bool:
+        """Is it the same for all agents of `owner`, and stored once?"""
+        return self.role == "common"
+
+
+@dataclass(frozen=True)
+class Place:
+    """An agent, or the template of a varying number of them, where it stands in the tree.
+
+    `populations`: (path, population) from the outermost to the one it is a direct member of. `capacity`: the most that
+    there are at once if it is a template, else None.
+    """
+
+    name: str
+    agent: Agent
+    populations: tuple[tuple[str, Population], ...]
+    capacity: int | None
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of those that may stand here: its own, or one for each number below `capacity`."""
+        return (self.name,) if self.capacity is None else tuple(f"{self.name}.{i}" for i in range(self.capacity))
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """All it sees (common observations first, from the outermost population), its masks, and what it does."""
+        return tuple(self._leaves())
+
+    def _leaves(self) -> Iterator[Leaf]:
+        for path, population in self.populations:
+            if population.common is not None:
+                yield from _seen("common", population.common, path)
+        yield from _seen("observation", self.agent.observation, self.name)
+        does = tuple(elements(space_of(self.agent.action), "action"))
+        for part in does if self.agent.action_mask else ():
+            choices = getattr(part.space, "choices", None)
+            if choices is not None:
+                mask, name = Box(shape=(choices,), dtype="bool"), part.name.replace("action", "action_mask", 1)
+                yield Leaf(name, "action_mask", part.path, mask, False, self.name)
+        for part in does:
+            yield Leaf(part.name, "action", part.path, part.space, False, self.name)
+
+
+def places_of(population: Population) -> tuple[Place, ...]:
+    """The agents and templates of a tree, depth first."""
+    return tuple(_descend(population, "", ()))
+
+
+def _seen(role: Literal["observation", "common"], node: Any, owner: str) -> Iterator[Leaf]:
+    for part in elements(space_of(node), role):
+        yield Leaf(part.name, role, part.path, part.space, is_evaluation_only(node, part), owner)
+
+
+def _descend(node: Population, path: str, above: tuple[tuple[str, Population], ...]) -> Iterator[Place]:
+    above = (*above, (path, node))
+    dotted = f"{path}." if path else ""
+    if isinstance(node, ArrayPopulation):
+        yield Place(dotted + node.template.name, node.template, above, node.capacity)
+        return
+    for child in node.agents:
+        if isinstance(child, Agent):
+            yield Place(dotted + child.name, child, above, None)
+        else:
+            yield from _descend(child, dotted + child.name, above)

@@ -1,0 +1,124 @@
+"""A world: the tree of one environment, and the places that its agents have in it.
+
+In flow: the tree, from an environment or, as JSON, from the wire. Out flow: `World.places`, agents in a fixed order
+with dotted names, the populations above them and the leaves that they see and do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from protocol.errors import WireError
+from protocol.spaces.base import Node, fault_of
+from protocol.spaces.limits import check_places, check_size
+from protocol.spaces.nodes import Agent, ArrayPopulation, Population, deployed, space_of
+from protocol.spaces.places import Leaf, Place, places_of
+from protocol.spaces.space import elements
+
+__all__ = ["World", "parse_world"]
+
+
+class World(Node):
+    """The tree of one environment. `episode_steps`: the most steps an agent takes in an episode, if known.
+
+    `agents` in: the members of a population without further structure, instead of `population`. Out: all agents of the
+    tree in a fixed order (depth first) with their dotted names, as in `places`; it is not part of the JSON.
+    """
+
+    id: str = Field(min_length=1, max_length=1024)
+    population: Population = Field(default=..., discriminator="kind")
+    episode_steps: int | None = Field(default=None, ge=1)
+    agents: tuple[Agent, ...] = Field(default=(), exclude=True, repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _grow(cls, data: Any) -> Any:
+        if isinstance(data, World):
+            return data
+        if not isinstance(data, Mapping) or ("agents" not in data and "population" not in data):
+            raise ValueError("a world has no agents; give it a population, or agents")
+        if "agents" in data and "population" in data:
+            raise ValueError("a world has agents and a population, which hold the same; remove agents")
+        if "agents" in data:
+            agents = data["agents"]
+            data = {key: value for key, value in data.items() if key != "agents"}
+            data["population"] = {"kind": "dictionary", "agents": _named(agents)}
+        return data
+
+    @model_validator(mode="after")
+    def _stand(self) -> Self:
+        check_size(self.population)
+        check_places(self.places)
+        agents = tuple(place.agent.model_copy(update={"name": place.name}) for place in self.places)
+        object.__setattr__(self, "agents", agents)
+        return self
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Where the agents stand, in their order."""
+        return places_of(self.population)
+
+    def agent(self, name: str) -> Agent:
+        """The agent called `name`; KeyError if there is none."""
+        for agent in self.agents:
+            if agent.name == name:
+                return agent
+        raise KeyError(name)
+
+    def place(self, name: str) -> Place:
+        """Where the agent called `name` stands; KeyError if there is none."""
+        for place in self.places:
+            if place.name == name:
+                return place
+        raise KeyError(name)
+
+    @property
+    def teams(self) -> dict[str, tuple[str, ...]]:
+        """team -> its agents: the outermost cooperative populations, by path; any other agent is a team of its own."""
+        teams: dict[str, list[str]] = {}
+        for place in self.places:
+            paths = (path for path, population in place.populations if population.payoff == "cooperative")
+            teams.setdefault(next(paths, place.name), []).append(place.name)
+        return {team: tuple(names) for team, names in teams.items()}
+
+    @property
+    def common(self) -> tuple[Leaf, ...]:
+        """What populations observe in common: each leaf once, however many agents see it."""
+        return tuple(dict.fromkeys(leaf for place in self.places for leaf in place.leaves if leaf.common))
+
+    def deployed(self) -> World:
+        """The same world without evaluation-only components: what acting policies may see."""
+        return World(id=self.id, population=_deployed(self.population), episode_steps=self.episode_steps)
+
+
+def parse_world(text: str | bytes) -> World:
+    """A world from its JSON; WireError with one sentence if that is none."""
+    try:
+        return World.model_validate_json(text)
+    except ValidationError as fault:
+        raise WireError(f"a world is not valid: {fault_of(fault)}") from None
+
+
+def _named(agents: Any) -> Any:
+    """Agents as members of a population, which tells by `kind` what they are."""
+    if not isinstance(agents, list | tuple):
+        return agents
+    return tuple({"kind": "agent", **agent} if isinstance(agent, Mapping) else agent for agent in agents)
+
+
+def _deployed(node: Population) -> Population:
+    common = deployed(node.common)
+    changes: dict[str, Any] = {"common": common if common and any(elements(space_of(common), "")) else None}
+    if isinstance(node, ArrayPopulation):
+        changes["template"] = _unseeing(node.template)
+    else:
+        changes["agents"] = tuple(_unseeing(c) if isinstance(c, Agent) else _deployed(c) for c in node.agents)
+    return node.model_copy(update=changes)
+
+
+def _unseeing(agent: Agent) -> Agent:
+    return agent.model_copy(update={"observation": deployed(agent.observation)})
