@@ -120,15 +120,16 @@ def spaces_of(agent: Agent) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
 
 
 def _box(space: Any) -> Box:
-    """Its bounds, except those that are infinite."""
-    bounds = [
-        tuple(value if is_bounded else None for value, is_bounded in zip(bound.ravel().tolist(), there, strict=True))
-        for bound, there in (
-            (space.low, space.bounded_below.ravel()),
-            (space.high, space.bounded_above.ravel()),
-        )
-    ]
-    return Box.model_validate({"shape": space.shape, "dtype": space.dtype.name, "low": bounds[0], "high": bounds[1]})
+    low, high = _bound(space.low, space.bounded_below), _bound(space.high, space.bounded_above)
+    return Box.model_validate({"shape": space.shape, "dtype": space.dtype.name, "low": low, "high": high})
+
+
+def _bound(bound: Any, finite: Any) -> Any:
+    """One bound for all elements where they have the same, as most have, or one for each; None where it is infinite."""
+    if bound.size and (bound == bound.flat[0]).all() and (finite == finite.flat[0]).all():
+        return bound.flat[0].item() if finite.flat[0] else None
+    each = zip(bound.ravel().tolist(), finite.ravel().tolist(), strict=True)
+    return tuple(value if is_finite else None for value, is_finite in each)
 
 
 def _filled(space: Box, bound: Any, name: Literal["low", "high"]) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from protocol.errors import EnvironmentFault
 from protocol.spaces.arrays import array_of, holds, limits, within
@@ -21,13 +21,21 @@ from protocol.spaces.base import ELEMENTS, Node
 
 __all__ = ["Bounds", "Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text"]
 
+MOST = 65_536
+"""Numbers that are given one by one."""
 Integer = Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 Word = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Choices = Annotated[int, Field(ge=1, lt=2**63)]
 Shape = Annotated[tuple[Annotated[int, Field(ge=0, le=ELEMENTS)], ...], Field(max_length=32)]
 Bound = int | float | None
-Bounds = Bound | Annotated[tuple[Bound, ...], Field(max_length=65_536)]
+_FORM = Discriminator(lambda given: "each" if isinstance(given, list | tuple) else "all")
+Bounds = Annotated[
+    Annotated[Bound, Tag("all")] | Annotated[tuple[Bound, ...], Field(max_length=MOST), Tag("each")], _FORM
+]
 """One for all elements, or one for each in C order."""
+Starts = Annotated[
+    Annotated[Word, Tag("all")] | Annotated[tuple[Word, ...], Field(max_length=MOST), Tag("each")], _FORM
+]
 
 
 class Box(Node):
@@ -128,10 +136,10 @@ class MultiDiscrete(Node):
     """Several choices at once: element i is one of `nvec[i]`, numbered from `start` (for all, or for each; C order)."""
 
     kind: Literal["multi_discrete"] = "multi_discrete"
-    nvec: Annotated[tuple[Choices, ...], Field(min_length=1, max_length=65_536)]
+    nvec: Annotated[tuple[Choices, ...], Field(min_length=1, max_length=MOST)]
     shape: Shape = ()
     """Of one value; not given: a vector."""
-    start: Word | Annotated[tuple[Word, ...], Field(max_length=65_536)] = 0
+    start: Starts = 0
     dtype: Integer = "int64"
 
     @model_validator(mode="after")

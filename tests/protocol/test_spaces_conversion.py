@@ -83,6 +83,8 @@ ORIGINALS: list[Any] = [
     gym.Box(-1, 1, (2, 3)),
     gym.Box(np.array([-np.inf, 0, 1], np.float64), np.array([0, np.inf, 2], np.float64), dtype=np.float64),
     gym.Box(0, 255, (4, 4, 3), np.uint8),
+    gym.Box(0, 255, (210, 160, 3), np.uint8),
+    gym.Box(-np.inf, np.inf, (300, 300), np.float32),
     gym.Box(-np.inf, np.inf, (), np.float32),
     gym.Box(-np.inf, 9, (2,), np.int16),
     gym.Box(2**62, 2**62 + 1, (2,), np.int64),
@@ -120,7 +122,8 @@ def test_a_gymnasium_space_is_equal_after_the_way_there_and_back(space: Any) -> 
         (gym.Dict({"a b": gym.Discrete(2)}), "spaces.a b.*cannot be taken|cannot be taken .*a b.*; wrap the env"),
         (gym.Dict({"a.b": gym.Discrete(2)}), "cannot be taken .*a.b.*; wrap the environment"),
         (gym.Dict({"x": gym.Tuple((gym.Sequence(gym.Discrete(2)),))}), "a Sequence has no fixed size"),
-        (gym.Box(np.inf, np.inf, (2,)), "cannot be taken"),
+        (gym.Box(np.inf, np.inf, (2,)), "cannot be taken .low.all.*finite number, got inf; correct it"),
+        (gym.Box(np.arange(70_000), np.inf, (70_000,)), "cannot be taken .low.each.*at most 65536 items"),
     ],
     ids=lambda value: type(value).__name__,
 )
