@@ -173,6 +173,8 @@ class PolicyConfig(_Frozen):
     so that no slot is taken from under a copy; the actor then waits for its learners, up to `lock_timeout`."""
     checksums: bool | None = None
     """Check every copy by CRC-32 as well; None: only where a processor shows stores in another order."""
+    flush_after: float | None = Field(default=None, gt=0)
+    """Seconds after which a segment is sent although it is not full; None: never."""
     publish_mode: Literal["double_buffer", "snapshot"] = "snapshot"
     wire_weights: Literal["float32", "bf16"] = "float32"
     """How float32 weights travel to other nodes: exactly, or rounded to half the bytes. Memory is exact always."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import time
 
-import numpy as np
-
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError, Timeout
@@ -24,6 +22,7 @@ from protocol.weights import WeightSubscriber
 from workers import numerics
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
+from workers.acting.seating import seat_agents
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
@@ -55,13 +54,19 @@ class Actor:
         }
         self._senders = {name: self._sender(plan) for name, plan in plans.items()}
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
-        self._seats = self._seat_agents(plans, environment.world)
+        self._seats: dict[tuple[int, int], Seat] = {}
+        me = (welcome.name, welcome.incarnation)
+        for name, plan in plans.items():
+            performer, sender = self._performers[name], self._senders[name]
+            self._seats |= seat_agents(plan, environment.world, performer, sender, run.seed, me)
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
         self._drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
-        self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._seats)
+        self._report = ActorReport(
+            self._counters, self._quota, self._performers, self._subscribers, [*self._seats.values()]
+        )
 
     def run(self) -> None:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
@@ -88,12 +93,12 @@ class Actor:
         turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
         env_steps = agent_steps = turns = 0
         while agent_steps < self._quota:
-            if turn.env_steps or not turns:
+            if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
             for outcome in turn.outcomes:
-                seats[outcome.agent].receive(outcome)
-            actions = [seats[present.agent].act(present, self._check) for present in turn.present]
+                seats[outcome.agent, turn.group].receive(outcome)
+            actions = [seats[present.agent, turn.group].act(present, self._check) for present in turn.present]
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             env_steps += turn.env_steps
@@ -110,6 +115,9 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
+            self._counters.set("environment_restarts", self._environment.restarts)
+            for seat in self._seats.values():
+                seat.flush(self._check)
             self._follow_routes()
 
     def _check(self) -> None:
@@ -175,7 +183,8 @@ class Actor:
         for name, sender in self._senders.items():
             if not sender.drain(max(0.0, end - time.monotonic()), self._follow_routes):
                 log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
-        self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats))
+        self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats.values()))
+        self._counters.set("environment_restarts", self._environment.restarts)
 
     def _sender(self, plan: PolicyPlan) -> ExperienceSender:
         welcome = self._welcome
@@ -190,30 +199,10 @@ class Actor:
             plan.name,
             ring,
             plan.credit(),
-            plan.copies,
+            plan.block,
             self._counters,
             plan.config.compress,
         )
-
-    def _seat_agents(self, plans: dict[str, PolicyPlan], world: World) -> list[Seat]:
-        copies = self._environment.copies
-        seats: dict[int, Seat] = {}
-        for plan in plans.values():
-            for position, agent in enumerate(plan.agents):
-                noise = np.random.Generator(
-                    np.random.Philox(
-                        seed_of(self._run.seed, "noise", self._welcome.name, self._welcome.incarnation, agent)
-                    )
-                )
-                seats[agent] = Seat(
-                    world.agents[agent].name,
-                    self._performers[plan.name],
-                    self._senders[plan.name],
-                    copies,
-                    position * copies,
-                    noise,
-                )
-        return [seats[i] for i in range(len(world.agents))]
 
     def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:
         run_dir = run_dir_of(self._welcome)

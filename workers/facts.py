@@ -24,7 +24,7 @@ def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
         layout=_compact(plan.layout.describe()),
         network=_compact(_network(plan)),
         discipline=plan.config.algorithm.discipline,
-        credits=plan.credit_blocks * plan.copies,
+        credits=plan.credit_blocks * plan.block,
         inline_most=plan.pool_slots,
         sync_interval=plan.config.sync_interval,
     )

@@ -32,6 +32,7 @@ class PolicyPlan:
     config: PolicyConfig
     layout: Layout
     copies: int
+    groups: int
     actors: int
     lock_timeout: float
 
@@ -41,47 +42,57 @@ class PolicyPlan:
         return len(self.agents) * self.copies
 
     @property
+    def block(self) -> int:
+        """Segments that are written and finish together: those of one agent in one group of copies."""
+        return self.copies // self.groups
+
+    @property
+    def writers(self) -> int:
+        """Blocks that one actor writes at the same time."""
+        return len(self.agents) * self.groups
+
+    @property
     def credit_blocks(self) -> int:
-        """Blocks of E segments that one actor may have in flight."""
+        """Blocks that one actor may have in flight."""
         credits = self.config.credits
-        return 2 * len(self.agents) if credits is None else blocks_of(credits, self.copies)
+        return 2 * self.writers if credits is None else blocks_of(credits, self.block)
 
     @property
     def kept_blocks(self) -> int:
-        """Blocks of E segments that one actor's ring keeps for replay."""
+        """Blocks that one actor's ring keeps for replay."""
         algorithm = self.config.algorithm
         if not isinstance(algorithm, IQN):
             return 0
-        return max(1, algorithm.buffer_capacity // (self.layout.length * self.copies * self.actors))
+        return max(1, algorithm.buffer_capacity // (self.layout.length * self.block * self.actors))
 
     @property
     def kept_rows(self) -> int:
         """Rows that all actors' rings keep for replay."""
-        return self.kept_blocks * self.copies * self.layout.length * self.actors
+        return self.kept_blocks * self.block * self.layout.length * self.actors
 
     @property
     def blocks(self) -> int:
-        """Blocks of E slots in one actor's ring."""
-        spare = 0 if self.config.flow == "block" else len(self.agents)
-        return len(self.agents) + self.credit_blocks + self.kept_blocks + spare
+        """Blocks in one actor's ring."""
+        spare = 0 if self.config.flow == "block" else self.writers
+        return self.writers + self.credit_blocks + self.kept_blocks + spare
 
     def ring(self, path: Path | None, counters: Counters | None) -> Ring:
         """A new ring for one actor's segments, at `path` or private to this process."""
         locked = self.config.ring == "locked"
         timeout = self.lock_timeout if locked else None
-        return Ring.create(path, self.layout, self.blocks * self.copies, self.config.checksums, timeout, counters)
+        return Ring.create(path, self.layout, self.blocks * self.block, self.config.checksums, timeout, counters)
 
     def credit(self) -> Credit:
         """The credit of one actor's ring."""
         algorithm = self.config.algorithm
-        return Credit(self.blocks, self.credit_blocks, len(self.agents), algorithm.discipline, self.config.flow)
+        return Credit(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.config.flow)
 
     def governor(self) -> Governor:
         """What paces replay."""
         algorithm = self.config.algorithm
         assert isinstance(algorithm, IQN)
         start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
-        insertion = self.copies * self.layout.length
+        insertion = self.block * self.layout.length
         paces = self.config.flow == "block"
         return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer, paces)
 
@@ -96,8 +107,7 @@ class PolicyPlan:
     @property
     def pool_slots(self) -> int:
         """Slots for what remote actors send."""
-        in_flight = self.actors * (self.credit_blocks + 1) * self.copies
-        return in_flight + self.actors * self.kept_blocks * self.copies
+        return self.actors * (self.credit_blocks + 1 + self.kept_blocks) * self.block
 
 
 def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
@@ -109,7 +119,10 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         agent = world.agents[agents[0]]
         config = run.policy_config(name)
         layout = segment_layout(world, agent, config)
-        plan = PolicyPlan(name, agents, agent, config, layout, run.environment.copies, run.actors, run.lock_timeout)
+        where = run.environment
+        plan = PolicyPlan(
+            name, agents, agent, config, layout, where.copies, where.async_factor, run.actors, run.lock_timeout
+        )
         _check(plan)
         plans[name] = plan
     return plans

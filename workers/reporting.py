@@ -43,7 +43,15 @@ class ActorReport:
     @staticmethod
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of an actor's counters: whole ones and seconds."""
-        whole = ["env_steps", "agent_steps", "unfinished_steps", "push_full", "refused_acks", *LOCK_COUNTERS]
+        whole = [
+            "env_steps",
+            "agent_steps",
+            "unfinished_steps",
+            "environment_restarts",
+            "push_full",
+            "refused_acks",
+            *LOCK_COUNTERS,
+        ]
         for policy in policies:
             whole += [
                 f"{kind}.{policy}"

@@ -32,6 +32,7 @@ from protocol.weights import WeightSource
 from workers import numerics
 from workers.acting.performer import Performer
 from workers.acting.seat import Rows, Seat
+from workers.acting.seating import seat_agents
 from workers.books import Books
 from workers.coordinator import read_config
 from workers.environments.checked import Checked
@@ -57,7 +58,7 @@ class _Channel:
     def __init__(self, plan: PolicyPlan, counters: Counters) -> None:
         self.ring = plan.ring(None, counters)
         self._credit = plan.credit()
-        self._policy, self._copies, self._counters = plan.name, plan.copies, counters
+        self._policy, self._block, self._counters = plan.name, plan.block, counters
         self._arrivals: deque[Arrival] = deque()
         self._next = 1
 
@@ -66,13 +67,13 @@ class _Channel:
         index = self._credit.take()
         if index is None:
             raise TrainingFault(f"policy {self._policy!r} found no room for segments; raise credits")
-        slots = slice(index * self._copies, (index + 1) * self._copies)
+        slots = slice(index * self._block, (index + 1) * self._block)
         self.ring.begin(slots)
         return slots
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """The slots are whole: the member's arrivals."""
-        first, index = self._next, slots.start // self._copies
+        first, index = self._next, slots.start // self._block
         count = self.ring.finish_block(slots, first, valid, before)
         if count == 0:
             self._credit.return_(index)
@@ -81,7 +82,7 @@ class _Channel:
         self._counters.add(f"produced.{self._policy}", count)
         self._credit.finish(Block(index, first, self._next - 1))
         for block in self._credit.announce():
-            where = slice(block.index * self._copies, (block.index + 1) * self._copies)
+            where = slice(block.index * self._block, (block.index + 1) * self._block)
             self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.segments(where), owned=False))
 
     def arrivals(self, policy: str) -> deque[Arrival]:
@@ -111,7 +112,7 @@ class Sequential:
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
         self._members: list[Member] = []
         self._performers: dict[str, Performer] = {}
-        seats: dict[int, Seat] = {}
+        seats: dict[tuple[int, int], Seat] = {}
         for plan in self._plans.values():
             channel = _Channel(plan, self._actor_page)
             share = len(plan.agents) / len(world.agents)
@@ -120,11 +121,8 @@ class Sequential:
             member.resume(None, Version(0, 0))
             self._members.append(member)
             performer = self._performers[plan.name] = Performer(plan.agent, plan.config)
-            for position, agent in enumerate(plan.agents):
-                noise = np.random.Generator(np.random.Philox(seed_of(run.seed, "noise", *_NAME, agent)))
-                name = world.agents[agent].name
-                seats[agent] = Seat(name, performer, channel, plan.copies, position * plan.copies, noise)
-        self._seats = [seats[i] for i in range(len(world.agents))]
+            seats |= seat_agents(plan, world, performer, channel, run.seed, _NAME)
+        self._seats = seats
         self._books = Books(run, names, folder)
         self._stopping = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
@@ -140,12 +138,12 @@ class Sequential:
         env_steps = agent_steps = turns = 0
         observed = time.monotonic()
         while agent_steps < run.steps:
-            if turn.env_steps or not turns:
+            if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
             for outcome in turn.outcomes:
-                seats[outcome.agent].receive(outcome)
-            actions = [seats[present.agent].act(present, _never) for present in turn.present]
+                seats[outcome.agent, turn.group].receive(outcome)
+            actions = [seats[present.agent, turn.group].act(present, _never) for present in turn.present]
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             env_steps += turn.env_steps
@@ -160,7 +158,7 @@ class Sequential:
                 self._observe(agent_steps)
                 if self._over:
                     break
-        self._actor_page.set("unfinished_steps", sum(seat.open_rows for seat in seats))
+        self._actor_page.set("unfinished_steps", sum(seat.open_rows for seat in seats.values()))
         for member in self._members:
             member.finish()
         self._observe(agent_steps)
@@ -193,7 +191,7 @@ class Sequential:
                 performer.swap(version)
 
     def _observe(self, agent_steps: int) -> None:
-        for seat, policy in zip(self._seats, self._policy_of_seats(), strict=True):
+        for seat, policy in zip(self._seats.values(), self._policy_of_seats(), strict=True):
             count, total = seat.take_episodes()
             if count:
                 self._books.episodes(policy, agent_steps, count, total)
@@ -218,7 +216,7 @@ class Sequential:
             self._stopping.set()
 
     def _policy_of_seats(self) -> list[str]:
-        return [next(n for n, p in self._performers.items() if p is seat.performer) for seat in self._seats]
+        return [next(n for n, p in self._performers.items() if p is seat.performer) for seat in self._seats.values()]
 
 
 def _never() -> None:

@@ -74,7 +74,7 @@ class Member:
         self._replay: Replay | None = None
         if isinstance(algorithm, IQN):
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
-            kept = plan.kept_blocks * plan.copies
+            kept = plan.kept_blocks * plan.block
             self._replay = Replay(
                 plan.name, plan.layout, algorithm, source, counters, plan.governor(), seed, plan.kept_rows, kept
             )

@@ -1,0 +1,32 @@
+"""Who sits where: a seat for each agent of a policy in each group of copies, with streams numbered through.
+
+In flow: a policy's plan. Out flow: its seats by (agent, group).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from protocol.spaces import World
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat, Sender
+from workers.plan import PolicyPlan, seed_of
+
+__all__ = ["seat_agents"]
+
+
+def seat_agents(
+    plan: PolicyPlan, world: World, performer: Performer, sender: Sender, seed: int, actor: tuple[str, int]
+) -> dict[tuple[int, int], Seat]:
+    """The seats of all agents of `plan`; the noise of their actions comes from the run's `seed`, the actor (name and
+    incarnation), the agent and the group."""
+    seats = {}
+    for position, agent in enumerate(plan.agents):
+        for group in range(plan.groups):
+            source = seed_of(seed, "noise", *actor, agent, *([group] if group else []))
+            generator = np.random.Generator(np.random.Philox(source))
+            first = position * plan.copies + group * plan.block
+            seats[agent, group] = Seat(
+                world.agents[agent].name, performer, sender, plan.block, first, generator, plan.config.flush_after
+            )
+    return seats
