@@ -29,7 +29,7 @@ from protocol.messages import Route
 from protocol.ring import Ring
 from protocol.sockets import Ports, poll
 from protocol.version import Version
-from workers.bench.load import ACTOR, POLICY, RUN, Load, copy_out
+from workers.bench.load import ACTOR, POLICY, RUN, Load, copy_out, fill
 from workers.learning.stage import Stage
 from workers.reporting import ActorReport, LearnerReport
 
@@ -37,8 +37,8 @@ __all__ = ["measure"]
 
 _PATIENCE = 30.0
 _RAW = 4
-_OBSERVATION = 252
-"""float32 of an observation: a segment of 64 steps and its bootstrap row are 65,520 bytes of observations."""
+_SMALL, _LARGE = 240, 1008
+"""float32 of an observation: segments of 64 steps and a bootstrap row that have about 64 KiB and 256 KiB."""
 _RING_BYTES = 160 << 20
 """More than four times a last-level cache of 32 MiB; larger caches make it grow."""
 
@@ -157,11 +157,13 @@ class Reader:
         done, first, end = 0, 0.0, time.monotonic() + _PATIENCE
         while done < count:
             moved = step() if done or wait() else 0
+            done += moved
             if moved:
-                done += moved
                 first = first or time.perf_counter()
-            elif not wait() and time.monotonic() > end:
-                raise SystemExit("the writer sends nothing; run the benchmark again")
+                continue
+            wait()
+            if time.monotonic() > end:
+                raise SystemExit("nothing that the writer sends arrives; see the messages above")
         return (time.perf_counter() - first) / (count - 1)
 
     def _wait(self) -> bool:
@@ -175,29 +177,44 @@ def measure(rounds: int = 9) -> dict[str, float]:
 
 
 def _same_node(rounds: int) -> dict[str, float]:
-    with _pair(_load(64)) as (reader, ask):
-        ratios, alone, rates = [], [], []
-        count = max(64, 2 * reader.load.blocks)
+    large, small = _interleaved(rounds, _LARGE), _interleaved(rounds, _SMALL)
+    return {
+        "same_node.large_ratio": large["floor"],
+        "same_node.large_ratio_to_memcpy": large["memcpy"],
+        "same_node.large_gib_per_second": large["rate"] / 2**30,
+        "same_node.large_message_mib": large["message_bytes"] / 2**20,
+        "same_node.small_ratio": small["memcpy"],
+        "same_node.small_ratio_to_floor": small["floor"],
+        "same_node.small_segments_per_second": small["rate"] / small["segment_bytes"],
+        "same_node.small_segment_kib": small["segment_bytes"] / 2**10,
+    }
+
+
+def _interleaved(rounds: int, floats: int) -> dict[str, float]:
+    """Ours against the floor and against one thread's memcpy, in turn: medians of the ratios pair by pair."""
+    with _pair(_load(floats, 64)) as (reader, ask):
+        floors, alone, rates = [], [], []
+        count = 3 * reader.load.blocks
         for _ in range(rounds):
             floor = ask("same_node_floor", count)
             ours = ask("same_node", count)
             lone = reader.memcpy(count)
-            ratios.append(floor / ours)
+            floors.append(floor / ours)
             alone.append(lone / ours)
             rates.append(reader.load.message_bytes / ours)
         return {
-            "same_node.large_ratio": statistics.median(ratios),
-            "same_node.large_gib_per_second": statistics.median(rates) / 2**30,
-            "same_node.large_message_mib": reader.load.message_bytes / 2**20,
-            "same_node.small_ratio": statistics.median(alone),
-            "same_node.small_segments_per_second": statistics.median(rates) / reader.load.layout.segment_bytes,
+            "floor": statistics.median(floors),
+            "memcpy": statistics.median(alone),
+            "rate": statistics.median(rates),
+            "message_bytes": reader.load.message_bytes,
+            "segment_bytes": reader.load.layout.segment_bytes,
         }
 
 
 def _tcp(rounds: int) -> dict[str, float]:
-    with _pair(_load(16)) as (reader, ask):
+    with _pair(_load(_SMALL, 64)) as (reader, ask):
         ratios, rates = [], []
-        count = 200
+        count = 100
         for _ in range(rounds):
             floor = ask("tcp_floor", count)
             ours = ask("tcp", count)
@@ -240,7 +257,7 @@ def _header(rounds: int) -> dict[str, float]:
             started = time.perf_counter()
             slots = sender.take(lambda: None)
             taken = time.perf_counter() - started
-            ring.columns["final_row"][slots] = -1
+            fill(ring.columns, slots, index)
             started = time.perf_counter()
             ring.table["stream"][slots] = streams
             ring.table["stream_sequence"][slots] = index
@@ -259,18 +276,20 @@ def _header(rounds: int) -> dict[str, float]:
 def _settle_all(receiver: ExperienceReceiver) -> None:
     """Waits for what was announced and settles it, so that the sender finds the acknowledgement."""
     arrivals, end = receiver.arrivals(POLICY), time.monotonic() + _PATIENCE
-    while not arrivals and time.monotonic() < end:
+    while not arrivals:
         receiver.receive()
         receiver.beacon(time.monotonic())
+        if time.monotonic() > end:
+            raise SystemExit("what was announced does not arrive; see the messages above")
     while arrivals:
         arrival = arrivals.popleft()
         receiver.settle(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
     time.sleep(0.001)
 
 
-def _load(segments: int) -> Load:
-    probe = Load(_OBSERVATION, segments, 4, str(memory_dir()))
-    return Load(_OBSERVATION, segments, -(-max(_RING_BYTES, 4 * _cache_bytes()) // probe.message_bytes), probe.folder)
+def _load(floats: int, segments: int) -> Load:
+    probe = Load(floats, segments, 4, str(memory_dir()))
+    return Load(floats, segments, -(-max(_RING_BYTES, 4 * _cache_bytes()) // probe.message_bytes), probe.folder)
 
 
 def _cache_bytes() -> int:

@@ -101,10 +101,8 @@ class Writer:
         streams = np.arange(self._load.segments, dtype=np.uint64)
         for index in range(count):
             slots = sender.take(_nothing)
-            if write:
+            if write or index < self._load.blocks:
                 fill(columns, slots, index)
-            elif index < self._load.blocks:
-                columns["final_row"][slots] = -1
             table["stream"][slots] = streams
             table["stream_sequence"][slots] = index
             table["version_min"][slots] = 1
