@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.acknowledgements import AckSender, Key
 from protocol.codec import decode
+from protocol.common import Common
 from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, WireError
@@ -29,7 +30,8 @@ from protocol.messages import Segments
 from protocol.pool import Pool
 from protocol.ring import Ring
 from protocol.salvage import Roll, finished_beyond
-from protocol.sockets import peer_host, readable
+from protocol.shelf import Shelf
+from protocol.sockets import arrived, peer_host
 
 __all__ = ["Arrival", "ExperienceReceiver"]
 
@@ -44,13 +46,15 @@ _BYTES_AT_ONCE = 2**20
 
 @dataclass(slots=True)
 class Arrival:
-    """Announced segments: where they lie and their records as announced. `owned` slots go back to the pool, used."""
+    """Announced segments: where they lie and their records as announced. `owned` slots go back to the pool, used.
+    `common`: where the moments of their actor lie, where agents see something in common."""
 
     actor: str
     incarnation: int
     ring: Ring
     records: NDArray[np.void]
     owned: bool
+    common: Common | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class ExperienceReceiver:
         """What to wait on."""
         self._intakes: dict[str, _Intake] = {}
         self._roll = Roll(run)
+        self._shelf = Shelf(run)
         self._quarantined: set[str] = set()
         self._copied = 0
 
@@ -103,6 +108,10 @@ class ExperienceReceiver:
         pool = Pool(layout, pool_slots)
         self._intakes[policy] = _Intake(policy, layout, ledger, pool, actions, dict(settled), settled)
 
+    def add_common(self, layout: Layout, blocks: int) -> None:
+        """Accepts common observations of `layout`, and `blocks` blocks of them from actors that do not share memory."""
+        self._shelf.expect(layout, blocks)
+
     def receive(self) -> int:
         """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
         self._acks.subscriptions()
@@ -111,9 +120,9 @@ class ExperienceReceiver:
             while intake.parked and intake.pool.free >= len(intake.parked[0].records):
                 count += self._store(intake, intake.parked.popleft())
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
-            if self._copied >= _BYTES_AT_ONCE or not readable(self._pull):
+            frames = arrived(self._pull, copy=False) if self._copied < _BYTES_AT_ONCE else None
+            if frames is None:
                 break
-            frames = self._pull.recv_multipart(zmq.NOBLOCK, copy=False)
             try:
                 count += self._accept(frames)
             except RookeryError as fault:
@@ -148,6 +157,8 @@ class ExperienceReceiver:
         ring = self._intakes[policy].rings.pop((actor, incarnation), None)
         if ring is not None:
             ring.remove()
+        if not any((actor, incarnation) in other.rings for other in self._intakes.values()):
+            self._shelf.forget((actor, incarnation))
 
     def is_living(self, actor: str, incarnation: int) -> bool:
         """Whether this actor incarnation is a member, as far as is known."""
@@ -170,6 +181,7 @@ class ExperienceReceiver:
                 ring.remove()
             intake.rings.clear()
             intake.pool.close()
+        self._shelf.close()
 
     def _state(self, policy: str, key: Key) -> tuple[int, int] | None:
         intake = self._intakes.get(policy)
@@ -197,8 +209,9 @@ class ExperienceReceiver:
             check_final_rows(ring.columns["final_row"][records["slot"]], layout)
         if "action" in ring.columns:
             check_actions(ring.columns["action"][records["slot"]], records, layout, intake.actions)
+        common = self._shelf.near(key, header.common)
         records = self._fresh(intake, key, header.after, records)
-        return self._queue(intake, Arrival(*key, ring, records, owned=False))
+        return self._queue(intake, Arrival(*key, ring, records, False, common))
 
     def _intake_of(self, header: Segments) -> _Intake:
         if header.run != self._run:
@@ -277,9 +290,11 @@ class ExperienceReceiver:
             if path is not None:
                 intake.rings[key] = Ring.attach(path, intake.layout, self._counters)
             ring = intake.rings[key]
+            common = self._shelf.left(key)
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):
-                count = self._queue(intake, Arrival(*key, ring, self._fresh(intake, key, 0, records), owned=False))
+                fresh = self._fresh(intake, key, 0, records)
+                count = self._queue(intake, Arrival(*key, ring, fresh, False, common))
                 self._counters.add("salvaged", count)
                 log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", intake.name, *key, count)
         except RookeryError as fault:

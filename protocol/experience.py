@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from protocol import compression
 from protocol.acknowledgements import ack_topic
 from protocol.codec import decode, encode
+from protocol.common import CommonWriter
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
 from protocol.errors import WireError
 from protocol.messages import Ack, Route, Segments
 from protocol.ring import Ring
 from protocol.schema import spoken_with
-from protocol.sockets import connect, poll, readable
+from protocol.sockets import arrived, connect, poll
 
 __all__ = ["ExperienceSender"]
 
@@ -55,6 +56,7 @@ class ExperienceSender:
         block: int,
         counters: Counters,
         compress: Sequence[str] = (),
+        common: CommonWriter | None = None,
     ) -> None:
         compression.check_fields(compress, ring.layout)
         compression.check_package(compress)
@@ -65,6 +67,7 @@ class ExperienceSender:
         self._block = block
         self._counters = counters
         self._compress = list(compress)
+        self._common = common
         self._next = 1
         self._route: Route | None = None
         self._inline = False
@@ -219,6 +222,7 @@ class ExperienceSender:
             ring="" if inline else str(ring.path),
             nonce="" if inline else ring.nonce,
             compressed=self._compress if inline else [],
+            common=None if self._common is None or inline else self._common.place,
         )
 
     def _receive_acks(self, milliseconds: int) -> None:
@@ -231,9 +235,10 @@ class ExperienceSender:
             poll([acks], milliseconds)
         newest = None
         for _ in range(_AT_ONCE):
-            if not readable(acks):
+            frames = arrived(acks)
+            if frames is None:
                 break
-            newest = self._ack(acks.recv_multipart(zmq.NOBLOCK)) or newest
+            newest = self._ack(frames) or newest
         if newest is not None:  # cumulative: the newest says it all
             self._credit.acknowledge(newest.settled)
             self._recover(newest.announced)

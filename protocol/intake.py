@@ -17,7 +17,7 @@ from protocol.errors import WireError
 from protocol.layout import Layout
 from protocol.ring import RECORD
 
-__all__ = ["check_actions", "check_final_rows", "largest_frame", "read_columns", "read_records"]
+__all__ = ["check_actions", "check_final_rows", "largest_frame", "read_columns", "read_records", "shown"]
 
 _MOST = 2**63
 _LEAST_FRAME = 65_536
@@ -69,6 +69,12 @@ def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str,
     if "final_row" in columns:
         check_final_rows(columns["final_row"], layout)
     return columns
+
+
+def shown(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+    """[n, R]: the rows that hold an observation: history, valid ones and the one for bootstrapping."""
+    row = np.arange(layout.rows) - layout.before
+    return np.asarray((row >= -records["before"][:, None].astype(int)) & (row <= records["valid"][:, None]))
 
 
 def check_final_rows(final_row: NDArray, layout: Layout) -> None:

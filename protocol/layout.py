@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 
 from protocol.config import PolicyConfig
-from protocol.errors import WireError
-from protocol.spaces import Agent, World
+from protocol.errors import ConfigurationError, WireError
+from protocol.spaces import Agent, Box, World
 
-__all__ = ["Field", "Layout", "segment_layout"]
+__all__ = ["Field", "Layout", "common_layout", "common_of", "joined_shape", "segment_layout"]
 
 ALIGNMENT = 64
 _ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8"}
@@ -104,10 +104,12 @@ def segment_layout(world: World, agent: Agent, config: PolicyConfig) -> Layout:
     """The layout of the segments of `agent`'s policy.
 
     `final_observation` [S, K, *shape] and `final_row` [S, K] (row 0..T-1, or -1 for none) are the side table of the
-    true last observations of truncated episodes; K is the most truncations that fit into one segment.
+    true last observations of truncated episodes; K is the most truncations that fit into one segment. What the world's
+    agents see in common is not here: `moment` [S, R] refers to it, and `final_common` [S, K, *shape] is that of the
+    side table.
     """
-    observation = agent.observation
-    dtype = np.dtype(observation.dtype).newbyteorder("<").str
+    observation, common = agent.observation, common_of(world)
+    dtype = _stored(observation)
     ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
     fields = [
         Field("observation", dtype, observation.shape),
@@ -120,4 +122,40 @@ def segment_layout(world: World, agent: Agent, config: PolicyConfig) -> Layout:
         Field("final_observation", dtype, (ends, *observation.shape), "slot"),
         Field("final_row", "<i4", (ends,), "slot"),
     ]
+    if common is not None:
+        fields.append(Field("moment", "<u8"))
+        fields.append(Field("final_common", _stored(common), (ends, *common.shape), "slot"))
     return Layout(tuple(fields), config.segment_length, config.algorithm.before)
+
+
+def common_of(world: World) -> Box | None:
+    """What all agents of `world` observe in common, or None; ConfigurationError for what cannot be delivered once."""
+    leaves = world.common
+    if not leaves:
+        return None
+    leaf = leaves[0]
+    if len(leaves) > 1 or leaf.owner or leaf.evaluation_only or not isinstance(leaf.space, Box):
+        raise ConfigurationError(
+            f"{world.id} has the common observations {', '.join(leaf.name for leaf in leaves)}; give the outermost "
+            "population one box that all agents may see, and leave other common observations out"
+        )
+    return leaf.space
+
+
+def common_layout(box: Box, copies: int, moments: int) -> Layout:
+    """The layout of a ring of common observations (protocol/common.py): a slot is a block of `moments` moments of
+    `copies` copies, [S, moments, copies, *shape]."""
+    return Layout((Field("common", _stored(box), (copies, *box.shape)),), length=moments - 1)
+
+
+def joined_shape(layout: Layout) -> tuple[int, int] | None:
+    """Numbers of an agent's own and of the common observation, which its policy takes as one vector of float32; None
+    where there is nothing common."""
+    shapes = {field.name: field.shape for field in layout.fields}
+    if "final_common" not in shapes:
+        return None
+    return math.prod(shapes["observation"]), math.prod(shapes["final_common"][1:])
+
+
+def _stored(box: Box) -> str:
+    return np.dtype(box.dtype).newbyteorder("<").str

@@ -15,6 +15,7 @@ __all__ = [
     "Ack",
     "Beacon",
     "Beat",
+    "CommonRows",
     "Join",
     "Leave",
     "Message",
@@ -48,6 +49,7 @@ Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
 """(policy, agent steps made so far, episodes, sum of returns). Arrives as a list; what is in it is strict."""
+Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
 Role = Literal["actor", "learner", "supervisor"]
@@ -97,6 +99,23 @@ class PolicyFacts(BaseModel):
     """Segments in a message with columns."""
     sync_interval: Ordinal
     """Turns from one look for new weights to the next."""
+    common: Document = ""
+    """What the hash of the layout of common observations is computed from; empty: there are none."""
+
+
+class CommonRows(BaseModel):
+    """Where the moments lie that segments refer to: in a ring on this node, or in frames of this and earlier messages
+    over the same connection."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    ring: Path = ""
+    nonce: Nonce = ""
+    writer: Count = 0
+    """Whose blocks in that ring."""
+    sent: Annotated[list[Span], FailFast()] = Field(default_factory=list)
+    """(first moment, moments) of each frame behind the columns, all in one block."""
+    alive: Annotated[list[Span], FailFast()] = Field(default_factory=list)
+    """(first, last) of the blocks that this or later messages may refer to; all others may be forgotten."""
 
 
 class Segments(Message):
@@ -118,6 +137,8 @@ class Segments(Message):
     compressed: Annotated[list[Name], FailFast()] = Field(default_factory=list)
     """Fields whose frame is compressed (zstd)."""
     resent: bool = False
+    common: CommonRows | None = None
+    """Where agents see something in common."""
 
 
 class Ack(Message):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 
+from protocol.common import COMMON, CommonWriter
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError, Timeout
@@ -23,6 +25,7 @@ from workers import numerics
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.acting.seating import seat_agents
+from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
@@ -52,13 +55,14 @@ class Actor:
             name: WeightSubscriber(life.context, name, p.manifest, run.transport)
             for name, p in self._performers.items()
         }
+        self._common = self._share(plan_common(plans, environment.world))
         self._senders = {name: self._sender(plan) for name, plan in plans.items()}
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
         self._seats: dict[tuple[int, int], Seat] = {}
         me = (welcome.name, welcome.incarnation)
         for name, plan in plans.items():
             performer, sender = self._performers[name], self._senders[name]
-            self._seats |= seat_agents(plan, environment.world, performer, sender, run.seed, me)
+            self._seats |= seat_agents(plan, environment.world, performer, sender, run.seed, me, self._common)
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
@@ -84,6 +88,8 @@ class Actor:
         """Lets go of sockets and memory."""
         for sender in self._senders.values():
             sender.close(linger=1.0)
+        if self._common is not None:
+            self._common.ring.remove()
         for subscriber in self._subscribers.values():
             subscriber.close()
         self._environment.close()
@@ -96,6 +102,8 @@ class Actor:
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
+            if self._common is not None and turn.common is not None:
+                self._common.write(turn.common)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome)
             actions = [seats[present.agent, turn.group].act(present, self._check) for present in turn.present]
@@ -186,11 +194,20 @@ class Actor:
         self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats.values()))
         self._counters.set("environment_restarts", self._environment.restarts)
 
+    def _share(self, plan: CommonPlan | None) -> CommonWriter | None:
+        """Where what all agents see is written."""
+        return None if plan is None else CommonWriter(plan.ring(self._memory(COMMON)))
+
+    def _memory(self, name: str) -> Path | None:
+        """The file of one of this actor's rings; None if nobody is to share it."""
+        welcome = self._welcome
+        if self._run.transport == "tcp":
+            return None
+        return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
+
     def _sender(self, plan: PolicyPlan) -> ExperienceSender:
         welcome = self._welcome
-        name = f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{plan.name}.ring"
-        path = None if self._run.transport == "tcp" else memory_dir() / name
-        ring = plan.ring(path, self._counters)
+        ring = plan.ring(self._memory(plan.name), self._counters)
         return ExperienceSender(
             self._life.context,
             welcome.run,
@@ -202,6 +219,7 @@ class Actor:
             plan.block,
             self._counters,
             plan.config.compress,
+            self._common,
         )
 
     def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:

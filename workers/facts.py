@@ -27,6 +27,7 @@ def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
         credits=plan.credit_blocks * plan.block,
         inline_most=plan.pool_slots,
         sync_interval=plan.config.sync_interval,
+        common="" if plan.common is None else _compact(plan.common.describe()),
     )
 
 

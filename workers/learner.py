@@ -25,6 +25,7 @@ from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World
 from protocol.weights import WeightPublisher
 from workers import numerics
+from workers.common_plan import plan_common
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.life import Life, log_to, run_dir_of, worker_command
@@ -61,6 +62,9 @@ class Learner:
         self._receiver = ExperienceReceiver(
             sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
         )
+        common = plan_common(plans, world)
+        if common is not None:
+            self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: object = None
         self._plans, self._agents = [plans[name] for name in policies], len(world.agents)

@@ -14,9 +14,9 @@ from protocol.config import IQN, PolicyConfig, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
-from protocol.layout import Layout, segment_layout
+from protocol.layout import Layout, common_layout, common_of, joined_shape, segment_layout
 from protocol.ring import Ring
-from protocol.spaces import Agent, World
+from protocol.spaces import Agent, Box, World
 from workers.learning.governor import Governor
 
 __all__ = ["PolicyPlan", "plan_policies", "seed_of"]
@@ -24,7 +24,8 @@ __all__ = ["PolicyPlan", "plan_policies", "seed_of"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """One policy of a run: `agents` are the indices of the agents it plays, `agent` one of them (all are alike)."""
+    """One policy of a run: `agents` are the indices of the agents it plays, `agent` one of them (all are alike) with
+    what the policy is shown as its observation. `common`: the layout of common observations, where there are any."""
 
     name: str
     agents: tuple[int, ...]
@@ -35,6 +36,7 @@ class PolicyPlan:
     groups: int
     actors: int
     lock_timeout: float
+    common: Layout | None = None
 
     @property
     def streams(self) -> int:
@@ -114,14 +116,21 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
     """The plan of every policy, in the order in which the world names their agents; raises ConfigurationError."""
     mapping = run.policy_of(world)
     plans: dict[str, PolicyPlan] = {}
+    where, box = run.environment, common_of(world)
+    common = None
+    if box is not None:
+        moments = min(run.policy_config(name).segment_length for name in mapping.values())
+        common = common_layout(box, where.copies // where.async_factor, moments)
     for name in dict.fromkeys(mapping.values()):
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
         agent = world.agents[agents[0]]
         config = run.policy_config(name)
         layout = segment_layout(world, agent, config)
-        where = run.environment
+        joined = joined_shape(layout)
+        if joined is not None:
+            agent = agent.model_copy(update={"observation": Box(shape=(sum(joined),))})
         plan = PolicyPlan(
-            name, agents, agent, config, layout, where.copies, where.async_factor, run.actors, run.lock_timeout
+            name, agents, agent, config, layout, where.copies, where.async_factor, run.actors, run.lock_timeout, common
         )
         _check(plan)
         plans[name] = plan

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
+from protocol.common import Common, CommonWriter
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.credit import Block
@@ -34,6 +35,7 @@ from workers.acting.performer import Performer
 from workers.acting.seat import Rows, Seat
 from workers.acting.seating import seat_agents
 from workers.books import Books
+from workers.common_plan import plan_common
 from workers.coordinator import read_config
 from workers.environments.checked import Checked
 from workers.environments.registry import make
@@ -55,8 +57,8 @@ _OBSERVE_EVERY = 0.5
 class _Channel:
     """Sender and source of one policy at once: what a seat finishes is what the member finds."""
 
-    def __init__(self, plan: PolicyPlan, counters: Counters) -> None:
-        self.ring = plan.ring(None, counters)
+    def __init__(self, plan: PolicyPlan, counters: Counters, common: Common | None) -> None:
+        self.ring, self._common = plan.ring(None, counters), common
         self._credit = plan.credit()
         self._policy, self._block, self._counters = plan.name, plan.block, counters
         self._arrivals: deque[Arrival] = deque()
@@ -83,7 +85,7 @@ class _Channel:
         self._credit.finish(Block(index, first, self._next - 1))
         for block in self._credit.announce():
             where = slice(block.index * self._block, (block.index + 1) * self._block)
-            self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.segments(where), owned=False))
+            self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.segments(where), False, self._common))
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What was finished and not taken."""
@@ -107,6 +109,9 @@ class Sequential:
         world = self._environment.world
         self._plans = plan_policies(run, world)
         names = list(self._plans)
+        sharing = plan_common(self._plans, world)
+        self._common = None if sharing is None else CommonWriter(sharing.ring(None))
+        common = None if self._common is None else Common(self._common.ring)
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *ActorReport.names(names))
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
@@ -114,14 +119,14 @@ class Sequential:
         self._performers: dict[str, Performer] = {}
         seats: dict[tuple[int, int], Seat] = {}
         for plan in self._plans.values():
-            channel = _Channel(plan, self._actor_page)
+            channel = _Channel(plan, self._actor_page, common)
             share = len(plan.agents) / len(world.agents)
             device = choose_device(run, len(self._members))
             member = Member(plan, run, share, 1, device, channel, self._learner_page, self._publish, folder)
             member.resume(None, Version(0, 0))
             self._members.append(member)
             performer = self._performers[plan.name] = Performer(plan.agent, plan.config)
-            seats |= seat_agents(plan, world, performer, channel, run.seed, _NAME)
+            seats |= seat_agents(plan, world, performer, channel, run.seed, _NAME, self._common)
         self._seats = seats
         self._books = Books(run, names, folder)
         self._stopping = threading.Event()
@@ -141,6 +146,8 @@ class Sequential:
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
+            if self._common is not None and turn.common is not None:
+                self._common.write(turn.common)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome)
             actions = [seats[present.agent, turn.group].act(present, _never) for present in turn.present]

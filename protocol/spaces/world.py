@@ -24,6 +24,7 @@ __all__ = ["World", "parse_world"]
 
 class World(Node):
     """The tree of one environment. `episode_steps`: the most steps an agent takes in an episode, if known.
+    `action_period`: the most turns from an action of an agent in a copy to its next one there, if known.
 
     `agents` in: the members of a population without further structure, instead of `population`. Out: all agents of the
     tree in a fixed order (depth first) with their dotted names, as in `places`; it is not part of the JSON.
@@ -32,6 +33,7 @@ class World(Node):
     id: str = Field(min_length=1, max_length=1024)
     population: Population = Field(default=..., discriminator="kind")
     episode_steps: int | None = Field(default=None, ge=1)
+    action_period: int | None = Field(default=None, ge=1)
     agents: tuple[Agent, ...] = Field(default=(), exclude=True, repr=False)
 
     @model_validator(mode="before")
@@ -92,7 +94,12 @@ class World(Node):
 
     def deployed(self) -> World:
         """The same world without evaluation-only components: what acting policies may see."""
-        return World(id=self.id, population=_deployed(self.population), episode_steps=self.episode_steps)
+        return World(
+            id=self.id,
+            population=_deployed(self.population),
+            episode_steps=self.episode_steps,
+            action_period=self.action_period,
+        )
 
 
 def parse_world(text: str | bytes) -> World:

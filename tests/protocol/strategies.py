@@ -42,6 +42,8 @@ def message(cls: type[Message]) -> st.SearchStrategy[Message]:
 def _field(field: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "$ref" in field:
         return _field(known[field["$ref"].rpartition("/")[2]], known)
+    if "anyOf" in field:
+        return st.one_of(*(_field(choice, known) for choice in field["anyOf"]))
     if "enum" in field:
         return st.sampled_from(field["enum"])
     match field.get("type"):
@@ -55,6 +57,8 @@ def _field(field: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[An
         case "number":
             low, most = field.get("exclusiveMinimum"), field.get("maximum")
             return st.floats(low, most, exclude_min=low is not None, allow_nan=False, allow_infinity=False)
+        case "null":
+            return st.none()
         case "boolean":
             return st.booleans()
         case "array" if "prefixItems" in field:

@@ -11,14 +11,14 @@ import pytest
 from pydantic import BaseModel
 
 from protocol import codec
-from protocol.messages import PolicyFacts, Route
+from protocol.messages import CommonRows, PolicyFacts, Route
 from protocol.ring import RECORD
 from tests.protocol.strategies import CLASSES
 from tests.protocol.test_golden import GOLDEN
 from tests.tools import ROOT
 
 TEXT = (ROOT / "protocol" / "README.md").read_text()
-TABLED: dict[str, type[BaseModel]] = {**{cls.type: cls for cls in CLASSES}, "route": Route, "facts": PolicyFacts}
+TABLED: dict[str, type[BaseModel]] = {**{cls.type: cls for cls in CLASSES}, "route": Route, "facts": PolicyFacts, "common": CommonRows}
 _LABEL = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _WORDS: dict[str, dict[str, Any]] = {
     "name": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -40,6 +40,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "map": {"type": "object", "additionalProperties": True},
     "route": {"$ref": "#/$defs/Route"},
     "facts": {"$ref": "#/$defs/PolicyFacts"},
+    "common or null": {"anyOf": [{"$ref": "#/$defs/CommonRows"}, {"type": "null"}]},
 }
 
 
@@ -93,7 +94,8 @@ def test_the_table_of_a_message_is_its_class(name: str) -> None:
 
 def test_every_type_in_the_tables_is_explained() -> None:
     explained = {cells[0].strip("`") for cells in table_after("## Types")}
-    assert explained == set(_WORDS) - {"1 to 2^32 - 1", "incarnation from 1", "label or empty", "route", "facts", "map"}
+    maps = {"route", "facts", "map", "common or null"}
+    assert explained == set(_WORDS) - maps - {"1 to 2^32 - 1", "incarnation from 1", "label or empty"}
 
 
 def test_the_limits_of_a_header_are_said() -> None:

@@ -3,6 +3,8 @@
 Row t is (observation, action, reward and end *caused by that action*, version). A row stays open until the agent's next
 observation; rewards and ends that arrive between its turns are added to it. Streams may have their own pace: where all
 stand at the same row, a field is one slice assignment for all of them, otherwise it is an index.
+What all agents of the world see in common is written elsewhere, once (protocol/common.py): a row holds the number of
+its moment, and the policy is shown its own observation and the common one as one vector.
 Legend: `E` streams (copies, times the places of an agent that stands for many), `n` of them present in this turn; `T`
 segment length; `F` stacked frames; `K` side-table entries.
 """
@@ -16,14 +18,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.common import CommonWriter
 from protocol.errors import EnvironmentFault
+from protocol.layout import joined_shape
 from protocol.ring import Ring
 from workers.acting.performer import Performer
 from workers.environments.base import Outcome, Present
 
 __all__ = ["Seat", "Sender"]
 
-_HISTORY = ("observation", "terminated", "truncated")
+_HISTORY = ("observation", "terminated", "truncated", "moment")
 Index = slice | NDArray[np.int64]
 Rows = int | NDArray[np.int64]
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
@@ -45,7 +49,8 @@ class Sender(Protocol):
 class Seat:
     """Agent `name`, which `performer` plays in `streams` streams, numbered from `first_stream`.
 
-    A block that is older than `flush_after` seconds is shipped with the rows it has.
+    A block that is older than `flush_after` seconds is shipped with the rows it has. `common` holds what all agents
+    see; its newest moment is that of the turn which is told, and stream s is of the copy s % E there.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Seat:
         noise: np.random.Generator,
         flush_after: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        common: CommonWriter | None = None,
     ) -> None:
         self.name = name
         self.performer = performer
@@ -68,16 +74,22 @@ class Seat:
         self._before, self._length = layout.before, layout.length
         self._numbers = np.arange(first_stream, first_stream + streams, dtype=np.uint64)
         self._everyone: NDArray[np.int64] = np.arange(streams)
+        self._common = common
+        self._copies: NDArray[np.int64] = self._everyone
+        """[E]: which copy each stream is of, among those of a moment."""
+        if common is not None:
+            self._copies = (self._numbers % np.uint64(common.copies)).astype(np.int64)
         self._block: _Block | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
-        first = layout.fields[0]
-        self._stack = (
-            np.zeros((streams, layout.before + 1, *first.shape), np.dtype(first.dtype)) if self._before else None
-        )
+        self._joined = joined_shape(layout)
+        kind = np.dtype(layout.fields[0].dtype if common is None else np.float32)
+        shape = layout.fields[0].shape if self._joined is None else (sum(self._joined),)
+        self._stack = np.zeros((streams, layout.before + 1, *shape), kind) if self._before else None
         self._begins = np.ones(streams, np.bool_)
         """Streams whose next observation is the first of an episode."""
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
+        self._history = [name for name in _HISTORY if name in self._row_fields]
         self._acted = [name for name in self._row_fields if name in ("action", "log_probability", "value")]
         self._returns = np.zeros(streams)
         self._streams: Index = slice(None)
@@ -99,7 +111,8 @@ class Seat:
             self._close(block, streams, present)
         if block is None or block.full(streams, self._length) or self._is_old(block):
             self._begin_block(streams, present.observation, on_wait)
-        return present.observation if self._stack is None else self._push_frame(streams, present.observation)
+        seen = present.observation if self._joined is None else self._join(streams, present.observation)
+        return seen if self._stack is None else self._push_frame(streams, seen)
 
     def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray[np.int64]:
         """Second half of `act`: opens a row with the observation and what the policy did; returns the actions."""
@@ -109,6 +122,8 @@ class Seat:
         columns = block.columns
         columns["observation"][where] = present.observation
         columns["version"][where] = self.performer.word
+        if self._common is not None:
+            columns["moment"][where] = self._common.moment
         for name in self._acted:
             columns[name][where] = acted[name]
         block.open(streams)
@@ -209,6 +224,8 @@ class Seat:
                 "world's episode_steps rules out; correct episode_steps or leave it out"
             )
         block.columns["final_observation"][streams, entry] = brought.final_observation
+        if self._common is not None:
+            block.columns["final_common"][streams, entry] = brought.final_common
         block.columns["final_row"][streams, entry] = block.at(streams)
         block.ends[streams] += 1
 
@@ -219,13 +236,17 @@ class Seat:
         carried: dict[str, NDArray] = {}
         tail: dict[str, NDArray] = {}
         if old is not None:
-            old.columns["observation"][streams, old.at(streams) + self._before] = observation
+            following = (streams, old.at(streams) + self._before)
+            old.columns["observation"][following] = observation
+            if self._common is not None:
+                old.columns["moment"][following] = self._common.moment
             if not old.even:  # streams that do not act now take their open rows along
                 opened = np.flatnonzero(old.opened)
                 place = (opened, old.rows[opened] + self._before)
                 carried = {name: old.columns[name][place] for name in self._row_fields}
             if self._before:  # before the block is out of our hands
-                tail, history = old.tail(), np.minimum(old.history + old.at(slice(None)), self._before)
+                tail = old.tail(self._history)
+                history = np.minimum(old.history + old.at(slice(None)), self._before)
             self._finish(old)
         slots = self._sender.take(on_wait)
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
@@ -241,6 +262,20 @@ class Seat:
             block.opened[opened] = True
             block.told = True
             block.version_min = carried["version"].min()
+        if self._common is not None:
+            self._hold(block, opened)
+
+    def _hold(self, block: _Block, opened: NDArray[np.int64]) -> None:
+        """Keeps the moments that the new block refers to: of its history, of its open rows and all from now on."""
+        common, moments, before = self._common, block.columns["moment"], self._before
+        assert common is not None
+        oldest = [np.uint64(common.moment)]
+        if len(opened):
+            oldest.append(moments[opened, before].min())
+        if before:
+            known = np.arange(before) >= before - np.broadcast_to(block.history, len(moments))[:, None]
+            oldest.extend(moments[:, :before][known])
+        common.hold((self._sender.ring.nonce, block.slots.start), int(min(oldest)))
 
     def _finish(self, block: _Block) -> None:
         self._block = None
@@ -250,8 +285,20 @@ class Seat:
         table["version_min"][block.slots] = block.version_min
         table["version_max"][block.slots] = block.version_max
         valid = block.at(slice(None))
+        if self._common is not None:
+            self._common.close((self._sender.ring.nonce, block.slots.start))
         self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
         self._sender.finish(block.slots, valid, block.history)
+
+    def _join(self, streams: Index, observation: NDArray) -> NDArray[np.float32]:
+        """[n, D]: own observations, then what all see, as the policy takes it."""
+        assert self._common is not None
+        assert self._joined is not None
+        n = len(observation)
+        seen = np.empty((n, sum(self._joined)), np.float32)
+        seen[:, : self._joined[0]] = observation.reshape(n, -1)
+        seen[:, self._joined[0] :] = self._common.newest[self._copies[streams]].reshape(n, -1)
+        return seen
 
     def _is_old(self, block: _Block) -> bool:
         return self._flush_after is not None and self._clock() - block.since > self._flush_after
@@ -351,13 +398,13 @@ class _Block:
             self._row, self.even = int(self.rows[0]), True
         return self.even
 
-    def tail(self) -> dict[str, NDArray]:
+    def tail(self, names: list[str]) -> dict[str, NDArray]:
         """The last `before` rows of every stream, [E, before, ...] a field, for the next block's history."""
         if self.even:
             span = slice(self._row, self._row + self._before)
-            return {name: self.columns[name][:, span].copy() for name in _HISTORY}
+            return {name: self.columns[name][:, span].copy() for name in names}
         index = self.rows[:, None] + np.arange(self._before)
-        return {name: self.columns[name][self._everyone[:, None], index] for name in _HISTORY}
+        return {name: self.columns[name][self._everyone[:, None], index] for name in names}
 
 
 def _only(present: Present, keep: NDArray[np.bool_]) -> Present:
@@ -372,4 +419,5 @@ def _only(present: Present, keep: NDArray[np.bool_]) -> Present:
         copies=None if present.copies is None else present.copies[keep],
         final_index=position[present.final_index],
         final_observation=present.final_observation,
+        final_common=present.final_common,
     )

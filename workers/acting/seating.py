@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from protocol.common import CommonWriter
 from protocol.spaces import World
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat, Sender
@@ -16,7 +17,13 @@ __all__ = ["seat_agents"]
 
 
 def seat_agents(
-    plan: PolicyPlan, world: World, performer: Performer, sender: Sender, seed: int, actor: tuple[str, int]
+    plan: PolicyPlan,
+    world: World,
+    performer: Performer,
+    sender: Sender,
+    seed: int,
+    actor: tuple[str, int],
+    common: CommonWriter | None = None,
 ) -> dict[tuple[int, int], Seat]:
     """The seats of all agents of `plan`; the noise of their actions comes from the run's `seed`, the actor (name and
     incarnation), the agent and the group."""
@@ -26,7 +33,7 @@ def seat_agents(
             source = seed_of(seed, "noise", *actor, agent, *([group] if group else []))
             generator = np.random.Generator(np.random.Philox(source))
             first = position * plan.copies + group * plan.block
-            seats[agent, group] = Seat(
-                world.agents[agent].name, performer, sender, plan.block, first, generator, plan.config.flush_after
-            )
+            name, after = world.agents[agent].name, plan.config.flush_after
+            seat = Seat(name, performer, sender, plan.block, first, generator, after, common=common)
+            seats[agent, group] = seat
     return seats

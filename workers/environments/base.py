@@ -47,6 +47,8 @@ class Present:
     """[m]: positions in 0..n-1 that were truncated, increasing."""
     final_observation: NDArray | None = None
     """[m, *shape]; None when m = 0."""
+    final_common: NDArray | None = None
+    """[m, *shape]: what all agents saw with it, where the world has a common observation."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class Outcome:
     truncated: NDArray[np.bool_]
     final_index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     final_observation: NDArray | None = None
+    final_common: NDArray | None = None
 
 
 @dataclass(slots=True)
@@ -75,6 +78,9 @@ class Turn:
     outcomes: tuple[Outcome, ...] = ()
     group: int = 0
     """Which group of copies this turn is of; arrays and copies are numbered within it."""
+    common: NDArray | None = None
+    """[E, *shape]: what all agents see beside their own observations, in a world that has something like that (the
+    `common` of its outermost population), told with every turn and valid until the next `step`."""
 
 
 Player = Callable[[Present], NDArray[np.int64]]

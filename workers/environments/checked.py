@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
+from protocol.layout import common_of
 from workers.environments.base import Environment, Outcome, Player, Present, Turn
 
 __all__ = ["Checked"]
@@ -28,6 +29,8 @@ class Checked(Environment):
         self.copies, self.groups = inner.copies, inner.groups
         self._rows = inner.copies // inner.groups
         self._expected = [((*a.observation.shape,), np.dtype(a.observation.dtype)) for a in inner.world.agents]
+        common = common_of(inner.world)
+        self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
 
     def reset(self, seed: int) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
@@ -56,6 +59,7 @@ class Checked(Environment):
                 self._check(present)
             for outcome in turn.outcomes:
                 self._check(outcome)
+            self._check_common(turn.common, "common", self._rows)
         return turn
 
     def _run(self, verb: str, call: Callable[[], Any]) -> Any:
@@ -106,6 +110,23 @@ class Checked(Environment):
         self._array(told, "final_observation", final, (m, *shape), dtype)
         assert final is not None
         self._finite(told, "final_observation", final)
+        self._check_common(told.final_common, "final_common", m)
+
+    def _check_common(self, got: Any, field: str, rows: int) -> None:
+        """What all agents see, in `rows` copies; None where the world has nothing like that."""
+        if self._common is None and got is None:
+            return
+        expected = "nothing, as the world has no common observation"
+        if self._common is not None:
+            shape, dtype = (rows, *self._common[0]), self._common[1]
+            expected = f"an array {dtype}{list(shape)}"
+            if isinstance(got, np.ndarray) and got.shape == shape and got.dtype == dtype:
+                if got.dtype.kind != "f" or np.isfinite(got.sum()) or np.isfinite(got).all():
+                    return
+                expected = "finite"
+        said = f"{got.dtype}{list(got.shape)}" if isinstance(got, np.ndarray) else type(got).__name__
+        said = "not" if expected == "finite" else said
+        raise EnvironmentFault(f"{self.world.id}: {field} should be {expected} but is {said}; correct the environment")
 
     def _array(self, told: _Told, field: str, got: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if not isinstance(got, np.ndarray):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Environment, Player, Present, Turn
 from workers.environments.chance import Sparks
 from workers.environments.settings import validated
@@ -48,6 +48,8 @@ class TreasureHuntSettings(BaseModel):
     """Probability that an empty cell turns into a treasure, each turn."""
     radius: int = Field(default=2, ge=1, le=50)
     """Cells an agent sees in each direction."""
+    map: bool = False
+    """Show all agents the whole grid beside their own view: a common observation [height, width], codes of contents."""
     gem: float = Field(default=10.0, allow_inf_nan=False)
     food: float = Field(default=5.0, allow_inf_nan=False)
     bone: float = Field(default=-10.0, allow_inf_nan=False)
@@ -82,7 +84,15 @@ class TreasureHunt(Environment):
         view = 2 * s.radius + 1
         box = Box(shape=(_KINDS, view, view), dtype="uint8", low=0, high=1)
         agents = tuple(Agent(name=f"agent_{i}", observation=box, action=Discrete(n=4)) for i in range(s.agents))
-        self.world = World(id="treasure_hunt", agents=agents, episode_steps=s.turns)
+        self._map = np.zeros((copies, s.height, s.width), np.uint8) if s.map else None
+        self._final_map = None if self._map is None else np.zeros_like(self._map)
+        seen = Box(shape=(s.height, s.width), dtype="uint8", low=0, high=_KINDS - 1) if s.map else None
+        self.world = World(
+            id="treasure_hunt",
+            population=DictPopulation(agents=agents, common=seen),
+            episode_steps=s.turns,
+            action_period=s.agents if self.turn_mode == "sequential" else 1,
+        )
 
         # The view reaches beyond the outer wall: further walls around it spare a test for the border.
         margin = s.radius - 1
@@ -130,7 +140,7 @@ class TreasureHunt(Environment):
         self._final_index = [_NONE] * self.settings.agents
         self._next = 0
         self._entities_change()
-        return Turn(self._present())
+        return Turn(self._present(), common=self._look_at_all())
 
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         """Moves the agents of the last turn. `env_steps` is E with the step that completes a turn, else 0."""
@@ -141,10 +151,10 @@ class TreasureHunt(Environment):
             for agent, action in enumerate(actions):
                 self._move(agent, action)
         if self._next:
-            return Turn(self._present())
+            return Turn(self._present(), common=self._look_at_all())
         self._end_turn()
         self._entities_change()
-        return Turn(self._present(), env_steps=self.copies)
+        return Turn(self._present(), env_steps=self.copies, common=self._look_at_all())
 
     def _entities_change(self) -> None:
         """Every empty cell turns into a treasure with probability `spawn`; walls around it are never empty."""
@@ -176,6 +186,8 @@ class TreasureHunt(Environment):
             self._look(position[ended], self._final[agent])
             self._final_index[agent] = ended
             self._truncated[agent, ended] = True
+        if self._final_map is not None:
+            self._final_map[: ended.size] = self._cells(ended)
         self._begin(ended)
 
     def _begin(self, copies: NDArray[np.int64]) -> None:
@@ -201,6 +213,19 @@ class TreasureHunt(Environment):
         planes = out[:n].reshape(n, _KINDS, -1).view(np.bool_)
         np.equal(codes[:, None, :], self._planes, out=planes)
 
+    def _look_at_all(self) -> NDArray[np.uint8] | None:
+        """[E, height, width]: what lies where in all copies, if that is shown."""
+        if self._map is not None:
+            self._map[...] = self._cells(slice(None))
+        return self._map
+
+    def _cells(self, copies: slice | NDArray[np.int64]) -> NDArray[np.int8]:
+        """[n, height, width]: the contents of `copies`, without the further walls."""
+        margin, s = self.settings.radius - 1, self.settings
+        grid = self._grid.reshape(self.copies, -1, self._stride)
+        cells: NDArray[np.int8] = grid[copies, margin : margin + s.height, margin : margin + s.width]
+        return cells
+
     def _present(self) -> tuple[Present, ...]:
         agents = range(self.settings.agents) if self.turn_mode == "simultaneous" else (self._next,)
         return tuple(self._present_agent(agent) for agent in agents)
@@ -216,6 +241,7 @@ class TreasureHunt(Environment):
             truncated=self._truncated[agent],
             final_index=index,
             final_observation=self._final[agent, : index.size] if index.size else None,
+            final_common=self._final_map[: index.size] if self._final_map is not None and index.size else None,
         )
 
     def scripted(self) -> Player:
@@ -226,9 +252,7 @@ class TreasureHunt(Environment):
 
     def contents(self, copy: int) -> NDArray[np.int8]:
         """[height, width]: what lies in each cell of one copy."""
-        margin, s = self.settings.radius - 1, self.settings
-        cells = self._grid[copy * self._plane : (copy + 1) * self._plane].reshape(-1, self._stride)
-        return cells[margin : margin + s.height, margin : margin + s.width].copy()
+        return self._cells(slice(copy, copy + 1))[0].copy()
 
     def render(self, copy: int = 0) -> str:
         """One copy as text: `#` wall, `*` gem, `o` food, `x` bone, `A` agent."""

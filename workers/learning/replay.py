@@ -1,7 +1,7 @@
 """The replay discipline: transitions sampled in place from the rings, checked for having been whole while copied.
 
 Entries are segments in order of admission; the newest `capacity` rows are sampled uniformly over (segment, row).
-Legend: `b` transitions of a batch, `F` frames, `R` rows of a slot, `n` steps of a return.
+Legend: `b` transitions of a batch.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from protocol.common import Common
 from protocol.config import IQN
 from protocol.counters import Counters
 from protocol.layout import Layout
 from protocol.ring import RECORD, Ring
 from protocol.version import Version, lag
 from workers.learning.batches import Transitions
+from workers.learning.gather import gather
 from workers.learning.governor import Governor
 from workers.learning.source import Source
 
-__all__ = ["Replay", "gather"]
+__all__ = ["Replay"]
 
 _ATTEMPTS = 10
 _CHUNK = 256
@@ -53,6 +55,8 @@ class Replay:
         self._at_once = max(1, governor.insertion // layout.length)
         self._rng = np.random.Generator(np.random.Philox(seed))
         self._rings: list[Ring] = []
+        self._commons: list[Common | None] = []
+        """Where the moments lie that segments in each of the rings refer to; a pool is there once for each actor."""
         self._head = self._tail = 0
         self._records = np.empty(2 * _CHUNK, RECORD)
         self._ends = np.zeros(2 * _CHUNK, np.int64)
@@ -86,7 +90,7 @@ class Replay:
                 torn = len(intact) - int(intact.sum())
                 self._counters.add(f"torn.{self._policy}", torn)
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
-            self._append(records[intact], ring, arrival.owned)
+            self._append(records[intact], ring, arrival.owned, arrival.common)
             self._source.settle(self._policy, arrival, int(records["number"][-1]), len(records))
         self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
@@ -111,9 +115,9 @@ class Replay:
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
         known = [i for i, mine in enumerate(self._rings) if mine is ring]
-        return bool(known) and bool((self._ring[self._head : self._tail] == known[0]).any())
+        return bool(np.isin(self._ring[self._head : self._tail], known).any())
 
-    def _append(self, records: NDArray[np.void], ring: Ring, owned: bool) -> None:
+    def _append(self, records: NDArray[np.void], ring: Ring, owned: bool, common: Common | None) -> None:
         n = len(records)
         if n == 0:
             return
@@ -123,7 +127,7 @@ class Replay:
         before = int(self._ends[self._tail - 1]) if self._tail > self._head else self._forgotten
         self._records[where] = records
         self._ends[where] = before + np.cumsum(records["valid"], dtype=np.int64)
-        number = self._ring_number(ring, owned)
+        number = self._ring_number(ring, owned, common)
         self._ring[where] = number
         self._ordinal[where] = np.arange(self._admitted[number], self._admitted[number] + n)
         self._admitted[number] += n
@@ -146,15 +150,17 @@ class Replay:
             setattr(self, name, new)
         self._head, self._tail = 0, alive
 
-    def _ring_number(self, ring: Ring, owned: bool) -> int:
+    def _ring_number(self, ring: Ring, owned: bool, common: Common | None) -> int:
         for number, known in enumerate(self._rings):
-            if known is ring:
+            if known is ring and self._commons[number] is common:
                 return number
         for number in range(len(self._rings)):  # a number that no record uses any more
             if not (self._ring[self._head : self._tail] == number).any():
                 self._rings[number], self._owned[number], self._admitted[number] = ring, owned, 0
+                self._commons[number] = common
                 return number
         self._rings.append(ring)
+        self._commons.append(common)
         self._owned.append(owned)
         self._admitted.append(0)
         return len(self._rings) - 1
@@ -198,9 +204,10 @@ class Replay:
             mine = self._ring[index] == number
             ring, records = self._rings[number], self._records[index[mine]]
             with ring.reading():
-                parts.append(gather(ring, self._layout, records, row[mine], self._config))
+                part, there = gather(ring, self._layout, records, row[mine], self._config, self._commons[number])
+                parts.append(part)
                 versions = ring.columns["version"][records["slot"], self._layout.before + row[mine]]
-                intact = ring.intact(records)
+                intact = ring.intact(records) & there
             lags.append(lag(now, versions))
             torn += len(intact) - int(intact.sum())
             self._records["sequence"][index[mine][~intact]] = _NEVER
@@ -244,70 +251,3 @@ class Replay:
         self._counters.add(f"lag_rows.{self._policy}", lags.size)
         self._counters.add(f"lag_sum.{self._policy}", int(lags.sum()))
         self._counters.set(f"lag_max.{self._policy}", max(self._counters[f"lag_max.{self._policy}"], int(lags.max())))
-
-
-def gather(
-    ring: Ring, layout: Layout, records: NDArray[np.void], row: NDArray[np.int64], config: IQN
-) -> dict[str, NDArray]:
-    """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`.
-
-    A return ends early at the episode's end and at the segment's last valid row. No row beyond the bootstrap row is
-    read.
-    """
-    rows = layout.rows
-    columns = {
-        name: ring.columns[name].reshape(ring.slots * rows) for name in ("action", "reward", "terminated", "truncated")
-    }
-    base = records["slot"].astype(np.int64) * rows + layout.before
-    valid = records["valid"].astype(np.int64)
-    total = np.zeros(len(row), np.float32)
-    discount = np.ones(len(row), np.float32)
-    alive = np.ones(len(row), np.bool_)
-    last = row.copy()
-    for step in range(config.n_step):
-        at = row + step
-        alive &= at < valid
-        index = base + np.minimum(at, valid - 1)
-        total += np.where(alive, discount * columns["reward"][index], np.float32(0))
-        discount = np.where(alive, discount * np.float32(config.gamma), discount)
-        last = np.where(alive, at, last)
-        alive &= ~(columns["terminated"][index] | columns["truncated"][index])
-    end = base + last
-    terminated, truncated = columns["terminated"][end], columns["truncated"][end]
-    observation = ring.columns["observation"].reshape(ring.slots * rows, *ring.columns["observation"].shape[2:])
-    first = base - records["before"].astype(np.int64)
-    stack = _stack_index(base + row, first, columns, config.frames)
-    after = _stack_index(end + 1, first, columns, config.frames)
-    following = observation[after]
-    cut = np.flatnonzero(truncated & ~terminated)
-    if len(cut):
-        slots = records["slot"][cut]
-        entry = np.argmax(ring.columns["final_row"][slots] == last[cut, None], axis=1)
-        frames = _stack_index(end[cut], first[cut], columns, config.frames)[:, 1:]
-        following[cut, :-1] = observation[frames]
-        following[cut, -1] = ring.columns["final_observation"][slots, entry]
-    return {
-        "observation": observation[stack],
-        "action": columns["action"][base + row],
-        "reward": total,
-        "discount": np.where(terminated, np.float32(0), discount),
-        "next_observation": following,
-    }
-
-
-def _stack_index(
-    newest: NDArray[np.int64],
-    first: NDArray[np.int64],
-    columns: dict[str, NDArray],
-    frames: int,
-) -> NDArray[np.int64]:
-    """[b, F] row indices of the stack whose newest frame is `newest`: it reaches neither beyond an episode's first row
-    nor beyond `first`, but repeats the first row it may use."""
-    index = np.empty((len(newest), frames), np.int64)
-    index[:, -1] = newest
-    for frame in range(frames - 2, -1, -1):
-        following = index[:, frame + 1]
-        before = np.maximum(following - 1, first)
-        ended = columns["terminated"][before] | columns["truncated"][before]
-        index[:, frame] = np.where(ended & (before < following), following, before)
-    return index

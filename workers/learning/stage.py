@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 from protocol.counters import Counters
-from protocol.layout import Layout
+from protocol.intake import shown
+from protocol.layout import Layout, joined_shape
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
 from workers.learning.source import Source
@@ -29,6 +30,7 @@ _FIELDS = (
     "final_observation",
     "final_row",
 )
+_OBSERVED = ("observation", "final_observation")
 
 
 class Stage:
@@ -38,13 +40,16 @@ class Stage:
         self, policy: str, layout: Layout, segments: int, source: Source, counters: Counters, device: torch.device
     ) -> None:
         self._policy, self._source, self._counters, self._device = policy, source, counters, device
-        self._length, self._capacity = layout.length, segments
+        self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
+        self._joined = joined_shape(layout)
         for field in layout.fields:
             if field.name in _FIELDS:
-                shape = layout.shape(field, segments)
-                array = np.zeros(shape, np.dtype(field.dtype))
+                shape, kind = layout.shape(field, segments), np.dtype(field.dtype)
+                if self._joined is not None and field.name in _OBSERVED:
+                    shape, kind = (*shape[:2], sum(self._joined)), np.dtype(np.float32)
+                array = np.zeros(shape, kind)
                 tensor = torch.from_numpy(array)
                 if device.type == "cuda":
                     tensor = tensor.pin_memory()
@@ -98,12 +103,15 @@ class Stage:
             source = slice(int(slots[0]), int(slots[-1]) + 1)
         with arrival.ring.reading():
             for name, target in self._arrays.items():
+                if self._joined is not None and name in _OBSERVED:
+                    continue
                 if isinstance(source, slice):
                     target[at : at + n] = arrival.ring.columns[name][source]
                 else:
                     np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
             versions = arrival.ring.columns["version"][source][:, : self._length].copy()
-            intact = arrival.ring.intact(records)
+            there = self._join(arrival, records, source, slice(at, at + n))
+            intact = arrival.ring.intact(records) & there
         if not intact.all():
             versions = versions[intact]
             self._squeeze(at, n, intact)
@@ -117,6 +125,25 @@ class Stage:
         self.count += n
         self._counters.add(f"received.{self._policy}", n)
         self._counters.add(f"rows_received.{self._policy}", int(records["valid"].sum()))
+
+    def _join(
+        self, arrival: Arrival, records: NDArray[np.void], source: slice | NDArray[np.int64], to: slice
+    ) -> NDArray[np.bool_]:
+        """Copies what the policy is shown, its own observation and the common one, to places `to` of the batch; [n]:
+        whether all of it was there."""
+        if self._joined is None:
+            return np.ones(len(records), np.bool_)
+        assert arrival.common is not None
+        (own, common), columns = self._joined, arrival.ring.columns
+        target, final = self._arrays["observation"][to], self._arrays["final_observation"][to]
+        for joined, name, beside in ((target, "observation", None), (final, "final_observation", "final_common")):
+            joined[..., :own] = columns[name][source].reshape(*joined.shape[:2], own)
+            if beside is not None:
+                joined[..., own:] = columns[beside][source].reshape(*joined.shape[:2], common)
+        place, found = arrival.common.rows(columns["moment"][source], records["stream"])
+        target[..., own:] = arrival.common.values[place].reshape(*place.shape, common)
+        target[~found] = np.nan
+        return np.asarray((found | ~shown(records, self._layout)).all(1))
 
     def _squeeze(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
         for target in self._arrays.values():

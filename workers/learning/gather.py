@@ -1,0 +1,123 @@
+"""From sampled places of a ring to n-step transitions, copied in place: returns, stacks of frames, what was seen last.
+
+In flow: records and rows of segments in one ring. Out flow: the fields of `Transitions` as arrays.
+Legend: `b` transitions, `F` frames, `R` rows of a slot, `n` steps of a return.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.common import Common
+from protocol.config import IQN
+from protocol.layout import Layout
+from protocol.ring import Ring
+
+__all__ = ["gather"]
+
+
+def gather(
+    ring: Ring,
+    layout: Layout,
+    records: NDArray[np.void],
+    row: NDArray[np.int64],
+    config: IQN,
+    common: Common | None = None,
+) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:
+    """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`, and
+    whether all common observations in them were there [b].
+
+    A return ends early at the episode's end and at the segment's last valid row. No row beyond the bootstrap row is
+    read.
+    """
+    rows = layout.rows
+    columns = {
+        name: ring.columns[name].reshape(ring.slots * rows) for name in ("action", "reward", "terminated", "truncated")
+    }
+    base = records["slot"].astype(np.int64) * rows + layout.before
+    valid = records["valid"].astype(np.int64)
+    total = np.zeros(len(row), np.float32)
+    discount = np.ones(len(row), np.float32)
+    alive = np.ones(len(row), np.bool_)
+    last = row.copy()
+    for step in range(config.n_step):
+        at = row + step
+        alive &= at < valid
+        index = base + np.minimum(at, valid - 1)
+        total += np.where(alive, discount * columns["reward"][index], np.float32(0))
+        discount = np.where(alive, discount * np.float32(config.gamma), discount)
+        last = np.where(alive, at, last)
+        alive &= ~(columns["terminated"][index] | columns["truncated"][index])
+    end = base + last
+    terminated, truncated = columns["terminated"][end], columns["truncated"][end]
+    seen = _Seen(ring, records["stream"], common)
+    first = base - records["before"].astype(np.int64)
+    stack = _stack_index(base + row, first, columns, config.frames)
+    after = _stack_index(end + 1, first, columns, config.frames)
+    now, following = seen.frames(stack), seen.frames(after)
+    cut = np.flatnonzero(truncated & ~terminated)
+    if len(cut):
+        slots = records["slot"][cut]
+        entry = np.argmax(ring.columns["final_row"][slots] == last[cut, None], axis=1)
+        frames = _stack_index(end[cut], first[cut], columns, config.frames)[:, 1:]
+        following[cut, :-1] = seen.frames(frames, cut)
+        following[cut, -1] = seen.final(slots, entry)
+    batch = {
+        "observation": now,
+        "action": columns["action"][base + row],
+        "reward": total,
+        "discount": np.where(terminated, np.float32(0), discount),
+        "next_observation": following,
+    }
+    return batch, seen.there
+
+
+def _stack_index(
+    newest: NDArray[np.int64],
+    first: NDArray[np.int64],
+    columns: dict[str, NDArray],
+    frames: int,
+) -> NDArray[np.int64]:
+    """[b, F] row indices of the stack whose newest frame is `newest`: it reaches neither beyond an episode's first row
+    nor beyond `first`, but repeats the first row it may use."""
+    index = np.empty((len(newest), frames), np.int64)
+    index[:, -1] = newest
+    for frame in range(frames - 2, -1, -1):
+        following = index[:, frame + 1]
+        before = np.maximum(following - 1, first)
+        ended = columns["terminated"][before] | columns["truncated"][before]
+        index[:, frame] = np.where(ended & (before < following), following, before)
+    return index
+
+
+class _Seen:
+    """What the policy of streams [b] saw: its own observation, or that joined with the common one."""
+
+    def __init__(self, ring: Ring, stream: NDArray[np.uint64], common: Common | None) -> None:
+        self._columns = columns = ring.columns
+        self._stream, self._common = stream, common
+        self._own = columns["observation"].reshape(-1, *columns["observation"].shape[2:])
+        self.there = np.ones(len(stream), np.bool_)
+        """[b]: whether everything asked for was there."""
+
+    def frames(self, rows: NDArray[np.int64], which: NDArray[np.int64] | slice = slice(None)) -> NDArray:
+        """Rows [b, F] of the ring as one long column, of the streams `which`: [b, F, *shape]."""
+        own = self._own[rows]
+        if self._common is None:
+            return own
+        place, found = self._common.rows(self._columns["moment"].reshape(-1)[rows], self._stream[which])
+        self.there[which] &= found.all(1)
+        return _join(own, self._common.values[place], 2)
+
+    def final(self, slots: NDArray[np.uint32], entry: NDArray[np.int64]) -> NDArray:
+        """Entries [b] of the side tables of `slots`: [b, *shape]."""
+        own = self._columns["final_observation"][slots, entry]
+        return own if self._common is None else _join(own, self._columns["final_common"][slots, entry], 1)
+
+
+def _join(own: NDArray, common: NDArray, axes: int) -> NDArray[np.float32]:
+    flat = [part.reshape(*part.shape[:axes], math.prod(part.shape[axes:])) for part in (own, common)]
+    return np.concatenate(flat, axis=axes, dtype=np.float32)
