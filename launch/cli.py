@@ -20,6 +20,7 @@ from launch.processes import python
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import files, sweep
+from protocol.security import new_keys
 
 __all__ = ["main"]
 
@@ -113,6 +114,27 @@ def clean() -> None:
         click.echo(f"kept    {path}: a living process uses it")
 
 
+@main.group()
+def keys() -> None:
+    """Keys with which workers on several machines know each other."""
+
+
+@keys.command("new")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def new(folder: Path) -> None:
+    """Makes a pair of keys for every role in DIR.
+
+    \b
+    rookery keys new keys
+    rookery coordinator --keys keys --bind 0.0.0.0:5600
+    rookery learner --keys keys --coordinator tcp://trainer:5600 --bind 0.0.0.0:5610 --advertise gpu-1
+
+    A machine needs all *.public files and the *.secret files of the roles that run on it.
+    """
+    for path in new_keys(folder):
+        click.echo(f"wrote {path}")
+
+
 def _hand_over(module: str, does: str) -> click.Command:
     """A command that becomes another executable."""
 
@@ -136,8 +158,9 @@ def _hand_over(module: str, does: str) -> click.Command:
 @click.option("--bind", default="127.0.0.1:5600", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
 @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
+@click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
 def coordinator(
-    source: str, settings: tuple[str, ...], run_dir: Path | None, bind: str, advertise: str, insecure: bool
+    source: str, settings: tuple[str, ...], run_dir: Path | None, bind: str, advertise: str, insecure: bool, keys: str
 ) -> None:
     """The coordinator of one run, for learners and actors that are started by hand.
 
@@ -153,6 +176,7 @@ def coordinator(
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []
+    command += ["--keys", keys] if keys else []
     os.execv(sys.executable, command)
 
 

@@ -14,7 +14,7 @@ import zmq
 from protocol.codec import encode
 from protocol.counters import Counters
 from protocol.messages import Ack
-from protocol.sockets import readable
+from protocol.sockets import arrived
 
 __all__ = ["AckSender", "Key", "ack_topic"]
 
@@ -81,9 +81,10 @@ class AckSender:
     def subscriptions(self) -> None:
         """A new subscriber gets its current acknowledgement at once; what is no topic of ours is counted."""
         for _ in range(_AT_ONCE):
-            if not readable(self._socket):
+            frames = arrived(self._socket)
+            if frames is None:
                 return
-            event = self._socket.recv(zmq.NOBLOCK)
+            event = frames[0]
             topic = _TOPIC.fullmatch(event, 1)
             policy = topic[1].decode() if topic is not None else ""
             key = (topic[2].decode(), int(topic[3])) if topic is not None else ("", 0)

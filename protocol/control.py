@@ -62,7 +62,7 @@ class ControlClient:
         self._context = context
         self._coordinator = coordinator
         # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
-        self._socket = connect(context, zmq.DEALER, coordinator, queue=False)
+        self._socket = connect(context, zmq.DEALER, coordinator, queue=False, server="coordinator")
         self._join = Join(
             role=role,
             name=name,
@@ -310,6 +310,7 @@ class ControlServer:
                 continue
             try:
                 message = _request(frames)
+                _check_role(message, identity)
             except WireError as fault:
                 self._refuse(identity, peer, str(fault))
                 continue
@@ -347,6 +348,16 @@ def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave:
     if not isinstance(message, Join | Beat | Leave):
         raise WireError(f"a {message.type} message is no request to a coordinator; see protocol/README.md")
     return message
+
+
+def _check_role(message: Message, identity: zmq.Frame) -> None:
+    """WireError if somebody joins as another role than the one whose key it has."""
+    try:
+        role = identity.get("User-Id")
+    except zmq.ZMQError:  # no keys are used
+        return
+    if isinstance(message, Join) and role and message.role != role:
+        raise WireError(f"a join as {message.role} with the key of role {role}; give each worker the keys of its role")
 
 
 def _number(message: Message) -> int:

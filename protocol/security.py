@@ -12,7 +12,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -20,11 +19,9 @@ from zmq.utils import z85
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["RIGHTS", "Door", "Doorkeeper", "KeyRole", "Keys", "new_keys"]
+__all__ = ["RIGHTS", "ROLES", "GuardedContext", "Keys", "new_keys"]
 
-KeyRole = Literal["coordinator", "learner", "actor", "relay", "supervisor", "simulator"]
-ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
-Door = Literal["control", "experience", "weights", "acknowledgements", "simulators"]
+ROLES = ("coordinator", "learner", "actor", "relay", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
     "control": frozenset({"learner", "actor", "relay", "supervisor"}),
     "experience": frozenset({"actor", "relay"}),
@@ -42,13 +39,13 @@ _PRIVATE = 0o600
 class Keys:
     """One role's own pair and the public keys of all roles, in Z85."""
 
-    role: KeyRole
+    role: str
     public: bytes
     secret: bytes = field(repr=False)
     known: Mapping[str, bytes]
 
     @classmethod
-    def load(cls, folder: Path, role: KeyRole) -> Keys:
+    def load(cls, folder: Path, role: str) -> Keys:
         """Reads `folder`; ConfigurationError if a key is missing, is none, or could be read by others."""
         known: dict[str, bytes] = {other: _read(folder / f"{other}.public") for other in ROLES}
         path = folder / f"{role}.secret"
@@ -60,33 +57,48 @@ class Keys:
             raise ConfigurationError(f"{path} does not belong to {role}.public; copy both from one folder of keys")
         return cls(role, known[role], secret, known)
 
-    def serve(self, socket: zmq.Socket[bytes], door: Door) -> None:
+    def serve(self, socket: zmq.Socket[bytes], door: str) -> None:
         """Before `bind`: this socket proves to be our role's and is guarded as `door`."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
         socket.setsockopt(zmq.ZAP_DOMAIN, door.encode())
 
-    def join(self, socket: zmq.Socket[bytes], server: KeyRole) -> None:
+    def join(self, socket: zmq.Socket[bytes], server: str) -> None:
         """Before `connect`: this socket speaks to nobody but a `server`."""
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.known[server])
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
 
 
-class Doorkeeper:
-    """Answers ZeroMQ's question (ZAP, RFC 27) about every connection to the guarded sockets of one context; messages
-    then carry the role they came from as `User-Id`. Start it before the first socket is bound."""
+class GuardedContext(zmq.Context[zmq.Socket[bytes]]):
+    """A context whose connections are all encrypted and authenticated with `keys`; see `protocol/sockets.py`.
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
-        self._thread = _Roles(context, keys)
+    Its doorkeeper answers ZeroMQ's question (ZAP, RFC 27) about every connection to the sockets bound here; messages
+    then carry the role they came from as `User-Id`.
+    """
+
+    keys: Keys | None = None
+    _doorkeeper: ThreadAuthenticator | None = None
+
+    @classmethod
+    def make(cls, keys: Keys) -> GuardedContext:
+        """Starts the doorkeeper, before there is any socket to guard."""
+        context = cls(1)
+        context.keys = keys
+        doorkeeper = _Roles(context, keys)
         for door in RIGHTS:
-            self._thread.configure_curve_callback(door, self._thread)
-        self._thread.start()
+            doorkeeper.configure_curve_callback(door, doorkeeper)
+        doorkeeper.start()
+        context._doorkeeper = doorkeeper
+        return context
 
-    def close(self) -> None:
-        """Ends the thread."""
-        self._thread.stop()
+    def destroy(self, linger: int | None = None) -> None:
+        """Ends the doorkeeper and closes everything."""
+        if self._doorkeeper is not None:
+            self._doorkeeper.stop()
+            self._doorkeeper = None
+        super().destroy(linger)
 
 
 class _Roles(ThreadAuthenticator):

@@ -5,28 +5,35 @@ from __future__ import annotations
 import ipaddress
 import random
 import socket as system
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import zmq
 
 from protocol.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from protocol.security import Keys
+
 __all__ = [
     "BLOCK",
     "HIGH_WATER",
     "LARGEST",
     "Ports",
+    "arrived",
     "check_bind",
     "connect",
     "endpoint_host",
     "is_loopback",
+    "open_context",
     "peer_host",
     "poll",
-    "readable",
 ]
 
 BLOCK = 10
 """Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
+_DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE = int(zmq.POLLIN)  # the enumeration is slower
 _LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
@@ -54,13 +61,22 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_bind(host: str, insecure: bool) -> None:
-    """Refuses an address that others can reach, as this release has no authentication, unless told `--insecure`."""
-    if not insecure and not is_loopback(host):
+def check_bind(host: str, keys: str, insecure: bool) -> None:
+    """Refuses an address that others can reach without keys, unless told `--insecure`."""
+    if not keys and not insecure and not is_loopback(host):
         raise ConfigurationError(
-            f"binding {host} would open an unauthenticated socket to the network; bind 127.0.0.1, or pass --insecure "
-            "on a network where you trust every machine"
+            f"binding {host} would open an unauthenticated socket to the network; make keys with `rookery keys new "
+            "DIR` and pass --keys DIR to every worker, or pass --insecure on a network where you trust every machine"
         )
+
+
+def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
+    """A worker's context: with the keys in the folder `keys`, guarded by them; ConfigurationError if they are wrong."""
+    if not keys:
+        return zmq.Context(1)
+    from protocol.security import GuardedContext, Keys  # costs a tenth of a second, and few need it
+
+    return GuardedContext.make(Keys.load(Path(keys), role))
 
 
 class Ports:
@@ -87,7 +103,9 @@ class Ports:
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
             try:
                 for offset, kind in kinds.items():
-                    self.sockets[offset] = self._bind_one(kind, base + offset, (largest or {}).get(offset))
+                    self.sockets[offset] = self._bind_one(
+                        kind, base + offset, _DOORS.get(offset, ""), (largest or {}).get(offset)
+                    )
                 return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
             except zmq.ZMQError as fault:
                 self.close()
@@ -104,9 +122,12 @@ class Ports:
             socket.close(linger=0)
         self.sockets.clear()
 
-    def _bind_one(self, kind: int, port: int, largest: int | None) -> zmq.Socket[bytes]:
+    def _bind_one(self, kind: int, port: int, door: str, largest: int | None) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         _manners(socket, kind, largest)
+        keys = _keys_of(self._context)
+        if keys is not None:
+            keys.serve(socket, door)
         if kind == zmq.XPUB:
             socket.setsockopt(
                 zmq.XPUB_VERBOSER, 1
@@ -120,10 +141,16 @@ class Ports:
 
 
 def connect(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str, queue: bool = True, largest: int | None = None
+    context: zmq.Context[zmq.Socket[bytes]],
+    kind: int,
+    address: str,
+    queue: bool = True,
+    largest: int | None = None,
+    server: str = "learner",
 ) -> zmq.Socket[bytes]:
     """A socket connected to `address`; ConfigurationError if that is no tcp address.
 
+    `server`: the role that must be there, where keys are used; anybody else is not talked to.
     `queue` False: while the peer is away nothing is kept for it, sending raises zmq.Again at once.
     `largest`: bytes of the largest frame that is taken in, if other than `LARGEST` says.
     """
@@ -138,12 +165,19 @@ def connect(
     socket = context.socket(kind)
     _manners(socket, kind, largest)
     socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
+    keys = _keys_of(context)
+    if keys is not None:
+        keys.join(socket, server)
     try:
         socket.connect(address)
     except zmq.ZMQError:
         socket.close(linger=0)
         raise refused from None
     return socket
+
+
+def _keys_of(context: zmq.Context[zmq.Socket[bytes]]) -> Keys | None:
+    return getattr(context, "keys", None)
 
 
 def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
@@ -154,9 +188,14 @@ def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
     return bool(poller.poll(milliseconds))
 
 
-def readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits, asked without raising and without a poller."""
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
+def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
+    """The next message's frames, or None if none waits; asked first, because raising costs more than asking."""
+    if not int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
+        return None
+    try:
+        return socket.recv_multipart(zmq.NOBLOCK, copy=copy)
+    except zmq.Again:  # its connection ended between the question and the answer
+        return None
 
 
 def peer_host(frame: zmq.Frame) -> str:

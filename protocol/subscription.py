@@ -16,7 +16,7 @@ import zmq
 from protocol.codec import MAX_HEADER, decode
 from protocol.errors import WireError
 from protocol.messages import Beacon, Message, Weights
-from protocol.sockets import connect, poll, readable
+from protocol.sockets import arrived, connect, poll
 
 __all__ = ["Subscription"]
 
@@ -72,8 +72,8 @@ class Subscription:
         """
         late = self._looked_at - self._asked_at >= _AGAIN_SECONDS
         beacons = False
-        while self._socket is not None and readable(self._socket):
-            topic, frames = self._frames(self._socket)
+        while (found := self._frames()) is not None:
+            topic, frames = found
             try:
                 message, rest = decode(frames)
             except WireError as fault:
@@ -90,8 +90,8 @@ class Subscription:
 
     def drain(self) -> None:
         """Throws away what is there, unread."""
-        while self._socket is not None and readable(self._socket):
-            self._socket.recv_multipart(zmq.NOBLOCK)
+        while self._socket is not None and arrived(self._socket) is not None:
+            pass
 
     def wait(self, seconds: float) -> None:
         """Until a message comes, at most for `seconds`."""
@@ -111,12 +111,10 @@ class Subscription:
     def _beacons(self) -> bytes:
         return f"b/{self._policy}/".encode()
 
-    def _frames(self, socket: zmq.Socket[bytes]) -> tuple[bytes, list[Any]]:
-        topic = socket.recv(zmq.NOBLOCK)
-        frames: list[Any] = []
-        while socket.getsockopt(zmq.RCVMORE):
-            frames.append(socket.recv(zmq.NOBLOCK, copy=not frames))  # snapshots stay in ZeroMQ's memory
-        return topic, frames
+    def _frames(self) -> tuple[bytes, list[Any]] | None:
+        """The next message: its topic and the frames behind; snapshots stay in ZeroMQ's memory."""
+        found = None if self._socket is None else arrived(self._socket, copy=False)
+        return None if found is None else (found[0].bytes, found[1:])
 
     def _settle(self) -> None:
         if self._socket is not None:

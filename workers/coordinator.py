@@ -28,7 +28,7 @@ from protocol.control import ControlServer
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
-from protocol.sockets import Ports, check_bind
+from protocol.sockets import Ports, check_bind, open_context
 from protocol.spaces import World
 from workers.accounting import total
 from workers.books import Books
@@ -262,14 +262,17 @@ class Coordinator:
 @click.option("--bind", default="127.0.0.1:5600", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
 @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
-def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool) -> None:
+@click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str) -> None:
     """Command line of the coordinator."""
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    context: zmq.Context[zmq.Socket[bytes]] | None = None
     code = 1
     try:
-        code = _run(context, config, run_dir.resolve(), bind, advertise, insecure)
+        check_bind(_host_of(bind), keys, insecure)
+        context = open_context(keys, "coordinator")
+        code = _run(context, config, run_dir.resolve(), bind, advertise)
     except RookeryError as fault:
         log.error("event=failed error=%s", fault)
         click.echo(f"coordinator: {fault}", err=True)
@@ -281,7 +284,8 @@ def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bo
         log.exception("event=failed error=%s", said)
         click.echo(f"coordinator: {said}", err=True)
     finally:
-        context.destroy(linger=0)
+        if context is not None:
+            context.destroy(linger=0)
     sys.exit(code)
 
 
@@ -296,14 +300,16 @@ def read_config(path: Path) -> Run:
     return parse_run(data)
 
 
-def _run(
-    context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bind: str, advertise: str, insecure: bool
-) -> int:
-    run = read_config(config)
+def _host_of(bind: str) -> str:
     host, _, port = bind.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigurationError(f"--bind {bind!r} is no HOST:PORT; write for example 127.0.0.1:5600")
-    check_bind(host, insecure)
+    return host
+
+
+def _run(context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bind: str, advertise: str) -> int:
+    run = read_config(config)
+    host, port = _host_of(bind), bind.rpartition(":")[2]
     if run.multiprocessing.enabled is False:
         raise ConfigurationError(
             "multiprocessing.enabled is false, which means one process without a coordinator; use `rookery train`, or "

@@ -53,7 +53,7 @@ class Learner:
         )
         self._report = LearnerReport(self._counters)
         host, base = life.options.host_and_base
-        check_bind(host, life.options.insecure)
+        check_bind(host, life.options.keys, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
         largest = max(largest_frame(plans[name].layout, plans[name].pool_slots) for name in policies)
         kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}

@@ -28,6 +28,7 @@ from protocol.control import ControlClient
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome
+from protocol.sockets import open_context
 
 __all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "log_to", "run_dir_of", "worker_command"]
 
@@ -61,6 +62,7 @@ class Options:
     advertise: str
     insecure: bool
     patience: float
+    keys: str = ""
 
     @property
     def host_and_base(self) -> tuple[str, int]:
@@ -237,11 +239,18 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
     @click.option(
         "--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication."
     )
+    @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
         if str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
         log_to(role, None)
-        sys.exit(Life(role, Options(**options)).guard(body))  # type: ignore[arg-type]
+        given = Options(**options)  # type: ignore[arg-type]
+        try:
+            life = Life(role, given, open_context(given.keys, role))
+        except RookeryError as fault:
+            print(f"{role}: {fault}", file=sys.stderr)  # noqa: T201 - the worker's last word
+            sys.exit(fault.exit_code)
+        sys.exit(life.guard(body))
 
     return command

@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.security import RIGHTS, ROLES, Doorkeeper, Keys, new_keys
+from protocol.security import RIGHTS, ROLES, GuardedContext, Keys, new_keys
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +75,24 @@ def test_a_secret_of_another_pair_is_refused(folder, tmp_path):
 
 @pytest.fixture
 def context():
+    """For those who connect."""
     made = zmq.Context(1)
     yield made
     made.destroy(linger=0)
 
 
-def says(context, server_keys, door, prepare, patience=500):
+@pytest.fixture
+def guarded(folder):
+    """A learner's."""
+    made = GuardedContext.make(Keys.load(folder, "learner"))
+    yield made
+    made.destroy(linger=0)
+
+
+def says(guarded, context, door, prepare, patience=500):
     """The `User-Id` under which a message of a client arrives at `door`; None if none does in `patience` ms."""
-    server, client = context.socket(zmq.PULL), context.socket(zmq.PUSH)
-    server_keys.serve(server, door)
+    server, client = guarded.socket(zmq.PULL), context.socket(zmq.PUSH)
+    guarded.keys.serve(server, door)
     port = server.bind_to_random_port("tcp://127.0.0.1")
     client.setsockopt(zmq.LINGER, 0)
     prepare(client)
@@ -98,32 +107,23 @@ def says(context, server_keys, door, prepare, patience=500):
 
 
 @pytest.mark.parametrize("door", sorted(RIGHTS))
-def test_each_door_opens_for_the_roles_with_a_right_and_for_nobody_else(context, folder, door):
-    server = Keys.load(folder, "learner")
-    keeper = Doorkeeper(context, server)
-    try:
-        for role in ("actor", "simulator", "learner"):
-            keys = Keys.load(folder, role)
-            allowed = role in RIGHTS[door]
-            patience = 10_000 if allowed else 300
-            found = says(context, server, door, lambda client, keys=keys: keys.join(client, "learner"), patience)
-            assert found == (role if allowed else None)
-    finally:
-        keeper.close()
+def test_each_door_opens_for_the_roles_with_a_right_and_for_nobody_else(guarded, context, folder, door):
+    for role in ("actor", "simulator", "learner"):
+        keys = Keys.load(folder, role)
+        allowed = role in RIGHTS[door]
+        patience = 10_000 if allowed else 300
+        found = says(guarded, context, door, lambda client, keys=keys: keys.join(client, "learner"), patience)
+        assert found == (role if allowed else None)
 
 
-def test_a_stranger_and_a_peer_without_keys_do_not_get_in(context, folder, tmp_path):
-    server = Keys.load(folder, "learner")
+def test_a_stranger_and_a_peer_without_keys_do_not_get_in(guarded, context, folder, tmp_path):
+    server = guarded.keys
     new_keys(tmp_path / "theirs")
     (tmp_path / "theirs" / "learner.public").write_bytes((folder / "learner.public").read_bytes())
     theirs = tmp_path / "theirs"
     stranger = Keys("actor", text(theirs / "actor.public"), text(theirs / "actor.secret"), {"learner": server.public})
-    keeper = Doorkeeper(context, server)
-    try:
-        assert says(context, server, "experience", lambda client: stranger.join(client, "learner")) is None
-        assert says(context, server, "experience", lambda client: None) is None
-    finally:
-        keeper.close()
+    assert says(guarded, context, "experience", lambda client: stranger.join(client, "learner")) is None
+    assert says(guarded, context, "experience", lambda client: None) is None
 
 
 def text(path):

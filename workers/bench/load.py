@@ -24,12 +24,16 @@ RUN, POLICY, ACTOR = "bench", "policy", "actor"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`segments` segments a message, each of 64 steps with observations of `floats` float32; `blocks` messages fit."""
+    """`segments` segments a message, each of 64 steps with observations of `floats` float32; `blocks` messages fit.
+
+    `keys`: a folder of keys with which everything is encrypted.
+    """
 
     floats: int
     segments: int
     blocks: int
     folder: str
+    keys: str = ""
 
     @property
     def layout(self) -> Layout:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ from protocol.ledger import Ledger
 from protocol.memory import memory_dir
 from protocol.messages import Route
 from protocol.ring import Ring
-from protocol.sockets import Ports, poll
+from protocol.security import new_keys
+from protocol.sockets import Ports, open_context, poll
 from protocol.version import Version
 from workers.bench.load import ACTOR, POLICY, RUN, Load, copy_out, fill
 from workers.learning.stage import Stage
@@ -49,7 +51,8 @@ class Reader:
     def __init__(self, load: Load, context: zmq.Context[zmq.Socket[bytes]], ipc: str) -> None:
         self.load = load
         self._ports = Ports(context, "127.0.0.1", 0)
-        addresses = self._ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB, _RAW + 1: zmq.PULL})
+        raw = {} if load.keys else {_RAW + 1: zmq.PULL}
+        addresses = self._ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB, **raw})
         self.route = Route(
             policy=POLICY,
             learner="learner",
@@ -68,7 +71,7 @@ class Reader:
         self._there.bind(f"{ipc}-there")
         self._back = context.socket(zmq.PUSH)
         self._back.bind(f"{ipc}-back")
-        self._stream = sockets[_RAW + 1]
+        self._stream = sockets.get(_RAW + 1)
         columns = load.layout.columns(memoryview(bytearray(load.layout.offsets(load.segments)[1])), load.segments)
         self._batch: dict[str, NDArray] = {n: c for n, c in columns.items() if n != "version"}
         self._private = {n: c.reshape(-1).view(np.uint8) for n, c in columns.items()}
@@ -132,6 +135,7 @@ class Reader:
     def tcp_floor(self, count: int) -> float:
         """Seconds a message for bare frames, each copied once into private memory."""
         private, stream, back = self._private, self._stream, self._back
+        assert stream is not None
 
         def step() -> int:
             frames = stream.recv_multipart(copy=False)
@@ -173,7 +177,9 @@ class Reader:
 
 def measure(rounds: int = 9) -> dict[str, float]:
     """All figures of the transport; `rounds` interleaved pairs, medians of the ratios pair by pair."""
-    return {**_same_node(rounds), **_tcp(rounds), **_header(rounds)}
+    tcp = _tcp(rounds)
+    curve = _curve(rounds, tcp["tcp.large_gib_per_second"])
+    return {**_same_node(rounds), **tcp, **curve, **_header(rounds)}
 
 
 def _same_node(rounds: int) -> dict[str, float]:
@@ -225,6 +231,15 @@ def _tcp(rounds: int) -> dict[str, float]:
             "tcp.large_gib_per_second": statistics.median(rates) / 2**30,
             "tcp.large_message_mib": reader.load.message_bytes / 2**20,
         }
+
+
+def _curve(rounds: int, plain: float) -> dict[str, float]:
+    """The same with every connection encrypted and authenticated, as a share of `plain` (GiB/s)."""
+    with tempfile.TemporaryDirectory() as folder:
+        new_keys(Path(folder) / "keys")
+        with _pair(replace(_load(_SMALL, 64), keys=f"{folder}/keys")) as (reader, ask):
+            rate = statistics.median(reader.load.message_bytes / ask("tcp", 50) for _ in range(rounds))
+    return {"tcp.curve_ratio": rate / 2**30 / plain, "tcp.curve_gib_per_second": rate / 2**30}
 
 
 def _header(rounds: int) -> dict[str, float]:
@@ -304,7 +319,7 @@ def _cache_bytes() -> int:
 @contextmanager
 def _pair(load: Load) -> Iterator[tuple[Reader, Callable[[str, int], float]]]:
     """A reader and a way to let a measurement run: its name and number of messages -> seconds a message."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    context = open_context(load.keys, "learner")
     with tempfile.TemporaryDirectory() as folder:
         ipc = f"ipc://{folder}/raw"
         reader = Reader(load, context, ipc)
@@ -328,7 +343,7 @@ def _pair(load: Load) -> Iterator[tuple[Reader, Callable[[str, int], float]]]:
             if said.readline() != "ready\n":
                 raise SystemExit("the writing process did not start; see its message above")
             reader.attach()
-            for name in ("same_node_floor", "same_node", "tcp_floor", "tcp"):
+            for name in ("same_node_floor", "same_node", "tcp_floor", "tcp") if not load.keys else ("tcp",):
                 ask(name, 2 * load.blocks)  # every page touched, every code path warm
             yield reader, ask
         finally:

@@ -17,6 +17,7 @@ from protocol.credit import Credit
 from protocol.experience import ExperienceSender
 from protocol.messages import Route
 from protocol.ring import Ring
+from protocol.sockets import open_context
 from workers.bench.load import ACTOR, POLICY, RUN, Load, fill
 from workers.reporting import ActorReport
 
@@ -31,7 +32,7 @@ class Writer:
 
     def __init__(self, load: Load, route: Route, ipc: str) -> None:
         self._load, self._route = load, route
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+        self._context = open_context(load.keys, "actor")
         self._ring = Ring.create(load.ring, load.layout, load.slots)
         self._counters = Counters(None, *_NAMES)
         credit = Credit(load.blocks, load.blocks - 2, 1, "stream", "block")

@@ -12,7 +12,13 @@ from tests.tools import ROOT, require
 from workers.bench.load import Load
 
 PROMISED = {
-    "transport": ["same_node.large_ratio", "same_node.small_ratio", "tcp.large_ratio", "header.us_per_segment"],
+    "transport": [
+        "same_node.large_ratio",
+        "same_node.small_ratio",
+        "tcp.large_ratio",
+        "tcp.curve_ratio",
+        "header.us_per_segment",
+    ],
     "weights": ["weights.large_ratio", "weights.small_ratio", "weights.large_ms", "weights.small_ms"],
 }
 """Names that scripts rely on."""

@@ -1,0 +1,84 @@
+"""A run whose workers know each other by keys, and those who have the wrong ones."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from protocol.security import new_keys
+from tests.flows import runs
+
+
+def begin(stack: ExitStack, folder: Path, base: int, role: str, *options: str, name: str = "") -> runs.Worker:
+    """One worker with keys of its own; a coordinator that binds every interface."""
+    if role == "coordinator":
+        path = str(runs.write(runs.config(steps=3_200), folder))
+        command = [role, path, "--run-dir", str(folder / "run"), "--bind", f"0.0.0.0:{base}", *options]
+    else:
+        command = [role, "--coordinator", f"tcp://127.0.0.1:{base}", *options]
+    return stack.enter_context(runs.started(command, folder, name or role))
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_block, transport):
+    """Every socket is encrypted and authenticated: control, segments, weights, acknowledgements."""
+    new_keys(tmp_path / "keys")
+    keys = ["--keys", str(tmp_path / "keys")]
+    with ExitStack() as stack:
+        path = str(runs.write(runs.config(steps=3_200, transport=transport), tmp_path))
+        command = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"0.0.0.0:{free_port_block}"]
+        command += ["--advertise", "127.0.0.1", *keys]
+        workers = [stack.enter_context(runs.started(command, tmp_path, "coordinator"))]
+        runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")
+        bind = ["--bind", "0.0.0.0:0", "--advertise", "127.0.0.1", "--patience", "30", *keys]
+        for number in range(2):
+            learner = begin(stack, tmp_path, free_port_block, "learner", *bind, name=f"learner-{number}")
+            workers.append(learner)
+        workers.append(begin(stack, tmp_path, free_port_block, "actor", "--patience", "30", *keys))
+        for worker in workers:
+            assert worker.wait() == 0, worker.said
+    summary = runs.summary_of(tmp_path)
+    assert summary["complete"] is True
+    assert runs.balanced(summary["segments"])
+    assert summary["segments"]["in_flight"] == 0
+    assert runs.files(memory_dir) == []
+
+
+def test_without_the_right_keys_nobody_gets_in(tmp_path, free_port_block):
+    """Threats: no keys; somebody else's keys; the keys of another role."""
+    new_keys(tmp_path / "keys")
+    new_keys(tmp_path / "theirs")
+    (tmp_path / "mixed").mkdir()
+    for path in (tmp_path / "keys").glob("*"):
+        (tmp_path / "mixed" / path.name).write_bytes(path.read_bytes())
+        (tmp_path / "mixed" / path.name).chmod(0o600)
+    for kind in ("public", "secret"):  # an actor's keys under a learner's name
+        (tmp_path / "mixed" / f"learner.{kind}").write_bytes((tmp_path / "keys" / f"actor.{kind}").read_bytes())
+    with ExitStack() as stack:
+        coordinator = begin(stack, tmp_path, free_port_block, "coordinator", "--keys", str(tmp_path / "keys"))
+        runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")
+        patience = ["--patience", "3"]
+        none = begin(stack, tmp_path, free_port_block, "actor", *patience, name="none")
+        other = begin(
+            stack, tmp_path, free_port_block, "actor", *patience, "--keys", str(tmp_path / "theirs"), name="other"
+        )
+        mixed = begin(
+            stack, tmp_path, free_port_block, "learner", *patience, "--keys", str(tmp_path / "mixed"), name="mixed"
+        )
+        assert none.wait() == 4, none.said
+        assert other.wait() == 4, other.said
+        assert mixed.wait() == 3, mixed.said
+        assert "a join as learner with the key of role actor" in mixed.said
+        assert coordinator.popen.poll() is None
+
+
+def test_open_sockets_without_keys_are_refused_with_the_command_that_makes_them(tmp_path, free_port_block):
+    with ExitStack() as stack:
+        coordinator = begin(stack, tmp_path, free_port_block, "coordinator")
+        assert coordinator.wait() == 2
+        assert "make keys with `rookery keys new DIR`" in coordinator.said
+        wrong = begin(stack, tmp_path, free_port_block, "learner", "--keys", str(tmp_path / "nowhere"), name="wrong")
+        assert wrong.wait() == 2
+        assert "rookery keys new" in wrong.said
