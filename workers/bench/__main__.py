@@ -26,9 +26,9 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def transport(rounds: int, as_json: bool) -> None:
     """Segments: same node, TCP, the cost of a header."""
-    from workers.bench import transport as bench
+    from workers.bench.transport import measure
 
-    _tell(bench.measure(rounds), as_json)
+    _tell(measure(rounds), as_json)
 
 
 @main.command()
@@ -36,9 +36,9 @@ def transport(rounds: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def weights(rounds: int, as_json: bool) -> None:
     """Weights from one learner to four subscribers."""
-    from workers.bench import weights as bench
+    from workers.bench.weights import measure
 
-    _tell(bench.measure(rounds), as_json)
+    _tell(measure(rounds), as_json)
 
 
 def _tell(figures: dict[str, float], as_json: bool) -> None:
