@@ -58,7 +58,9 @@ class Report:
 class ControlClient:
     """One worker's membership. `report` is called by the client's thread before each heartbeat and must be quick."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "") -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "", node: str = ""
+    ) -> None:
         self._context = context
         self._coordinator = coordinator
         # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
@@ -70,6 +72,7 @@ class ControlClient:
             release=RELEASE,
             host=platform.node() or "unknown",
             pid=os.getpid(),
+            node=node,
             oldest_schema=schema.SPOKEN.oldest,
             newest_schema=schema.SPOKEN.newest,
         )

@@ -52,7 +52,7 @@ Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
 Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
-Role = Literal["actor", "learner", "supervisor"]
+Role = Literal["actor", "learner", "relay", "supervisor"]
 
 
 class Message(BaseModel):
@@ -68,7 +68,7 @@ class Message(BaseModel):
 
 
 class Route(BaseModel):
-    """Where the learner of one policy can be reached, and which schemas it speaks."""
+    """Where the learner of one policy can be reached, perhaps by way of relays, and which schemas it speaks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     policy: Label
@@ -77,6 +77,12 @@ class Route(BaseModel):
     experience: Name
     weights: Name
     acknowledgements: Name
+    node: Claim = ""
+    """The learner's."""
+    experience_relay: Incarnation = 0
+    """Of the relay that `experience` is the address of; 0: it is the learner's own."""
+    weights_relay: Incarnation = 0
+    """Of the relay that `weights` is the address of; 0: it is the learner's own."""
     oldest_schema: Ordinal = OLDEST_SCHEMA
     newest_schema: Ordinal = SCHEMA
 
@@ -196,6 +202,8 @@ class Join(Message):
     release: Name
     host: Name
     pid: Count
+    node: Claim = ""
+    """Workers that name the same one share memory; empty: with nobody."""
     incarnation: Incarnation = 0
     """What this process was given before, when it rejoins."""
     oldest_schema: Ordinal = OLDEST_SCHEMA

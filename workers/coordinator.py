@@ -179,7 +179,7 @@ class Coordinator:
             peer,
             Pulse(
                 command=self._command(member),
-                routes=self._members.routes(),
+                routes=self._members.routes(member),
                 actors=self._members.living_actors(),
                 view=view,
             ),
@@ -228,7 +228,8 @@ class Coordinator:
                 self._enter("actors_draining", now)
         if self._stage == "actors_draining" and (not members.having("actor") or self._overdue(now)):
             self._enter("learners_draining", now)
-        if self._stage == "learners_draining" and (not members.having("learner") or self._overdue(now)):
+        left = members.having("learner") or members.having("relay")
+        if self._stage == "learners_draining" and (not left or self._overdue(now)):
             self._enter("ended", now)
 
     def _enter(self, stage: str, now: float) -> None:

@@ -28,6 +28,7 @@ from protocol.control import ControlClient
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome
+from protocol.node import node_name
 from protocol.sockets import open_context
 
 __all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "log_to", "run_dir_of", "worker_command"]
@@ -63,6 +64,7 @@ class Options:
     insecure: bool
     patience: float
     keys: str = ""
+    node: str = ""
 
     @property
     def host_and_base(self) -> tuple[str, int]:
@@ -90,8 +92,9 @@ class Life:
 
     def join(self, role: Role) -> tuple[ControlClient, Welcome]:
         """Becomes a member, waiting for the coordinator as long as `--patience` says."""
-        self.client = ControlClient(self.context, self.options.coordinator, role, self.options.name)
-        welcome = self.client.join(self.options.patience)
+        options = self.options
+        self.client = ControlClient(self.context, options.coordinator, role, options.name, node_name(options.node))
+        welcome = self.client.join(options.patience)
         self._run = welcome.run
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         return self.client, welcome
@@ -240,6 +243,7 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
         "--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication."
     )
     @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+    @click.option("--node", envvar="ROOKERY_NODE", default="", metavar="NAME", help="Who shares memory has one name.")
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
         if str(Path.cwd()) not in sys.path:

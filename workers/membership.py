@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ from typing import Any
 from protocol.config import Run
 from protocol.control import check_schemas
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
+from workers.relaying.ways import ways
 
 __all__ = ["Member", "Membership"]
 
@@ -31,6 +33,7 @@ class Member:
     incarnation: int
     host: str
     pid: int
+    node: str
     lease: float
     index: int = 0
     policies: list[str] = field(default_factory=list)
@@ -86,13 +89,17 @@ class Membership:
         for member in self._members.values():
             if member.token == join.token:  # it asked twice before it heard the answer
                 return member
+        if reason := self._unfit(join):
+            return Refusal(reason=reason)
         claimed = join.name if join.role in _KEY else ""
-        name = claimed or self._vacant(join.role, steps)
+        name = claimed or self._vacant(join, steps)
         if name is None:
             return self._full(join.role)
         holder = self._members.get(name)
         if holder is not None:
             if not _is_dead(holder):
+                if join.role == "relay":  # it takes over when that one has ended, or its lease has
+                    return Refusal(reason=f"node {join.node} has a relay (pid {holder.pid}); stop one", retry=True)
                 return Refusal(
                     reason=f"the identity {name!r} belongs to a living worker (host {holder.host}, pid {holder.pid}); "
                     "stop that one or leave out --name",
@@ -137,9 +144,16 @@ class Membership:
         """The living members of a role."""
         return [member for member in self._members.values() if member.role == role]
 
-    def routes(self) -> list[Route]:
-        """Where the living learners are."""
-        return [route for member in self.having("learner") for route in member.routes]
+    def routes(self, member: Member) -> list[Route]:
+        """Where the living learners are, and for an actor by way of which relays."""
+        routes = [
+            route.model_copy(update={"node": learner.node})
+            for learner in self.having("learner")
+            for route in learner.routes
+        ]
+        if member.role != "actor":
+            return routes
+        return ways(routes, {relay.node: relay.routes for relay in self.having("relay")}, member.node)
 
     def living_actors(self) -> list[tuple[str, int]]:
         """(name, incarnation) of the living actors."""
@@ -172,7 +186,7 @@ class Membership:
                 **{key: value for key, value in m.metrics.items() if "." not in key or key.startswith("staleness")},
             }
             for m in sorted(self._members.values(), key=lambda m: (m.role, m.name))
-            if m.role in ("actor", "learner")
+            if m.role != "supervisor"
         ]
 
     def save(self) -> None:
@@ -208,17 +222,27 @@ class Membership:
         lease = run.learner_timeout if join.role == "learner" else run.actor_timeout
         index = self._index(join.role, name) or 0
         member = Member(
-            name, join.role, join.token, incarnation, join.host, join.pid, lease, index, seen=time.monotonic()
+            name,
+            join.role,
+            join.token,
+            incarnation,
+            join.host,
+            join.pid,
+            join.node,
+            lease,
+            index,
+            seen=time.monotonic(),
         )
         if join.role == "learner":
             member.policies = self._policies[index :: self.learners_wanted]
-        elif join.role == "actor":
+        else:
             member.policies = list(self._policies)
+        if join.role == "actor":
             member.steps_before = sum(n for (actor, i), n in steps.items() if actor == name and i < incarnation)
             member.quota = self._quotas.get((name, incarnation)) or self._quota(name, steps)
             if member.quota > 0:
                 self._quotas[name, incarnation] = member.quota
-        if incarnation > 1 and self._incarnations.get(name) != incarnation and join.role in ("actor", "learner"):
+        if incarnation > 1 and self._incarnations.get(name) != incarnation and join.role != "supervisor":
             self.restarts[name] = self.restarts.get(name, 0) + 1
         self._incarnations[name] = incarnation
         self._members[name] = member
@@ -251,8 +275,19 @@ class Membership:
             else self._index(join.role, join.name) is not None
         )
 
-    def _vacant(self, role: Role, steps: Steps) -> str | None:
-        """A name that nobody holds and that has something left to do."""
+    def _unfit(self, join: Join) -> str:
+        """Empty, or why this run has no use for a relay there."""
+        if join.role == "relay" and not join.node:
+            return "a relay that does not say which node it serves; give it --node"
+        if join.role == "relay" and self._run.transport != "auto":
+            return f"transport {self._run.transport} leaves nothing to relay; set transport: auto, or start no relay"
+        return ""
+
+    def _vacant(self, join: Join, steps: Steps) -> str | None:
+        """A name that nobody holds and that has something left to do. A node has one relay."""
+        role = join.role
+        if role == "relay":
+            return f"{role}-{hashlib.sha256(join.node.encode()).hexdigest()[:8]}"
         if role == "supervisor":
             return f"{role}-{secrets.token_hex(3)}"
         for name in self._names(role):
@@ -293,6 +328,7 @@ _KEPT = (
     "incarnation",
     "host",
     "pid",
+    "node",
     "lease",
     "index",
     "policies",

@@ -104,6 +104,7 @@ ROUTE = Route(
     experience="tcp://10.0.0.2:5611",
     weights="tcp://10.0.0.2:5612",
     acknowledgements="tcp://10.0.0.2:5613",
+    node="node-2",
 )
 _FACTS = PolicyFacts(
     policy=POLICY,
@@ -134,7 +135,7 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
     weights = flat_weights()
     ring = f"/dev/shm/rookery-{RUN}-{ACTOR}.1-{POLICY}.ring"
     return {
-        "join": (Join(role="actor", token=TOKEN, release="0.1.0", host="node-7", pid=4242), []),
+        "join": (Join(role="actor", token=TOKEN, release="0.1.0", host="node-7", pid=4242, node="node-7"), []),
         "refusal": (Refusal(reason="all actors of this run are there; raise actors or stop one of them"), []),
         "welcome": (
             Welcome(

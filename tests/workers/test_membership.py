@@ -175,7 +175,7 @@ def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp
     second = members_of(tmp_path)
     assert second.run_id == first.run_id
     assert second.restarts == {"coordinator": 1}
-    assert second.routes() == [ROUTE]
+    assert second.routes(admitted(second, join("supervisor", "s"))) == [ROUTE]
     assert second.living_actors() == [("actor-0", 1)]
     assert not second.actors_done({("actor-0", 1): 100})  # it has not said farewell
     heard = second.beat(Beat(name=actor.name, token="x", incarnation=1, state="acting"))

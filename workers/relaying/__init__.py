@@ -1,0 +1,1 @@
+"""What a relay does for its node, and how the coordinator leads others to it."""
