@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from protocol.layout import Layout
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX
 from protocol.messages import Segments
-from protocol.pool import Pool
+from protocol.pool import POOL, Pool
 from protocol.ring import Ring
 from protocol.salvage import Roll, finished_beyond
 from protocol.shelf import Shelf
@@ -80,6 +81,8 @@ class _Intake:
     arrivals: deque[Arrival] = field(default_factory=deque)
     parked: deque[_Parcel] = field(default_factory=deque)
     rings: dict[Key, Ring] = field(default_factory=dict)
+    left: list[Ring] = field(default_factory=list)
+    """Rings whose actors are announced in others since: of a relay that was started again."""
 
 
 class ExperienceReceiver:
@@ -160,6 +163,19 @@ class ExperienceReceiver:
         if not any((actor, incarnation) in other.rings for other in self._intakes.values()):
             self._shelf.forget((actor, incarnation))
 
+    def let_go(self, policy: str, used: Callable[[Ring], bool]) -> None:
+        """Lets go of rings that nothing more will be announced in, once all that was is copied, and they are not
+        `used`."""
+        intake = self._intakes[policy]
+        waiting = {id(arrival.ring) for arrival in intake.arrivals}
+        for key, ring in list(intake.rings.items()):
+            if key not in self._roll and id(ring) not in waiting and not used(ring):
+                self.forget(policy, *key)
+        for ring in list(intake.left):
+            if id(ring) not in waiting and not used(ring):
+                intake.left.remove(ring)
+                ring.remove()
+
     def is_living(self, actor: str, incarnation: int) -> bool:
         """Whether this actor incarnation is a member, as far as is known."""
         return (actor, incarnation) in self._roll
@@ -177,9 +193,10 @@ class ExperienceReceiver:
         for intake in self._intakes.values():
             intake.arrivals.clear()
             intake.parked.clear()
-            for ring in intake.rings.values():
+            for ring in [*intake.rings.values(), *intake.left]:
                 ring.remove()
             intake.rings.clear()
+            intake.left.clear()
             intake.pool.close()
         self._shelf.close()
 
@@ -233,15 +250,19 @@ class ExperienceReceiver:
         return intake
 
     def _ring(self, intake: _Intake, key: Key, header: Segments) -> Ring:
+        """The actor's, or that of a relay, which many actors share; each has an attachment of its own."""
         known = intake.rings.get(key)
+        if known is not None and known.nonce == header.nonce:
+            return known
         path = Path(header.ring)
-        if known is None and not path.name.startswith(PREFIX):
+        if not path.name.startswith(PREFIX):
             raise SharedMemoryError(f"{header.ring!r} is no ring's name; use the same release")
-        ring = Ring.attach(path, intake.layout, self._counters) if known is None else known
+        ring = Ring.attach(path, intake.layout, self._counters)
         if ring.nonce != header.nonce:
-            if known is None:
-                ring.close()
+            ring.close()
             raise SharedMemoryError(f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp")
+        if known is not None:
+            intake.left.append(known)
         intake.rings[key] = ring
         return ring
 
@@ -290,6 +311,8 @@ class ExperienceReceiver:
             if path is not None:
                 intake.rings[key] = Ring.attach(path, intake.layout, self._counters)
             ring = intake.rings[key]
+            if ring.path is not None and ring.path.suffix == POOL:
+                return  # a relay's: what it received it announces itself
             common = self._shelf.left(key)
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):

@@ -1,4 +1,5 @@
-"""The memory into which a learner copies what arrives over the network: one pool a policy, however many actors.
+"""The memory into which a learner, or a relay for it, copies what arrives over the network: one pool a policy, however
+many actors.
 
 Slots are given out in runs as long as can be, so that a message is copied with one slice assignment a field; the first
 run that is long enough is taken, which keeps the memory in use small and warm.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +17,19 @@ from numpy.typing import NDArray
 from protocol.layout import Layout
 from protocol.ring import FINISHED, Ring
 
-__all__ = ["Pool"]
+__all__ = ["POOL", "Pool"]
+
+POOL = ".pool"
+"""End of the name of a relay's pool, which is a ring that many actors' segments lie in."""
 
 
 class Pool:
-    """`slots` slots of `layout` in private memory, made when they are first needed. Legend: `n` segments."""
+    """`slots` slots of `layout` in private memory, or in the file `path` for a reader to attach, made when they are
+    first needed. `checksums` as in `Ring.create`. Legend: `n` segments."""
 
-    def __init__(self, layout: Layout, slots: int) -> None:
+    def __init__(self, layout: Layout, slots: int, path: Path | None = None, checksums: bool | None = False) -> None:
         self._layout, self.slots = layout, slots
+        self._path, self._checksums = path, checksums
         self._ring: Ring | None = None
         self._starts: list[int] = [0]
         self._stops: list[int] = [slots]
@@ -32,7 +39,7 @@ class Pool:
     def ring(self) -> Ring:
         """The memory."""
         if self._ring is None:
-            self._ring = Ring.create(None, self._layout, self.slots, checksums=False)
+            self._ring = Ring.create(self._path, self._layout, self.slots, self._checksums)
         return self._ring
 
     def store(self, records: NDArray[np.void], columns: dict[str, NDArray]) -> NDArray[np.void]:
@@ -48,7 +55,8 @@ class Pool:
             stored["slot"][part] = np.arange(slots.start, slots.stop)
             stored["sequence"][part] = ring.table["sequence"][slots] + np.uint64(1)
             stored["state"][part] = FINISHED
-            stored["checksum"][part] = 0
+            sums = [ring.checksum(slot) for slot in range(slots.start, slots.stop)] if ring.checksums else 0
+            stored["checksum"][part] = sums
             ring.table[slots] = stored[part]
             at = part.stop
         return stored
@@ -64,9 +72,9 @@ class Pool:
             self._insert(int(ordered[first]), int(ordered[end - 1]) + 1)
 
     def close(self) -> None:
-        """Lets the memory go."""
+        """Lets the memory go; a file is unlinked unless another process still holds it."""
         if self._ring is not None:
-            self._ring.close()
+            self._ring.remove()
 
     def _take(self, n: int) -> list[slice]:
         """`n` slots as one run if there is such a one, else as several."""

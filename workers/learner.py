@@ -124,10 +124,7 @@ class Learner:
         self._pulse = pulse
         self._receiver.living({(name, incarnation) for name, incarnation in pulse.actors})
         for member in self._members:
-            waiting = {id(arrival.ring) for arrival in self._receiver.arrivals(member.name)}
-            for key, ring in list(self._receiver.rings(member.name).items()):
-                if not self._receiver.is_living(*key) and id(ring) not in waiting and not member.uses(ring):
-                    self._receiver.forget(member.name, *key)
+            self._receiver.let_go(member.name, member.uses)
 
     def _drain(self) -> None:
         """Uses what still arrives until nothing came for a moment, then publishes and saves for the last time."""
