@@ -95,6 +95,18 @@ class Credit:
         self._waiting = self._travelling = self._settled = self._announced = 0
         self.dropped = {"overwritten": 0, "no_credit": 0}
 
+    @classmethod
+    def of_flight(cls, blocks: int, flight: list[Block]) -> Credit:
+        """Nothing is to be written any more: only `flight`, in order, of a ring of `blocks`, is to be announced and
+        acknowledged."""
+        credit = cls(blocks, max(1, len(flight)), 0, "stream", "block")
+        taken = {block.index for block in flight}
+        credit._free = deque(index for index in range(blocks) if index not in taken)
+        credit._flight.extend(flight)
+        credit._travelling = sum(block.segments for block in flight)
+        credit._announced = flight[-1].last if flight else 0
+        return credit
+
     def bounds(self, segments: int) -> Bounds:
         """What can be held up at most, where a block has `segments` segments.
 

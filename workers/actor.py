@@ -16,6 +16,7 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError, Timeout
 from protocol.experience import ExperienceSender
+from protocol.inheritance import deliver_inheritance
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Welcome
 from protocol.spaces import World
@@ -48,7 +49,7 @@ class Actor:
     def __init__(self, life: Life, welcome: Welcome, environment: Environment, run: Run) -> None:
         self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
         self._quota = welcome.quota
-        plans = plan_policies(run, environment.world)
+        plans = self._plans = plan_policies(run, environment.world)
         self._counters = self._open_counters(plans)
         self._performers = {name: Performer(plan.agent, plan.config) for name, plan in plans.items()}
         self._subscribers = {
@@ -104,6 +105,9 @@ class Actor:
                 turns += 1
             if self._common is not None and turn.common is not None:
                 self._common.write(turn.common)
+                if self._common.turns is not None:  # who is away for long must not hold up memory
+                    for seat in seats.values():
+                        seat.flush(self._check)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome)
             actions = [seats[present.agent, turn.group].act(present, self._check) for present in turn.present]
@@ -162,7 +166,7 @@ class Actor:
             if subscriber.same_node is None:
                 self._unsettled = True
             else:
-                self._senders[route.policy].route(route, inline=not subscriber.same_node)
+                self._senders[route.policy].route(route, not subscriber.same_node or route.experience_relay > 0)
 
     def _first_weights(self) -> None:
         """Acts with the learners' weights from the first step on, never with its own initial ones."""
@@ -184,6 +188,29 @@ class Actor:
             )
         self._seen = None
         self._follow_routes()
+        self._inherit()
+
+    def _inherit(self) -> None:
+        """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
+        client, welcome = self._life.client, self._welcome
+        pulse = client.pulse if client is not None else None
+        for route in pulse.routes if pulse is not None and welcome.incarnation > 1 else ():
+            subscriber, plan = self._subscribers.get(route.policy), self._plans.get(route.policy)
+            if subscriber is None or plan is None or subscriber.same_node:
+                continue
+            count = deliver_inheritance(
+                self._life.context,
+                welcome.run,
+                welcome.name,
+                welcome.incarnation,
+                route,
+                plan.layout,
+                plan.block,
+                Counters(None, *ActorReport.names(list(self._plans))),
+                self._run.learner_timeout,
+                self._check_early,
+            )
+            log.info("event=inherited policy=%s segments=%d", route.policy, count)
 
     def _drain(self) -> None:
         self._report.collect()
@@ -196,13 +223,11 @@ class Actor:
 
     def _share(self, plan: CommonPlan | None) -> CommonWriter | None:
         """Where what all agents see is written."""
-        return None if plan is None else CommonWriter(plan.ring(self._memory(COMMON)))
+        return None if plan is None else plan.writer(self._memory(COMMON))
 
-    def _memory(self, name: str) -> Path | None:
-        """The file of one of this actor's rings; None if nobody is to share it."""
+    def _memory(self, name: str) -> Path:
+        """The file of one of this actor's rings; also where nobody shares it, as it survives this process."""
         welcome = self._welcome
-        if self._run.transport == "tcp":
-            return None
         return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
 
     def _sender(self, plan: PolicyPlan) -> ExperienceSender:

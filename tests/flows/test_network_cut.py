@@ -42,9 +42,15 @@ class Scene:
         self._start("left", ["coordinator", path, "--run-dir", str(self.folder / "run"), *bind], "coordinator")
         for i in range(2):
             self.learner(f"learner-{i}")
-        where = ["--coordinator", f"tcp://{LEFT}:{PORT}", "--bind", f"{RIGHT}:0", "--insecure"]
-        self._start("right", ["actor", *where], "actor")
+        self.actor("actor")
         runs.until(lambda: runs.agent_steps(self.folder) >= 1_000, runs.PATIENCE, what=f"the run is on: {self.said}")
+
+    def actor(self, name: str) -> None:
+        """One more actor, whose memory the learners do not see."""
+        memory = self.folder / "right"
+        memory.mkdir(exist_ok=True)
+        where = ["--coordinator", f"tcp://{LEFT}:{PORT}", "--bind", f"{RIGHT}:0", "--insecure"]
+        self._start("right", ["actor", *where], name, "env", f"ROOKERY_MEMORY={memory}")
 
     def learner(self, name: str) -> None:
         """One more learner."""
@@ -93,8 +99,8 @@ class Scene:
         """What all workers said."""
         return "\n".join(worker.said[-2_000:] for worker in self.workers)
 
-    def _start(self, side: str, command: list[str], name: str) -> None:
-        started = runs.started(command, self.folder, name, self.net.on(side))
+    def _start(self, side: str, command: list[str], name: str, *under: str) -> None:
+        started = runs.started(command, self.folder, name, [*self.net.on(side), *under])
         self.workers.append(self.stack.enter_context(started))
         if name == "coordinator":
             runs.until((self.folder / "run" / "coordinator.json").exists, what="coordinator is up")
@@ -165,3 +171,20 @@ def test_a_learner_killed_in_the_cut_is_replaced_and_gets_what_was_not_settled_G
     assert sum(segments["dropped"].values()) == 0
     assert 0 <= segments["lost_in_learner"] <= 16
     assert segments["received"] - segments["duplicates"] == segments["produced"]
+
+
+def test_what_an_actor_finished_before_its_death_is_sent_by_its_successor(scene: Scene) -> None:
+    """kill -9 of the actor while nothing can be delivered: only unfinished segments are lost."""
+    scene.begin(actor_timeout=2)
+    scene.cut(5.0)
+    time.sleep(1.0)  # it goes on until its credit is used up
+    scene.kill("actor-0")
+    scene.net.heal()
+    runs.until(lambda: "event=lease_ended worker=actor-0" in scene.said, 20, what="the lease ends")
+    scene.actor("successor")
+    summary = scene.finish()
+    inherited = [int(line.rpartition("=")[2]) for line in scene.said.splitlines() if "event=inherited" in line]
+    assert sum(inherited) > 0
+    assert summary["segments"]["dropped"]["actor_lost"] == 0
+    assert summary["segments"]["received"] == summary["segments"]["produced"]
+    assert list((scene.folder / "right").iterdir()) == []
