@@ -54,16 +54,19 @@ class Common:
 class CommonWriter:
     """Writes moments into `ring` and keeps those that a segment may still refer to.
 
+    `turns`: how many groups of copies take turns, where agents come and go at will, so that segments have to end after
+    so many moments a row; None where the world tells its `action_period`, for which the ring is large enough.
+
     Whoever writes a block of segments holds it from its oldest moment on, until the block is taken to be written anew
     and its records are marked so: a segment that a reader finds intact thus had its moments to itself.
     """
 
-    def __init__(self, ring: Ring) -> None:
-        self.ring = ring
+    def __init__(self, ring: Ring, turns: int | None = None) -> None:
+        self.ring, self.turns = ring, turns
         self._column = ring.columns["common"]
         self._moments, self.copies = self._column.shape[1:3]
-        self.moment = -1
-        """The newest; -1: none yet."""
+        self.moment = self._last = -1
+        """That of the present turn; -1: none yet."""
         self._free = deque(range(ring.slots))
         self._slots: dict[int, int] = {}
         """Block -> slot, oldest first."""
@@ -71,10 +74,8 @@ class CommonWriter:
 
     @property
     def newest(self) -> NDArray[Any]:
-        """[E, *shape]: what was written last."""
-        block, row = divmod(self.moment, self._moments)
-        newest: NDArray[Any] = self._column[self._slots[block], row]
-        return newest
+        """[E, *shape]: what is seen in the present turn."""
+        return self._row(self.moment)
 
     @property
     def place(self) -> CommonRows:
@@ -83,12 +84,22 @@ class CommonWriter:
 
     def write(self, values: NDArray[Any]) -> int:
         """The common observations [E, *shape] of the next moment; its number."""
-        block, row = divmod(self.moment + 1, self._moments)
-        if row == 0:
-            self._begin(block)
-        self._column[self._slots[block], row] = values
-        self.moment += 1
+        self._next()[...] = values
+        self.moment = self._last
         return self.moment
+
+    def renew(self, moments: NDArray[np.uint64], copies: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Writes rows (moment, copy) [n] once more, so that the old moments need not be kept; their new moments [n]."""
+        pairs, which = np.unique(np.stack([copies.astype(np.uint64), moments], 1), axis=0, return_inverse=True)
+        copy = pairs[:, 0].astype(np.int64)
+        rank = np.arange(len(copy)) - np.searchsorted(copy, copy)  # rows of one copy go to different moments
+        values = [self._row(int(moment))[c] for c, moment in zip(copy, pairs[:, 1], strict=True)]
+        first = self._last + 1
+        for place in range(int(rank.max(initial=-1)) + 1):
+            row = self._next()
+            for i in np.flatnonzero(rank == place):
+                row[copy[i]] = values[i]
+        return (first + rank[which.reshape(-1)]).astype(np.uint64)
 
     def hold(self, owner: Hashable, oldest: int) -> None:
         """From here on `owner` refers to moments from `oldest` on, and to none before."""
@@ -96,7 +107,7 @@ class CommonWriter:
 
     def close(self, owner: Hashable) -> None:
         """What `owner` holds ends with the newest moment."""
-        self._held[owner] = (self._held[owner][0], self.moment)
+        self._held[owner] = (self._held[owner][0], self._last)
 
     def release(self, owner: Hashable) -> None:
         """`owner` refers to nothing."""
@@ -105,7 +116,7 @@ class CommonWriter:
     def held(self, owner: Hashable) -> tuple[int, int]:
         """The oldest and newest moment that `owner` refers to."""
         oldest, newest = self._held[owner]
-        return oldest, self.moment if newest is None else newest
+        return oldest, self._last if newest is None else newest
 
     def blocks(self) -> list[tuple[int, int]]:
         """What is held, as (first, last) blocks in order, none touching the next."""
@@ -118,6 +129,20 @@ class CommonWriter:
             else:
                 merged.append((first, last))
         return merged
+
+    def _row(self, moment: int) -> NDArray[Any]:
+        """[E, *shape]: a moment that is held, or the newest."""
+        block, row = divmod(moment, self._moments)
+        found: NDArray[Any] = self._column[self._slots[block], row]
+        return found
+
+    def _next(self) -> NDArray[Any]:
+        """[E, *shape]: a moment to be written."""
+        block, row = divmod(self._last + 1, self._moments)
+        if row == 0:
+            self._begin(block)
+        self._last += 1
+        return self._row(self._last)
 
     def _begin(self, block: int) -> None:
         if not self._free:

@@ -35,8 +35,8 @@ _MAGIC = b"ROOKRING"
 _PAGE = 4096
 _WORDS = 8
 _OPTIONS = ("slots", "nonce", "checksums", "lock_timeout")
-_BOOTSTRAP = "observation"
-"""The field that has one row more than are valid."""
+_BOOTSTRAP = ("observation", "moment")
+"""The fields that have one row more than are valid."""
 _UNLOCKED: AbstractContextManager[None] = nullcontext()
 FREE, WRITING, FINISHED = 0, 1, 2
 
@@ -244,7 +244,7 @@ class Ring:
         bootstrap = (row == end) & (end > layout.before)
         for field in layout.fields:
             if field.per == "row":
-                unused = outside & ~bootstrap if field.name == _BOOTSTRAP else outside
+                unused = outside & ~bootstrap if field.name in _BOOTSTRAP else outside
                 column = self.columns[field.name][slots]
                 column[np.broadcast_to(unused, column.shape[:2])] = _poison_of(column.dtype)
 

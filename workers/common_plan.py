@@ -8,7 +8,8 @@ that was open when it began. Where P is known every agent finishes a block in th
 the order in which they were finished: what a policy refers to is its newest moments, as long as its ring lasts, and
 policies share them. But blocks in flight to a learner that is away stay as they are while the others go on
 (`drop_oldest`), as does a backlog of which the newest is dropped (`drop_newest`): those may be islands. Where P is not
-known, segments end after T moments and each block may be an island.
+known, segments end after T moments for each group, what is older is written anew when a block is begun, and each block
+may be an island.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.common import CommonWriter
 from protocol.layout import Layout
 from protocol.ring import Ring
 from protocol.spaces import World
@@ -33,10 +35,11 @@ class CommonPlan:
     layout: Layout
     blocks: int
     pool: int
+    turns: int | None
 
-    def ring(self, path: Path | None) -> Ring:
-        """A new ring, at `path` or private to this process."""
-        return Ring.create(path, self.layout, self.blocks, checksums=False)
+    def writer(self, path: Path | None) -> CommonWriter:
+        """A writer into a new ring, at `path` or private to this process."""
+        return CommonWriter(Ring.create(path, self.layout, self.blocks, checksums=False), self.turns)
 
 
 def plan_common(plans: Mapping[str, PolicyPlan], world: World) -> CommonPlan | None:
@@ -45,19 +48,25 @@ def plan_common(plans: Mapping[str, PolicyPlan], world: World) -> CommonPlan | N
     layout = every[0].common
     if layout is None:
         return None
-    if world.action_period is None:
+    period = world.action_period
+    if period is None:
         needed = sum(plan.blocks * _most(plan, world) for plan in every)
     else:
         lasting = (-(-plan.blocks // plan.writers) + 1 for plan in every)
         lasting_moments = (count * _span(plan, world) for count, plan in zip(lasting, every, strict=True))
         needed = -(-max(lasting_moments) // layout.rows) + 1 + sum(_islands(p) * _most(p, world) for p in every)
     pooled = sum(-(-plan.pool_slots // plan.block) * _most(plan, world) for plan in every)
-    return CommonPlan(layout, needed + 1, pooled + every[0].actors * (needed + 1))
+    turns = every[0].groups if period is None else None
+    return CommonPlan(layout, needed + 1, pooled + every[0].actors * (needed + 1), turns)
 
 
 def _span(plan: PolicyPlan, world: World) -> int:
     """The most moments from the oldest to the newest that a block of `plan` refers to."""
-    return plan.groups * (world.action_period or 1) * (plan.layout.length + plan.layout.before + 2)
+    rows = plan.layout.length + plan.layout.before + 2
+    if world.action_period is not None:
+        return plan.groups * world.action_period * rows
+    written_anew = plan.groups * len(world.agents) * (plan.layout.before + 1)  # in one turn, by all seats at most
+    return 2 * plan.groups * rows + written_anew
 
 
 def _most(plan: PolicyPlan, world: World) -> int:

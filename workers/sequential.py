@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
-from protocol.common import Common, CommonWriter
+from protocol.common import Common
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.credit import Block
@@ -110,7 +110,7 @@ class Sequential:
         self._plans = plan_policies(run, world)
         names = list(self._plans)
         sharing = plan_common(self._plans, world)
-        self._common = None if sharing is None else CommonWriter(sharing.ring(None))
+        self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else Common(self._common.ring)
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *ActorReport.names(names))
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
@@ -148,6 +148,9 @@ class Sequential:
                 turns += 1
             if self._common is not None and turn.common is not None:
                 self._common.write(turn.common)
+                if self._common.turns is not None:  # who is away for long must not hold up memory
+                    for seat in seats.values():
+                        seat.flush(_never)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome)
             actions = [seats[present.agent, turn.group].act(present, _never) for present in turn.present]

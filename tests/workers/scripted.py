@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
+from protocol.common import Common, CommonWriter
 from protocol.config import IQN, PPO, PolicyConfig
 from protocol.counters import Counters
-from protocol.layout import Layout, segment_layout
+from protocol.layout import Layout, common_layout, segment_layout
 from protocol.ring import Ring
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.version import Version, pack
 from workers.acting.seat import Rows, Seat
 from workers.environments.base import Present
@@ -25,6 +27,8 @@ from workers.reporting import LearnerReport
 
 AGENT = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
 WORLD = World(id="scripted", agents=(AGENT,))
+SHARING = World(id="sharing", population=DictPopulation(agents=(AGENT,), common=Box(shape=(1,), dtype="int32")))
+"""The same with a common observation: 1000 * c + t, and 1000 * c + t - 1 with what was seen last of an episode."""
 
 
 def config(algorithm: PPO | IQN, length: int = 4) -> PolicyConfig:
@@ -32,9 +36,20 @@ def config(algorithm: PPO | IQN, length: int = 4) -> PolicyConfig:
     return PolicyConfig(algorithm=algorithm, segment_length=length)
 
 
-def layout_of(policy: PolicyConfig) -> Layout:
+def layout_of(policy: PolicyConfig, world: World = WORLD) -> Layout:
     """The layout of its segments."""
-    return segment_layout(WORLD, AGENT, policy)
+    return segment_layout(world, AGENT, policy)
+
+
+def common_of(copies: int, blocks: int, moments: int = 4, turns: int | None = 1) -> CommonWriter:
+    """Room for what agents of SHARING see in common; they come and go at will unless `turns` is None."""
+    layout = common_layout(Box(shape=(1,), dtype="int32"), copies, moments)
+    return CommonWriter(Ring.create(None, layout, blocks), turns)
+
+
+def tell(common: CommonWriter, t: int) -> None:
+    """The moment of turn `t`."""
+    common.write((1000 * np.arange(common.copies) + t)[:, None])
 
 
 class Performer:
@@ -91,9 +106,12 @@ def present(t: int, copies: int, terminated: Sequence[int] = (), truncated: Sequ
     )
 
 
-def seat(sender: Sender, performer: Performer, copies: int, first_stream: int = 0) -> Seat:
+def seat(
+    sender: Sender, performer: Performer, copies: int, first_stream: int = 0, common: CommonWriter | None = None
+) -> Seat:
     """A seat of `copies` copies."""
-    return Seat("one", performer, sender, copies, first_stream, np.random.default_rng(0))  # type: ignore[arg-type]
+    noise: Any = np.random.default_rng(0)
+    return Seat("one", performer, sender, copies, first_stream, noise, common=common)  # type: ignore[arg-type]
 
 
 def never() -> None:
@@ -109,9 +127,16 @@ class Source:
         """(highest number, segments) of each settlement."""
         self.given_back: list[int] = []
 
-    def arrive(self, ring: Ring, records: NDArray[np.void], owned: bool = False, actor: str = "actor-0") -> None:
+    def arrive(
+        self,
+        ring: Ring,
+        records: NDArray[np.void],
+        owned: bool = False,
+        actor: str = "actor-0",
+        common: Common | None = None,
+    ) -> None:
         """One announcement."""
-        self.queue.append(Arrival(actor, 1, ring, records.copy(), owned))
+        self.queue.append(Arrival(actor, 1, ring, records.copy(), owned, common))
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What is there."""

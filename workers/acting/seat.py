@@ -77,8 +77,11 @@ class Seat:
         self._common = common
         self._copies: NDArray[np.int64] = self._everyone
         """[E]: which copy each stream is of, among those of a moment."""
+        self._span: int | None = None
+        """After how many moments a block is shipped with the rows it has."""
         if common is not None:
             self._copies = (self._numbers % np.uint64(common.copies)).astype(np.int64)
+            self._span = None if common.turns is None else common.turns * self._length
         self._block: _Block | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
@@ -159,9 +162,9 @@ class Seat:
         return 0 if self._block is None else self._block.count()
 
     def flush(self, on_wait: Callable[[], None]) -> None:
-        """Ships what the present block has if it is older than `flush_after`, although nobody acts."""
+        """Ships what the present block has if it is old, although nobody acts."""
         block = self._block
-        if block is not None and self._is_old(block) and block.count():
+        if block is not None and self._is_old(block):
             block.spread()
             shape = block.columns["observation"].shape[2:]
             self._begin_block(_NOBODY, np.empty((0, *shape), block.columns["observation"].dtype), on_wait)
@@ -241,6 +244,7 @@ class Seat:
             if self._common is not None:
                 old.columns["moment"][following] = self._common.moment
             if not old.even:  # streams that do not act now take their open rows along
+                self._end_idle(old, streams)
                 opened = np.flatnonzero(old.opened)
                 place = (opened, old.rows[opened] + self._before)
                 carried = {name: old.columns[name][place] for name in self._row_fields}
@@ -265,17 +269,34 @@ class Seat:
         if self._common is not None:
             self._hold(block, opened)
 
+    def _end_idle(self, block: _Block, acting: Index) -> None:
+        """Behind an end that is followed by nothing yet, the last observation once more: it is never learned from, but
+        it is there."""
+        idle = (block.rows > 0) & ~block.opened
+        idle[acting] = False
+        streams = np.flatnonzero(idle)
+        at = block.rows[streams] + self._before
+        for name in ("observation", "moment"):
+            if name in block.columns:
+                block.columns[name][streams, at] = block.columns[name][streams, at - 1]
+
     def _hold(self, block: _Block, opened: NDArray[np.int64]) -> None:
-        """Keeps the moments that the new block refers to: of its history, of its open rows and all from now on."""
-        common, moments, before = self._common, block.columns["moment"], self._before
+        """Keeps the moments that the new block refers to: of its history, of its open rows and all from now on. Those
+        that are too old are written anew, so that an agent that is away for long holds up no memory."""
+        common, moments = self._common, block.columns["moment"]
         assert common is not None
-        oldest = [np.uint64(common.moment)]
-        if len(opened):
-            oldest.append(moments[opened, before].min())
-        if before:
-            known = np.arange(before) >= before - np.broadcast_to(block.history, len(moments))[:, None]
-            oldest.extend(moments[:, :before][known])
-        common.hold((self._sender.ring.nonce, block.slots.start), int(min(oldest)))
+        refers = np.zeros(moments.shape, np.bool_)
+        refers[opened, self._before] = True
+        known = np.broadcast_to(block.history, len(moments))[:, None]
+        refers[:, : self._before] = np.arange(self._before) >= self._before - known
+        stream, row = np.nonzero(refers)
+        found, oldest = moments[stream, row], common.moment
+        if self._span is not None:
+            late = found.astype(np.int64) < common.moment - self._span
+            found[late] = common.renew(found[late], self._copies[stream[late]])
+            moments[stream, row] = found
+        block.since_moment = common.moment
+        common.hold((self._sender.ring.nonce, block.slots.start), min(oldest, int(found.min(initial=oldest))))
 
     def _finish(self, block: _Block) -> None:
         self._block = None
@@ -301,7 +322,14 @@ class Seat:
         return seen
 
     def _is_old(self, block: _Block) -> bool:
-        return self._flush_after is not None and self._clock() - block.since > self._flush_after
+        """Whether it goes on for longer than `flush_after` seconds, or than memory for common observations lasts."""
+        if (
+            self._common is not None
+            and self._span is not None
+            and self._common.moment - block.since_moment > self._span
+        ):
+            return True
+        return self._flush_after is not None and self._clock() - block.since > self._flush_after and block.count() > 0
 
     def _push_frame(self, streams: Index, observation: NDArray) -> NDArray:
         """The last F observations of each stream, newest last; at an episode's start all are its first."""
@@ -351,6 +379,8 @@ class _Block:
         self.ends: NDArray[np.int64] = np.zeros(streams, np.int64)
         """Entries of the side table in use."""
         self.history: Rows = 0
+        self.since_moment = 0
+        """The newest moment when it was begun."""
         self.told = False
         """Whether an open row may hold a reward already, so that the next one must be added to it."""
         self.version_min = self.version_max = version

@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.config import IQN, PPO
+from protocol.common import Common, CommonWriter
+from protocol.config import IQN, PPO, parse_run
 from protocol.errors import EnvironmentFault
+from protocol.intake import shown
 from tests.workers import scripted
 from workers.acting.seat import Seat
+from workers.common_plan import plan_common
 from workers.environments.base import Outcome, Present
+from workers.plan import plan_policies
 
 LENGTH = 4
 
@@ -36,13 +40,17 @@ class Game:
 
     copies: int
     frames: int = 1
+    common: CommonWriter | None = None
+    blocks: int = 400
     seat: Seat = field(init=False)
     sender: scripted.Sender = field(init=False)
 
     def __post_init__(self) -> None:
         policy = scripted.config(IQN(frames=self.frames) if self.frames > 1 else PPO(), LENGTH)
-        self.sender = scripted.Sender(scripted.layout_of(policy), self.copies, 400)
-        self.seat = scripted.seat(self.sender, scripted.Performer(), self.copies)
+        world = scripted.WORLD if self.common is None else scripted.SHARING
+        self.performer = scripted.Performer()
+        self.sender = scripted.Sender(scripted.layout_of(policy, world), self.copies, self.blocks)
+        self.seat = scripted.seat(self.sender, self.performer, self.copies, common=self.common)
         self.rows: list[list[Row]] = [[] for _ in range(self.copies)]
         self.open: list[Row | None] = [None] * self.copies
         self.time = 0
@@ -50,6 +58,9 @@ class Game:
     def turn(self, present: list[int], news: dict[int, tuple[float, str]], whole: bool = False) -> None:
         """`news[e]` is (reward, "", "terminated" or "truncated"): with the presence of e, or else as an outcome."""
         self.time += 1
+        if self.common is not None:
+            scripted.tell(self.common, self.time)
+            self.seat.flush(scripted.never)
         told = {e: what for e, what in news.items() if self.open[e] is not None}
         away = [e for e in told if e not in present]
         if away:
@@ -83,6 +94,7 @@ class Game:
             "truncated": np.array([end == "truncated" for end in ends]),
             "final_index": np.array(cut, np.int64),
             "final_observation": np.array([[streams[i], self.time - 0.5] for i in cut], np.float32) if cut else None,
+            "final_common": np.array([[1000 * streams[i] + self.time - 1] for i in cut], np.int32) if cut else None,
         }
 
     def check(self) -> None:
@@ -99,6 +111,8 @@ class Game:
         """Appends the rows of one segment to `found`."""
         columns = {name: column[record["slot"]] for name, column in self.sender.ring.columns.items()}
         before, valid, stream = self.frames - 1, int(record["valid"]), int(record["stream"])
+        if self.common is not None:
+            self.check_common(record, columns)
         at = len(found)
         history = int(record["before"])
         for back in range(1, history + 1):
@@ -127,6 +141,19 @@ class Game:
             assert expected is not None
             assert columns["observation"][before + valid, 1] == expected.seen
 
+    def check_common(self, record: Any, columns: dict[str, Any]) -> None:
+        """In every row that may be read lies what all saw in the turn of its observation."""
+        assert self.common is not None
+        common = Common(self.common.ring)
+        place, there = common.rows(columns["moment"][None], record["stream"][None])
+        rows = np.flatnonzero(shown(record[None], self.sender.ring.layout)[0])
+        assert there[0, rows].all()
+        expected = 1000 * int(record["stream"]) + columns["observation"][rows, 1]
+        np.testing.assert_array_equal(common.values[place[0, rows], 0], expected)
+        for k in np.flatnonzero(columns["final_row"] >= 0):
+            expected = 1000 * int(record["stream"]) + columns["final_observation"][k, 1] - 0.5
+            assert columns["final_common"][k, 0] == expected
+
 
 ENDS = st.sampled_from(["", "", "", "terminated", "truncated"])
 NEWS = st.dictionaries(st.integers(0, 2), st.tuples(st.integers(-9, 9).map(float), ENDS))
@@ -134,10 +161,11 @@ TURNS = st.lists(st.tuples(st.sets(st.integers(0, 2)), NEWS, st.integers(0, 3)),
 
 
 @settings(max_examples=150, deadline=None)
-@given(turns=TURNS, frames=st.sampled_from([1, 3]))
-def test_random_games_count_every_reward_once_in_the_right_row(turns, frames):
-    """K1 K5 D7: also agents that act at their own pace, die in mid-segment, are absent, come back."""
-    game = Game(3, frames)
+@given(turns=TURNS, frames=st.sampled_from([1, 3]), shared=st.booleans())
+def test_random_games_count_every_reward_once_in_the_right_row(turns, frames, shared):
+    """K1 K5 D7 J9: also agents that act at their own pace, die in mid-segment, are absent, come back; what all saw in
+    common is found for every row, for history and for the row behind the last."""
+    game = Game(3, frames, scripted.common_of(3, 200) if shared else None)
     for present, news, everybody in turns:
         game.turn(sorted(present) if everybody else [0, 1, 2], news, whole=not everybody)
     game.check()
@@ -209,3 +237,52 @@ def test_a_reward_for_an_action_that_was_never_made_is_told_in_one_sentence():
         game.seat.receive(
             Outcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_))
         )
+
+
+def sharing_game(frames: int, flow: str = "block") -> Game:
+    """A game whose memory for what all see in common is as large as the plan says, and not larger."""
+    algorithm = IQN(frames=frames, buffer_capacity=64, learning_starts=1, batch_size=1) if frames > 1 else PPO()
+    data = {"environment": {"copies": 3}, "policy": {"algorithm": algorithm.model_dump(), "segment_length": LENGTH}}
+    data["policy"] |= {"flow": flow} | ({} if frames > 1 else {"algorithm": {"minibatches": 1}})
+    plans = plan_policies(parse_run(data), scripted.SHARING)
+    plan = plan_common(plans, scripted.SHARING)
+    assert plan is not None
+    return Game(3, frames, plan.writer(None), plans["one"].blocks)
+
+
+@settings(max_examples=60, deadline=None)
+@given(turns=TURNS, frames=st.sampled_from([1, 3]), again=st.integers(1, 12))
+def test_what_a_segment_refers_to_is_kept_and_all_else_is_written_over_J9(turns, frames, again):
+    """J9: with the memory of the plan, however the agents come and go, every segment in the ring finds its moments."""
+    game = sharing_game(frames)
+    for present, news, everybody in turns * again:
+        game.turn(sorted(present) if everybody else [0, 1, 2], news, whole=not everybody)
+    ring = game.sender.ring
+    for record in ring.table[ring.table["valid"] > 0]:
+        if record["sequence"] % 2 == 0:
+            game.check_common(record, {name: column[record["slot"]] for name, column in ring.columns.items()})
+
+
+def test_an_agent_that_is_away_for_long_holds_up_no_memory_J9():
+    game = sharing_game(3)
+    game.turn([0, 1, 2], {}, whole=True)
+    for _ in range(3_000):
+        game.turn([0], {0: (1.0, "")})
+    game.turn([0, 1, 2], {}, whole=True)
+    for _ in range(LENGTH):
+        game.turn([0, 1, 2], {}, whole=True)
+    ring = game.sender.ring
+    whole = ring.table[(ring.table["valid"] > 0) & (ring.table["sequence"] % 2 == 0)]
+    assert {0, 1, 2} == set(whole["stream"].tolist())
+    for record in whole:
+        game.check_common(record, {name: column[record["slot"]] for name, column in ring.columns.items()})
+
+
+def test_the_policy_is_shown_what_it_will_be_trained_on_J9_U11():
+    """Its own observation, then the common one, stacked alike."""
+    game = sharing_game(3)
+    for turn in range(1, 10):
+        game.turn([0, 1, 2], {1: (0.0, "terminated" if turn == 4 else "")}, whole=True)
+    (stack,) = (seen[1] for seen in game.performer.seen[-1:])
+    np.testing.assert_array_equal(stack, [[1, 7, 1007], [1, 8, 1008], [1, 9, 1009]])
+    np.testing.assert_array_equal(game.performer.seen[4][1], [[1, 4, 1004], [1, 4, 1004], [1, 5, 1005]])
