@@ -122,8 +122,9 @@ class ExperienceSender:
         self.pump()
 
     def route(self, route: Route, inline: bool) -> None:
-        """Where the learner is now. A new incarnation or address: everything unacknowledged is announced again."""
-        if self._route == route and self._inline == inline:
+        """Where the learner is now. A new incarnation or address, or one more or less relay on the way: everything
+        unacknowledged is announced again."""
+        if self._route is not None and _way(self._route) == _way(route) and self._inline == inline:
             return
         self.disconnect()
         self._route, self._inline = route, inline
@@ -185,7 +186,8 @@ class ExperienceSender:
         assert self._route is not None
         if self._push is not None:
             self._push.close(linger=0)
-        self._push = connect(self._context, zmq.PUSH, self._route.experience)
+        server = "relay" if self._route.experience_relay else "learner"
+        self._push = connect(self._context, zmq.PUSH, self._route.experience, server=server)
         self._heard_at = time.monotonic()
         for block in self._credit.again(beyond):
             self._announce(block, resent=True)
@@ -282,3 +284,9 @@ class ExperienceSender:
 def _bytes_of(array: NDArray) -> Any:
     """The memory of a contiguous array as a frame."""
     return array.reshape(-1).view(np.uint8).data
+
+
+def _way(route: Route) -> tuple[object, ...]:
+    """All of a route that segments and their acknowledgements depend on."""
+    schemas = (route.oldest_schema, route.newest_schema)
+    return route.learner, route.incarnation, route.experience, route.experience_relay, route.acknowledgements, schemas

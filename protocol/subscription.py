@@ -45,10 +45,15 @@ class Subscription:
         """Whether a request has no answer yet."""
         return bool(self._topic)
 
-    def connect(self, address: str) -> None:
-        """Leaves the learner it was connected to, and listens to the beacons of this one."""
+    @property
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        """What to wait on."""
+        return [] if self._socket is None else [self._socket]
+
+    def connect(self, address: str, server: str = "learner") -> None:
+        """Leaves the learner (or relay: `server`) it was connected to, and listens to the beacons of this one."""
         self.close()
-        self._socket = connect(self._context, zmq.SUB, address, largest=self._largest)
+        self._socket = connect(self._context, zmq.SUB, address, largest=self._largest, server=server)
         self._socket.setsockopt(zmq.SUBSCRIBE, self._beacons)
 
     def mute(self) -> None:

@@ -115,7 +115,7 @@ class WeightPublisher:
 
 
 class WeightSubscriber:
-    """An actor's end for one policy: knows the newest version and copies it on demand."""
+    """An actor's (or relay's) end for one policy: knows the newest version and copies it on demand."""
 
     def __init__(
         self,
@@ -137,7 +137,9 @@ class WeightSubscriber:
 
     @property
     def same_node(self) -> bool | None:
-        """Whether the learner's memory can be seen from here; None until its first beacon."""
+        """Whether the learner's memory can be seen from here; None until its first beacon. A relay's is not its."""
+        if self._route is not None and self._route.weights_relay:
+            return False
         if self._mailbox is not None:
             return True
         return False if self._remote else None
@@ -152,12 +154,17 @@ class WeightSubscriber:
         """Requests whose answer got lost."""
         return self._subscription.repeated
 
+    @property
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        """What to wait on."""
+        return self._subscription.sockets
+
     def route(self, route: Route) -> None:
-        """Where the learner is now."""
-        if route != self._route:
+        """Where the weights come from now: the learner, or a relay on this node."""
+        if self._route is None or _source(route) != _source(self._route):
             self.close()
-            self._route = route
-            self._subscription.connect(route.weights)
+            self._subscription.connect(route.weights, "relay" if route.weights_relay else "learner")
+        self._route = route
 
     def adopt(self, out: NDArray[np.uint8], have: Version) -> Version | None:
         """Copies weights newer than `have` to `out` [nbytes]; None if there are none yet.
@@ -196,7 +203,10 @@ class WeightSubscriber:
         """Closes socket and mailbox."""
         self._subscription.close()
         if self._mailbox is not None:
-            self._mailbox.close()  # never removed here: a learner that restarts continues from it
+            if self._route is not None and self._route.weights_relay:
+                self._mailbox.remove()  # a relay that was killed cannot
+            else:
+                self._mailbox.close()  # never removed here: a learner that restarts continues from it
             self._mailbox = None
         self._remote = False
 
@@ -225,7 +235,7 @@ class WeightSubscriber:
                 "use the same configuration and release"
             )
         self.newest = max(self.newest, Version(beacon.incarnation, beacon.version))
-        if self.same_node is not None:
+        if self._mailbox is not None or self._remote:
             return
         if self._transport != "tcp" and beacon.mailbox:
             self._attach(beacon)
@@ -260,3 +270,8 @@ class WeightSubscriber:
         self.newest = max(self.newest, version)
         if self._pending is None or version > self._pending[0]:
             self._pending = (version, self._manifest.unpack(data, header.wire))
+
+
+def _source(route: Route) -> tuple[str, int, int]:
+    """What tells one publisher from another; a relay goes on with the learner's next incarnation."""
+    return route.weights, route.weights_relay, 0 if route.weights_relay else route.incarnation
