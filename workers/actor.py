@@ -1,0 +1,280 @@
+"""The actor: steps environments, runs the policies of all agents in them, writes each agent's experience in place.
+
+    join -> first weights -> ( sync?  act  step ) until the quota is reached -> drain -> leave
+
+In flows: weights of every policy. Out flows: one ring of segments a policy, counters and episode returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from protocol.common import COMMON, CommonWriter
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.errors import ConfigurationError, Timeout
+from protocol.experience import ExperienceSender
+from protocol.inheritance import deliver_inheritance
+from protocol.memory import PREFIX, memory_dir
+from protocol.messages import Welcome
+from protocol.spaces import World
+from protocol.version import Version
+from protocol.weights import WeightSubscriber
+from workers import numerics
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.acting.seating import seat_agents
+from workers.common_plan import CommonPlan, plan_common
+from workers.environments.base import Environment
+from workers.environments.checked import Checked
+from workers.environments.registry import make
+from workers.life import Life, Stop, log_to, run_dir_of, worker_command
+from workers.plan import PolicyPlan, plan_policies, seed_of
+from workers.reporting import ActorReport
+
+__all__ = ["Actor", "main"]
+
+log = logging.getLogger(__name__)
+
+_WEIGHTS_PATIENCE = 120.0
+_NONE_NEWER = Version(2**24, 0)
+"""No weights are newer: to listen without adopting."""
+
+
+class Actor:
+    """One actor process: an environment of many copies, a seat for each agent, a way out for each policy."""
+
+    def __init__(self, life: Life, welcome: Welcome, environment: Environment, run: Run) -> None:
+        self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
+        self._quota = welcome.quota
+        plans = self._plans = plan_policies(run, environment.world)
+        self._counters = self._open_counters(plans)
+        self._performers = {name: Performer(plan.agent, plan.config) for name, plan in plans.items()}
+        self._subscribers = {
+            name: WeightSubscriber(life.context, name, p.manifest, run.transport)
+            for name, p in self._performers.items()
+        }
+        self._common = self._share(plan_common(plans, environment.world))
+        self._senders = {name: self._sender(plan) for name, plan in plans.items()}
+        self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
+        self._seats: dict[tuple[int, int], Seat] = {}
+        me = (welcome.name, welcome.incarnation)
+        for name, plan in plans.items():
+            performer, sender = self._performers[name], self._senders[name]
+            self._seats |= seat_agents(plan, environment.world, performer, sender, run.seed, me, self._common)
+        self._seen: object = None
+        self._unsettled = False
+        """Whether a learner's beacon is still to come, which says how to send to it."""
+        self._drain_by: float | None = None
+        """Set once the coordinator says drain: until when a wait for credit may go on."""
+        self._report = ActorReport(
+            self._counters, self._quota, self._performers, self._subscribers, [*self._seats.values()]
+        )
+
+    def run(self) -> None:
+        """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
+        client = self._life.client
+        assert client is not None
+        client.start(self._report.snapshot)
+        self._first_weights()
+        self._report.state = "acting"
+        log.info("event=acting quota=%d agents=%d copies=%d", self._quota, len(self._seats), self._environment.copies)
+        self._act()
+        self._report.state = "draining"
+        self._drain()
+
+    def close(self) -> None:
+        """Lets go of sockets and memory."""
+        for sender in self._senders.values():
+            sender.close(linger=1.0)
+        if self._common is not None:
+            self._common.ring.remove()
+        for subscriber in self._subscribers.values():
+            subscriber.close()
+        self._environment.close()
+
+    def _act(self) -> None:
+        seats, environment = self._seats, self._environment
+        turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
+        env_steps = agent_steps = turns = 0
+        while agent_steps < self._quota:
+            if (turn.env_steps and not turn.group) or not turns:
+                self._sync(turns)
+                turns += 1
+            if self._common is not None and turn.common is not None:
+                self._common.write(turn.common)
+                if self._common.turns is not None:  # who is away for long must not hold up memory
+                    for seat in seats.values():
+                        seat.flush(self._check)
+            for outcome in turn.outcomes:
+                seats[outcome.agent, turn.group].receive(outcome)
+            actions = [seats[present.agent, turn.group].act(present, self._check) for present in turn.present]
+            agent_steps += sum(map(len, actions))
+            turn = environment.step(actions)
+            env_steps += turn.env_steps
+            self._report.count(env_steps, agent_steps)
+            if self._life.must_stop or self._drain_by is not None:
+                break
+
+    def _sync(self, turns: int) -> None:
+        """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
+        for name, interval in self._sync_intervals.items():
+            if turns % interval == 0:
+                self._performers[name].sync(self._subscribers[name])
+        client = self._life.client
+        if client is not None and client.changed.is_set():
+            client.changed.clear()
+            self._report.collect()
+            self._counters.set("environment_restarts", self._environment.restarts)
+            for seat in self._seats.values():
+                seat.flush(self._check)
+            self._follow_routes()
+
+    def _check(self) -> None:
+        """While waiting for credit: follow a learner that moved; end if told so."""
+        self._follow_routes()
+        self._life.check()
+        if self._drain_by is not None and time.monotonic() > self._drain_by:
+            log.warning("event=undelivered reason=told to drain, but no learner gave credit before the deadline")
+            raise Stop
+
+    def _check_early(self) -> None:
+        """Before the first step, when there is nothing to drain."""
+        self._check()
+        if self._drain_by is not None:
+            raise Stop
+
+    def _follow_routes(self) -> None:
+        client = self._life.client
+        pulse = client.pulse if client is not None else None
+        if pulse is None or (pulse is self._seen and not self._unsettled):
+            return
+        self._seen, self._unsettled = pulse, False
+        if pulse.command == "drain" and self._drain_by is None:
+            self._drain_by = time.monotonic() + self._run.learner_timeout
+        for route in pulse.routes:
+            subscriber = self._subscribers.get(route.policy)
+            if subscriber is None:
+                continue
+            subscriber.route(route)
+            if (
+                subscriber.same_node is None
+            ):  # its beacon tells; a learner that came back must not wait for our next turn
+                subscriber.adopt(self._performers[route.policy].spare, _NONE_NEWER)
+            if subscriber.same_node is None:
+                self._unsettled = True
+            else:
+                self._senders[route.policy].route(route, not subscriber.same_node or route.experience_relay > 0)
+
+    def _first_weights(self) -> None:
+        """Acts with the learners' weights from the first step on, never with its own initial ones."""
+        self._report.state = "waiting"
+        for name, performer in self._performers.items():
+            started = time.monotonic()
+            version = self._subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, self._check_early)
+            if version is None:
+                raise Timeout(
+                    f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? "
+                    "see `logs/`"
+                )
+            performer.swap(version)
+            log.info(
+                "event=first_weights policy=%s version=%d waited=%.1f",
+                name,
+                version.version,
+                time.monotonic() - started,
+            )
+        self._seen = None
+        self._follow_routes()
+        self._inherit()
+
+    def _inherit(self) -> None:
+        """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
+        client, welcome = self._life.client, self._welcome
+        pulse = client.pulse if client is not None else None
+        for route in pulse.routes if pulse is not None and welcome.incarnation > 1 else ():
+            subscriber, plan = self._subscribers.get(route.policy), self._plans.get(route.policy)
+            if subscriber is None or plan is None or subscriber.same_node:
+                continue
+            count = deliver_inheritance(
+                self._life.context,
+                welcome.run,
+                welcome.name,
+                welcome.incarnation,
+                route,
+                plan.layout,
+                plan.block,
+                Counters(None, *ActorReport.names(list(self._plans))),
+                self._run.learner_timeout,
+                self._check_early,
+            )
+            log.info("event=inherited policy=%s segments=%d", route.policy, count)
+
+    def _drain(self) -> None:
+        self._report.collect()
+        end = time.monotonic() + (1.0 if self._life.orphaned else self._run.learner_timeout)
+        for name, sender in self._senders.items():
+            if not sender.drain(max(0.0, end - time.monotonic()), self._follow_routes):
+                log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
+        self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats.values()))
+        self._counters.set("environment_restarts", self._environment.restarts)
+
+    def _share(self, plan: CommonPlan | None) -> CommonWriter | None:
+        """Where what all agents see is written."""
+        return None if plan is None else plan.writer(self._memory(COMMON))
+
+    def _memory(self, name: str) -> Path:
+        """The file of one of this actor's rings; also where nobody shares it, as it survives this process."""
+        welcome = self._welcome
+        return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
+
+    def _sender(self, plan: PolicyPlan) -> ExperienceSender:
+        welcome = self._welcome
+        ring = plan.ring(self._memory(plan.name), self._counters)
+        return ExperienceSender(
+            self._life.context,
+            welcome.run,
+            welcome.name,
+            welcome.incarnation,
+            plan.name,
+            ring,
+            plan.credit(),
+            plan.block,
+            self._counters,
+            plan.config.compress,
+            self._common,
+        )
+
+    def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:
+        run_dir = run_dir_of(self._welcome)
+        name = f"{self._welcome.name}.{self._welcome.incarnation}"
+        return Counters(run_dir / "counters" / name if run_dir else None, *ActorReport.names(list(plans)))
+
+
+def main(life: Life) -> None:
+    """Joins, makes the environment, acts."""
+    numerics.prepare()
+    _, welcome = life.join("actor")
+    run = Run.model_validate_json(welcome.config)
+    run_dir = run_dir_of(welcome)
+    log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
+    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    environment = Checked(make(run.environment))
+    if environment.world != World.model_validate_json(welcome.world):
+        raise ConfigurationError(
+            f"{run.environment.id} has other agents or spaces here than at the coordinator; "
+            "install the same version on both"
+        )
+    actor = Actor(life, welcome, environment, run)
+    try:
+        actor.run()
+    finally:
+        actor.close()
+
+
+command = worker_command("actor", main)
+
+if __name__ == "__main__":
+    command()
