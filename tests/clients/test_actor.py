@@ -1,0 +1,67 @@
+"""The client that was written from the wire document alone, as the only actor of a run of three processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests.tools import ROOT, require
+
+STEPS = 200_000
+SECONDS = 35.0
+"""For all three together; they take about ten on two idle cores."""
+
+
+def _start(stack: ExitStack, log: Path, *command: str) -> subprocess.Popen[bytes]:
+    """A process that writes to `log`, and that the end of `stack` kills and waits for if it still runs."""
+    output = stack.enter_context(log.open("wb"))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
+
+
+def test_a_client_from_the_document_is_trained_on(tmp_path: Path, run_dir: Path, free_port_block: int) -> None:
+    """It joins, is trained on until its policy is better, every segment is accounted for, and all end by themselves."""
+    rookery, address = require("rookery"), f"127.0.0.1:{free_port_block}"
+    where = ("--coordinator", f"tcp://{address}")
+    options = ("--run-dir", str(run_dir), "--bind", address, "--set", f"steps={STEPS}")
+    learner_ports = f"127.0.0.1:{free_port_block + 1}"
+    names = ("actor", "coordinator", "learner")
+    with ExitStack() as stack:
+        commands = (
+            (sys.executable, str(ROOT / "tests" / "clients" / "actor.py"), *where),
+            (rookery, "coordinator", "cartpole", *options),
+            (rookery, "learner", *where, "--bind", learner_ports),
+        )
+        logs = [tmp_path / f"{name}.log" for name in names]
+        processes = [_start(stack, log, *command) for log, command in zip(logs, commands, strict=True)]
+        until = time.monotonic() + SECONDS
+        while any(process.poll() is None for process in processes) and time.monotonic() < until:
+            time.sleep(0.05)
+        codes = [process.poll() for process in processes]
+        told = "\n".join(f"{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in logs)
+        assert codes == [0, 0, 0], told
+
+    actor: dict[str, Any] = json.loads(logs[0].read_text().splitlines()[-1])
+    summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    segments: dict[str, Any] = summary["segments"]
+    assert actor["error"] == ""
+    assert STEPS <= actor["steps"] < STEPS + 32
+    assert summary["complete"]
+    assert summary["agent_steps"] == actor["steps"]
+
+    assert segments["trained"] > 0
+    assert segments["produced"] == segments["received"] == actor["produced"] == actor["settled"]
+    assert segments["trained"] == segments["produced"], "32 copies fill batches of 32 segments without a rest"
+    for name in ("rejected", "in_flight", "held", "lost_in_learner", "torn", "unexplained"):
+        assert segments[name] == 0, name
+    assert set(segments["dropped"].values()) == {0}
+    assert set(summary["refused"].values()) == {0}
+
+    assert actor["returns"][-1] > 1.5 * actor["returns"][0], actor["returns"]
