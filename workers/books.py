@@ -119,6 +119,7 @@ class Books:
             "lag": _lag(pages, self._policies),
             "waits": self._waits(actors, learners),
             "restarts": dict(restarts),
+            "environment_restarts": total(actors.values(), "environment_restarts"),
             "verdict": self.verdict(actors, learners),
         }
 
