@@ -191,6 +191,7 @@ def _folder(source: str, run_dir: Path | None) -> Path:
 for _module, _does in (
     ("workers.actor", "One actor"),
     ("workers.learner", "One learner"),
+    ("workers.relay", "One relay, for all workers of its node"),
     ("workers.bench", "Measures this machine: transport, weights"),
 ):
     main.add_command(_hand_over(_module, _does))

@@ -26,6 +26,7 @@ Wire = Literal["float32", "bf16"]
 
 ALIGNMENT = 64
 """Bytes: every entry begins at a multiple."""
+_DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1")
 _CHUNK = 1 << 18
 """Values converted at a time, so that intermediate results stay in the cache."""
 
@@ -52,6 +53,25 @@ class Manifest:
         self.entries = tuple(entries)
         plain = [{"name": e.name, "dtype": e.dtype, "shape": list(e.shape), "offset": e.offset} for e in entries]
         self.text = json.dumps(plain, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """The manifest whose `text` this is; WireError if it is none, or its entries overlap or are out of place."""
+        fault = WireError("entries of weights that are no manifest; use the same release")
+        try:
+            manifest = cls([Entry(e["name"], e["dtype"], tuple(e["shape"]), e["offset"]) for e in json.loads(text)])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise fault from None
+        end = 0
+        for entry in manifest.entries:
+            plain = isinstance(entry.name, str) and entry.dtype in _DTYPES
+            whole = all(type(n) is int and n >= 0 for n in (*entry.shape, entry.offset))
+            if not plain or not whole or entry.offset % ALIGNMENT or entry.offset < end:
+                raise fault
+            end = entry.offset + entry.size
+        if manifest.text != text:
+            raise fault
+        return manifest
 
     @cached_property
     def hash(self) -> str:

@@ -1,0 +1,180 @@
+"""The relay: what crosses the network for several workers of one node crosses it once. One for each node, at will.
+
+    join -> ( weights in, mailbox out; segments in, headers out ) until told to drain -> leave
+
+In flows: weights of learners elsewhere; segments of actors elsewhere for the learners on its node. Out flows, all
+through shared memory: weights for the actors on its node, segments for its learners. It may die and come back: the
+coordinator then leads everyone past it, and actors announce anew what no learner has acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import zmq
+
+from protocol import compression
+from protocol.config import Run
+from protocol.control import Report
+from protocol.counters import Counters
+from protocol.intake import largest_frame
+from protocol.memory import PREFIX, memory_dir, sweep
+from protocol.messages import Pulse, Route, Welcome
+from protocol.node import node_name
+from protocol.pool import POOL
+from protocol.sockets import Ports, check_bind
+from protocol.spaces import World
+from protocol.weights import WeightPublisher
+from workers.life import Life, log_to, run_dir_of, worker_command
+from workers.plan import PolicyPlan, plan_policies
+from workers.relaying.experience import PassedExperience
+from workers.relaying.weights import PassedWeights
+
+__all__ = ["Relay", "main"]
+
+log = logging.getLogger(__name__)
+
+_EXPERIENCE, _WEIGHTS = 1, 2
+_WAIT_MS = 100
+_DRAIN_SECONDS = 1.0
+
+
+class Relay:
+    """One relay process."""
+
+    def __init__(self, life: Life, welcome: Welcome, plans: dict[str, PolicyPlan]) -> None:
+        self._life, self._welcome, self._plans = life, welcome, plans
+        self._node = node_name(life.options.node)
+        folder = run_dir_of(welcome)
+        page = folder / "counters" / f"{welcome.name}.{welcome.incarnation}" if folder else None
+        self._counters = Counters(page, _names(list(plans)))
+        host, base = life.options.host_and_base
+        check_bind(host, life.options.keys, life.options.insecure)
+        self._ports = Ports(life.context, host, base, life.options.advertise)
+        largest = max(largest_frame(plan.layout, plan.pool_slots) for plan in plans.values())
+        self._addresses = self._ports.bind({_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB}, {_EXPERIENCE: largest})
+        pull, xpub = self._ports.sockets[_EXPERIENCE], self._ports.sockets[_WEIGHTS]
+        self._publisher = WeightPublisher(xpub, self._counters)
+        self._weights: dict[str, PassedWeights] = {}
+        self._experience = PassedExperience(life.context, pull, welcome.run, self._pool_path, self._counters)
+        self._offers: list[Route] = []
+        self._pulse: Pulse | None = None
+        self._state = "starting"
+
+    def run(self) -> None:
+        """Passes on until the learners are done, or told to stop."""
+        client = self._life.client
+        assert client is not None
+        client.start(self._report)
+        self._state = "relaying"
+        log.info("event=relaying node=%s policies=%s", self._node, ",".join(self._plans))
+        while client.command == "go" and not self._life.stopping.is_set():
+            self._turn()
+        self._state = "draining"
+        end = time.monotonic() + _DRAIN_SECONDS
+        while time.monotonic() < end and any(self._counters[f"held.{name}"] for name in self._plans):
+            self._turn()
+
+    def close(self) -> None:
+        """Lets go of sockets and memory."""
+        self._experience.close()
+        for weights in self._weights.values():
+            weights.close()
+        self._publisher.close()
+        self._ports.close()
+
+    def _turn(self) -> None:
+        """Everything that has come, once; sleeps if that was nothing."""
+        self._follow()
+        more = self._experience.turn()
+        for weights in self._weights.values():
+            more = weights.turn() or more
+        self._publisher.check()
+        self._offer()
+        if not more:
+            poller = zmq.Poller()
+            incoming = [socket for weights in self._weights.values() for socket in weights.sockets]
+            for socket in (*self._experience.sockets, *incoming):
+                poller.register(socket, zmq.POLLIN)
+            poller.poll(_WAIT_MS)
+
+    def _follow(self) -> None:
+        """Where the learners are, and who lives, when the coordinator has news."""
+        client = self._life.client
+        pulse = client.pulse if client is not None else None
+        if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
+            return
+        self._pulse = pulse
+        for route in pulse.routes:
+            plan = self._plans[route.policy]
+            if self._is_near(route):
+                self._experience.follow(plan, route)
+            else:
+                self._weights_of(plan).follow(route)
+        self._experience.living({(name, incarnation) for name, incarnation in pulse.actors})
+
+    def _is_near(self, route: Route) -> bool:
+        return route.node == self._node
+
+    def _weights_of(self, plan: PolicyPlan) -> PassedWeights:
+        if plan.name not in self._weights:
+            path = self._path(plan.name, ".weights")
+            self._weights[plan.name] = PassedWeights(self._life.context, plan, path, self._publisher, self._counters)
+        return self._weights[plan.name]
+
+    def _offer(self) -> None:
+        """Tells with the next beat what can be passed on now."""
+        offers, me = [], self._welcome.incarnation
+        for route in self._pulse.routes if self._pulse is not None else ():
+            if self._is_near(route):
+                update = {"experience": self._addresses[_EXPERIENCE], "experience_relay": me}
+                offers.append(route.model_copy(update=update))
+            elif self._weights[route.policy].ready:
+                offers.append(route.model_copy(update={"weights": self._addresses[_WEIGHTS], "weights_relay": me}))
+        self._offers = offers
+
+    def _report(self) -> Report:
+        """For the control thread."""
+        return Report(self._state, routes=self._offers, counters=self._counters.snapshot())
+
+    def _pool_path(self, policy: str) -> Path:
+        return self._path(policy, POOL)
+
+    def _path(self, policy: str, ending: str) -> Path:
+        welcome = self._welcome
+        return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{policy}{ending}"
+
+
+def _names(policies: list[str]) -> list[str]:
+    """Names of a relay's counters: for each policy segments passed on, received again, that had to wait for room,
+    refused by the learner, not settled yet (a level), and versions of weights passed on."""
+    kinds = ("passed", "repeated", "parked", "refused", "held", "weights_passed")
+    each = [f"{kind}.{policy}" for policy in policies for kind in kinds]
+    return ["quarantined_messages", "refused_acks", "push_full", *WeightPublisher.COUNTERS, *each]
+
+
+def main(life: Life) -> None:
+    """Joins, passes on."""
+    _, welcome = life.join("relay")
+    run = Run.model_validate_json(welcome.config)
+    folder = run_dir_of(welcome)
+    log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
+    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    for incarnation in range(1, welcome.incarnation):
+        sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
+    plans = plan_policies(run, World.model_validate_json(welcome.world))
+    for plan in plans.values():
+        compression.check_package(plan.config.compress)
+    relay = Relay(life, welcome, plans)
+    try:
+        relay.run()
+    finally:
+        relay.close()
+
+
+command = worker_command("relay", main)
+
+if __name__ == "__main__":
+    command()

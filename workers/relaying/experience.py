@@ -1,0 +1,121 @@
+"""Segments on their way through a relay: received once for its node, then only announced to the learners there.
+
+In flows: inline segments of actors elsewhere, acknowledgements of the learners. Out flows: headers to the learners, one
+lane a policy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Set
+from pathlib import Path
+
+import zmq
+
+from protocol.acknowledgements import Key
+from protocol.codec import decode
+from protocol.counters import Counters
+from protocol.errors import WireError
+from protocol.messages import Route, Segments
+from protocol.sockets import arrived, peer_host
+from workers.plan import PolicyPlan
+from workers.relaying.lane import Lane
+from workers.relaying.link import Link, place_of
+
+__all__ = ["PassedExperience"]
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1000
+_BYTES_AT_ONCE = 2**20
+"""Bytes that are copied before acknowledgements and weights get their turn."""
+
+
+class PassedExperience:
+    """For all policies whose learners are on this node. `pull` belongs to the caller; `path_of(policy)` names the file
+    of a pool."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        pull: zmq.Socket[bytes],
+        run: str,
+        path_of: Callable[[str], Path],
+        counters: Counters,
+    ) -> None:
+        self._context, self._pull, self._run, self._path_of = context, pull, run, path_of
+        self._counters = counters
+        self._lanes: dict[str, Lane] = {}
+        self._refused: set[str] = set()
+
+    @property
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        """What to wait on."""
+        return [self._pull, *(link.acks for link in self._links())]
+
+    def follow(self, plan: PolicyPlan, route: Route) -> None:
+        """Where the learner of `plan.name` is now."""
+        links, lane = self._links(), self._lanes.get(plan.name)
+        if lane is not None and lane.link.place == place_of(route):
+            return
+        link = next((known for known in links if known.place == place_of(route)), None)
+        link = link or Link(self._context, route, self._counters)
+        if lane is None:
+            self._lanes[plan.name] = Lane(plan, self._path_of(plan.name), link, self._counters)
+            return
+        lane.move(link)
+        for gone in set(links) - set(self._links()):
+            gone.close()
+
+    def living(self, actors: Set[Key]) -> None:
+        """Who is a member now."""
+        for lane in self._lanes.values():
+            lane.living(actors)
+
+    def turn(self) -> bool:
+        """Takes in what has come, a bounded amount at once, never waits; whether there may be more."""
+        for link in self._links():
+            for ack in link.acknowledgements():
+                if ack.policy in self._lanes:
+                    self._lanes[ack.policy].settle(ack)
+        copied = sum(lane.retry() for lane in self._lanes.values())
+        for _ in range(_AT_ONCE):
+            frames = arrived(self._pull, copy=False)
+            if frames is None:
+                return False
+            try:
+                copied += self._accept(frames)
+            except WireError as fault:
+                self._quarantine(fault, peer_host(frames[0]))
+            if copied >= _BYTES_AT_ONCE:
+                break
+        return True
+
+    def close(self) -> None:
+        """Closes the sockets to learners and lets go of the pools."""
+        for link in self._links():
+            link.close()
+        for lane in self._lanes.values():
+            lane.close()
+        self._lanes.clear()
+
+    def _links(self) -> list[Link]:
+        return list(dict.fromkeys(lane.link for lane in self._lanes.values()))
+
+    def _accept(self, frames: list[zmq.Frame]) -> int:
+        header, rest = decode(frames)
+        if not isinstance(header, Segments) or header.run != self._run:
+            raise WireError(
+                f"a {header.type} message where segments of run {self._run} are expected; check the address"
+            )
+        if header.policy not in self._lanes:
+            raise WireError(
+                f"segments of policy {header.policy!r}, whose learner is not on this node; follow the routes"
+            )
+        return self._lanes[header.policy].take(header, rest)
+
+    def _quarantine(self, fault: WireError, host: str) -> None:
+        self._counters.add("quarantined_messages")
+        if str(fault) not in self._refused and len(self._refused) < 100:
+            self._refused.add(str(fault))
+            log.warning("event=message_refused host=%s reason=%s", host, fault)
