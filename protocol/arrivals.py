@@ -31,7 +31,7 @@ from protocol.messages import Segments
 from protocol.pool import POOL, Pool
 from protocol.ring import Ring
 from protocol.salvage import Roll, finished_beyond
-from protocol.shelf import Shelf
+from protocol.shelf import Lease, Shelf
 from protocol.sockets import arrived, peer_host
 
 __all__ = ["Arrival", "ExperienceReceiver"]
@@ -65,6 +65,8 @@ class _Parcel:
     key: Key
     records: NDArray[np.void]
     columns: dict[str, NDArray]
+    common: Common | None
+    lease: Lease | None
 
 
 @dataclass(slots=True)
@@ -81,6 +83,8 @@ class _Intake:
     arrivals: deque[Arrival] = field(default_factory=deque)
     parked: deque[_Parcel] = field(default_factory=deque)
     rings: dict[Key, Ring] = field(default_factory=dict)
+    leases: dict[int, Lease] = field(default_factory=dict)
+    """By slot of the pool: the moments that the segment there refers to."""
     left: list[Ring] = field(default_factory=list)
     """Rings whose actors are announced in others since: of a relay that was started again."""
 
@@ -146,12 +150,17 @@ class ExperienceReceiver:
 
     def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are no longer needed."""
-        self._intakes[policy].pool.give_back(slots)
+        intake = self._intakes[policy]
+        intake.pool.give_back(slots)
+        if intake.leases:
+            for slot in slots.tolist():
+                self._shelf.give_back(intake.leases.pop(slot))
 
     def living(self, actors: set[Key]) -> None:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
         its ring; its memory is let go once everything in it was used."""
         attached = {policy: intake.rings for policy, intake in self._intakes.items()}
+        self._shelf.living(actors)
         for policy, key, path in self._roll.call(actors, attached):
             self._salvage(self._intakes[policy], key, path)
 
@@ -210,15 +219,18 @@ class ExperienceReceiver:
             raise WireError(f"a {header.type} message where segments are expected")
         intake = self._intake_of(header)
         layout, key = intake.layout, (header.actor, header.incarnation)
-        expected = 1 + (len(layout.fields) if header.inline else 0)
+        fields = len(layout.fields)
+        expected = 1 + (fields + self._shelf.frames(header.common) if header.inline else 0)
         if len(rest) != expected:
             raise WireError(f"{len(rest)} frames after a header of segments, expected {expected}")
         records = read_records(rest[0], header.count, layout)
         if header.inline:
-            columns = read_columns(unpacked(rest[1:], header.compressed, header.count, layout), header.count, layout)
+            packed = rest[1 : fields + 1]
+            columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
             if "action" in columns:
                 check_actions(columns["action"], records, layout, intake.actions)
-            return self._accept_inline(intake, key, header, records, columns)
+            common = self._shelf.put(key, header.common, rest[fields + 1 :])
+            return self._accept_inline(intake, key, header, records, columns, common)
         ring = self._ring(intake, key, header)
         if int(records["slot"].max()) >= ring.slots or bool((records["sequence"] & np.uint64(1)).any()):
             raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
@@ -267,17 +279,29 @@ class ExperienceReceiver:
         return ring
 
     def _accept_inline(
-        self, intake: _Intake, key: Key, header: Segments, records: NDArray[np.void], columns: dict[str, NDArray]
+        self,
+        intake: _Intake,
+        key: Key,
+        header: Segments,
+        records: NDArray[np.void],
+        columns: dict[str, NDArray],
+        common: Common | None,
     ) -> int:
         """Copies the columns to the pool; where that has no room, the frames wait, announced all the same."""
         if sum(len(parcel.records) for parcel in intake.parked) > _PARKED * intake.pool.slots:
             raise WireError(
                 f"more than {_PARKED} times the pool's {intake.pool.slots} segments wait for room; keep to the credit"
             )
+        known = int((records["number"] <= intake.announced.get(key, 0)).sum())
+        columns = {name: column[known:] for name, column in columns.items()}
+        if common is not None and not self._shelf.holds(key, columns, records[known:], intake.layout):
+            self._counters.add("out_of_turn", len(records) - known)  # the message that brought the moments was lost
+            return 0
         fresh = self._fresh(intake, key, header.after, records)
         if len(fresh) == 0:
             return 0
-        parcel = _Parcel(key, fresh, {name: column[len(records) - len(fresh) :] for name, column in columns.items()})
+        lease = None if common is None else self._shelf.lend(key, columns, fresh, intake.layout)
+        parcel = _Parcel(key, fresh, columns, common, lease)
         if intake.parked or intake.pool.free < len(fresh):
             intake.parked.append(parcel)
             self._counters.add(f"parked.{intake.name}", len(fresh))
@@ -287,7 +311,9 @@ class ExperienceReceiver:
     def _store(self, intake: _Intake, parcel: _Parcel) -> int:
         records = intake.pool.store(parcel.records, parcel.columns)
         self._copied += len(records) * intake.layout.segment_bytes
-        return self._queue(intake, Arrival(*parcel.key, intake.pool.ring, records, owned=True))
+        if parcel.lease is not None:
+            intake.leases.update(dict.fromkeys(records["slot"].tolist(), parcel.lease))
+        return self._queue(intake, Arrival(*parcel.key, intake.pool.ring, records, True, parcel.common))
 
     def _fresh(self, intake: _Intake, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
         """The records (always the last ones) that were not announced before; from now on they are. None at all if

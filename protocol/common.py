@@ -64,7 +64,7 @@ class CommonWriter:
     def __init__(self, ring: Ring, turns: int | None = None) -> None:
         self.ring, self.turns = ring, turns
         self._column = ring.columns["common"]
-        self._moments, self.copies = self._column.shape[1:3]
+        self.moments, self.copies = self._column.shape[1:3]
         self.moment = self._last = -1
         """That of the present turn; -1: none yet."""
         self._free = deque(range(ring.slots))
@@ -76,6 +76,11 @@ class CommonWriter:
     def newest(self) -> NDArray[Any]:
         """[E, *shape]: what is seen in the present turn."""
         return self._row(self.moment)
+
+    def frame(self, first: int, count: int) -> Any:
+        """The memory of `count` moments from `first` on, all of one block."""
+        block, row = divmod(first, self.moments)
+        return self._column[self._slots[block], row : row + count].reshape(-1).view(np.uint8).data
 
     @property
     def place(self) -> CommonRows:
@@ -123,7 +128,7 @@ class CommonWriter:
         spans = sorted(self.held(owner) for owner in self._held)
         merged: list[tuple[int, int]] = []
         for oldest, newest in spans:
-            first, last = oldest // self._moments, newest // self._moments
+            first, last = oldest // self.moments, newest // self.moments
             if merged and first <= merged[-1][1] + 1:
                 merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
             else:
@@ -132,13 +137,13 @@ class CommonWriter:
 
     def _row(self, moment: int) -> NDArray[Any]:
         """[E, *shape]: a moment that is held, or the newest."""
-        block, row = divmod(moment, self._moments)
+        block, row = divmod(moment, self.moments)
         found: NDArray[Any] = self._column[self._slots[block], row]
         return found
 
     def _next(self) -> NDArray[Any]:
         """[E, *shape]: a moment to be written."""
-        block, row = divmod(self._last + 1, self._moments)
+        block, row = divmod(self._last + 1, self.moments)
         if row == 0:
             self._begin(block)
         self._last += 1
@@ -151,7 +156,7 @@ class CommonWriter:
                 self._free.append(self._slots.pop(gone))
         if not self._free:
             raise EnvironmentFault(
-                f"all {self.ring.slots * self._moments} moments of common observations are still referred to; the "
+                f"all {self.ring.slots * self.moments} moments of common observations are still referred to; the "
                 "agents act more seldom than the world's action_period says: correct it or leave it out"
             )
         slot = self._slots[block] = self._free.popleft()

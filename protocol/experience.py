@@ -23,6 +23,7 @@ from protocol.counters import Counters
 from protocol.credit import Block, Credit
 from protocol.errors import WireError
 from protocol.messages import Ack, Route, Segments
+from protocol.outlet import Outlet, Outlets
 from protocol.ring import Ring
 from protocol.schema import spoken_with
 from protocol.sockets import arrived, connect, poll
@@ -57,6 +58,7 @@ class ExperienceSender:
         counters: Counters,
         compress: Sequence[str] = (),
         common: CommonWriter | None = None,
+        outlets: Outlets | None = None,
     ) -> None:
         compression.check_fields(compress, ring.layout)
         compression.check_package(compress)
@@ -71,7 +73,10 @@ class ExperienceSender:
         self._next = 1
         self._route: Route | None = None
         self._inline = False
-        self._push: zmq.Socket[bytes] | None = None
+        self._outlets = outlets or Outlets(context)
+        self._outlet: Outlet | None = None
+        self._generation = 0
+        """Of the outlet, when everything was sent that may have been lost with an earlier one."""
         self._acks: zmq.Socket[bytes] | None = None
         self._heard = 0
         """The highest number that the learner said it had heard of."""
@@ -131,6 +136,7 @@ class ExperienceSender:
         self._header = self._describe(route, inline)
         self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=_LARGEST_ACK)
         self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
+        self._outlet, self._heard = self._outlets.take(route), 0
         self._announce_again(0)
         self._patience = _RESEND_AFTER
         self.pump()
@@ -154,58 +160,59 @@ class ExperienceSender:
             self._counters.add(f"waits.drain.{self._policy}", time.monotonic() - start)
         return self._credit.idle
 
-    def disconnect(self) -> None:
-        """Closes the sockets; the ring stays."""
-        for socket in (self._push, self._acks):
-            if socket is not None:
-                socket.close(linger=0)
-        self._push = self._acks = None
+    def disconnect(self, linger: float = 0.0) -> None:
+        """Closes the sockets, giving queued headers up to `linger` seconds; the ring stays."""
+        if self._outlet is not None:
+            self._outlets.leave(self._outlet, int(linger * 1000))
+        if self._acks is not None:
+            self._acks.close(linger=0)
+        self._outlet = self._acks = None
 
     def close(self, linger: float = 0.0) -> None:
-        """Closes the sockets, giving queued headers up to `linger` seconds; removes the ring unless others hold it."""
-        if self._push is not None:
-            self._push.close(linger=int(linger * 1000))
-            self._push = None
-        self.disconnect()
+        """`disconnect`, and removes the ring unless others hold it."""
+        self.disconnect(linger)
         self.ring.remove()
 
     def _slots(self, index: int) -> slice:
         return slice(index * self._block, (index + 1) * self._block)
 
     def _announce_new(self) -> None:
-        if self._push is None:
+        if self._outlet is None:
             return
         if self._credit.travelling == 0:
             self._heard_at = time.monotonic()  # nothing was missing until now
+        if self._outlet.generation != self._generation:  # another policy's sender made the connection anew
+            self._announce_again(self._heard)
         for block in self._credit.announce():
             self._announce(block, resent=False)
 
     def _announce_again(self, beyond: int) -> None:
-        """Everything in flight with numbers beyond `beyond`, in order, over a connection of its own: what waited in
-        the old one is thrown away, so that a queue never holds more than the credit."""
-        assert self._route is not None
-        if self._push is not None:
-            self._push.close(linger=0)
-        server = "relay" if self._route.experience_relay else "learner"
-        self._push = connect(self._context, zmq.PUSH, self._route.experience, server=server)
+        """Everything in flight with numbers beyond `beyond`, in order, over a connection in which nothing of it waits,
+        so that a queue never holds more than the credit."""
+        assert self._outlet is not None
+        self._generation = self._outlet.generation
         self._heard_at = time.monotonic()
         for block in self._credit.again(beyond):
             self._announce(block, resent=True)
             self._counters.add(f"resent.{self._policy}", block.segments)
 
     def _announce(self, block: Block, resent: bool) -> None:
-        assert self._push is not None
+        assert self._outlet is not None
         assert self._header is not None
         slots, ring = self._slots(block.index), self.ring
         records = ring.segments(slots)
-        update = {"after": block.after, "resent": resent, "count": len(records)}
+        update: dict[str, Any] = {"after": block.after, "resent": resent, "count": len(records)}
+        moments: list[Any] = []
+        if self._common is not None and self._inline:
+            update["common"], moments = self._outlet.common(self._common, (ring.nonce, slots.start))
         frames: list[bytes | memoryview] = [encode(self._header.model_copy(update=update)), records.tobytes()]
         if self._inline:  # without a copy, as a block in flight is never overwritten, unless some slots are no segments
             where = slots if len(records) == self._block else records["slot"]
             columns = ((field.name, _bytes_of(ring.columns[field.name][where])) for field in ring.layout.fields)
             frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
+            frames += moments
         try:
-            self._push.send_multipart(frames, zmq.NOBLOCK, copy=not self._inline)
+            self._outlet.send(frames, copy=not self._inline)
         except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
             self._counters.add("push_full")
 
@@ -271,7 +278,9 @@ class ExperienceSender:
             self._heard_at = now  # nothing is missing
         elif now - self._heard_at > self._patience:
             self._patience = min(2 * self._patience, _MOST_PATIENCE)
-            self._announce_again(heard)
+            if self._outlet is not None:
+                self._outlet.renew()
+                self._announce_again(heard)
 
     def _levels(self) -> None:
         credit, policy = self._credit, self._policy

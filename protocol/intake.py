@@ -17,7 +17,7 @@ from protocol.errors import WireError
 from protocol.layout import Layout
 from protocol.ring import RECORD
 
-__all__ = ["check_actions", "check_final_rows", "largest_frame", "read_columns", "read_records", "shown"]
+__all__ = ["check_actions", "check_final_rows", "largest_frame", "read_columns", "read_frame", "read_records", "shown"]
 
 _MOST = 2**63
 _LEAST_FRAME = 65_536
@@ -60,15 +60,21 @@ def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str,
     """
     columns = {}
     for field, frame in zip(layout.fields, frames, strict=True):
-        buffer, expected = _buffer(frame), layout.slot_bytes(field) * count
-        if len(buffer) != expected:
-            raise WireError(f"field {field.name!r} with {len(buffer)} bytes, expected {expected}; use the same release")
+        buffer = read_frame(frame, layout.slot_bytes(field) * count, f"field {field.name!r}")
         if field.dtype == "|b1" and len(buffer) and int(np.frombuffer(buffer, np.uint8).max()) > 1:
             raise WireError(f"field {field.name!r} with a truth value that is neither 0 nor 1; send one byte, 0 or 1")
         columns[field.name] = np.frombuffer(buffer, np.dtype(field.dtype)).reshape(layout.shape(field, count))
     if "final_row" in columns:
         check_final_rows(columns["final_row"], layout)
     return columns
+
+
+def read_frame(frame: Any, expected: int, what: str) -> Any:
+    """The bytes of a frame, of which there must be so many."""
+    buffer = _buffer(frame)
+    if len(buffer) != expected:
+        raise WireError(f"{what} with {len(buffer)} bytes, expected {expected}; use the same release")
+    return buffer
 
 
 def shown(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from protocol.experience import ExperienceSender
 from protocol.inheritance import deliver_inheritance
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Welcome
+from protocol.outlet import Outlets
 from protocol.spaces import World
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
@@ -57,6 +58,7 @@ class Actor:
             for name, p in self._performers.items()
         }
         self._common = self._share(plan_common(plans, environment.world))
+        self._outlets = Outlets(life.context)
         self._senders = {name: self._sender(plan) for name, plan in plans.items()}
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
         self._seats: dict[tuple[int, int], Seat] = {}
@@ -245,6 +247,7 @@ class Actor:
             self._counters,
             plan.config.compress,
             self._common,
+            self._outlets,
         )
 
     def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:

@@ -55,14 +55,15 @@ class Learner:
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
-        largest = max(largest_frame(plans[name].layout, plans[name].pool_slots) for name in policies)
+        common = plan_common(plans, world)
+        frames = [(plans[name].layout, plans[name].pool_slots) for name in policies]
+        largest = max(largest_frame(*each) for each in [*frames, *([(common.layout, 1)] if common else [])])
         kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
         self._addresses = self._ports.bind(kinds, {_EXPERIENCE: largest})
         sockets = self._ports.sockets
         self._receiver = ExperienceReceiver(
             sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
         )
-        common = plan_common(plans, world)
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)

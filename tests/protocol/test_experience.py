@@ -332,7 +332,8 @@ def test_announcing_again_fills_no_queue_and_gives_a_slow_network_time(
         assert 2 <= len(times) <= 5  # 0.05, 0.1, 0.2, 0.4 s
         assert (gaps[1:] > 1.5 * gaps[:-1]).all()
         assert actor.counters[f"resent.{POLICY}"] == 3 * BLOCK * len(times)
-        actor.sender._route = learner.route
+        assert actor.sender._outlet is not None
+        actor.sender._outlet._address = learner.route.experience
         learner.got.clear()
         _deliver(learner, actor)
         assert _numbers(learner) == list(range(1, 3 * BLOCK + 1))
