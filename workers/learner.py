@@ -55,7 +55,7 @@ class Learner:
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
-        common = plan_common(plans, world)
+        common = plan_common({name: plans[name] for name in policies}, world)
         frames = [(plans[name].layout, plans[name].pool_slots) for name in policies]
         largest = max(largest_frame(*each) for each in [*frames, *([(common.layout, 1)] if common else [])])
         kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
