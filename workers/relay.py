@@ -27,6 +27,7 @@ from protocol.pool import POOL
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from protocol.weights import WeightPublisher
+from workers.common_plan import plan_common
 from workers.life import Life, log_to, run_dir_of, worker_command
 from workers.plan import PolicyPlan, plan_policies
 from workers.relaying.experience import PassedExperience
@@ -44,7 +45,7 @@ _DRAIN_SECONDS = 1.0
 class Relay:
     """One relay process."""
 
-    def __init__(self, life: Life, welcome: Welcome, plans: dict[str, PolicyPlan]) -> None:
+    def __init__(self, life: Life, welcome: Welcome, plans: dict[str, PolicyPlan], world: World) -> None:
         self._life, self._welcome, self._plans = life, welcome, plans
         self._node = node_name(life.options.node)
         folder = run_dir_of(welcome)
@@ -53,12 +54,14 @@ class Relay:
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
-        largest = max(largest_frame(plan.layout, plan.pool_slots) for plan in plans.values())
+        common = plan_common(plans, world)
+        frames = [(plan.layout, plan.pool_slots) for plan in plans.values()]
+        largest = max(largest_frame(*each) for each in [*frames, *([(common.layout, 1)] if common else [])])
         self._addresses = self._ports.bind({_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB}, {_EXPERIENCE: largest})
         pull, xpub = self._ports.sockets[_EXPERIENCE], self._ports.sockets[_WEIGHTS]
         self._publisher = WeightPublisher(xpub, self._counters)
         self._weights: dict[str, PassedWeights] = {}
-        self._experience = PassedExperience(life.context, pull, welcome.run, self._pool_path, self._counters)
+        self._experience = PassedExperience(life.context, pull, welcome.run, self._pool_path, common, self._counters)
         self._offers: list[Route] = []
         self._pulse: Pulse | None = None
         self._state = "starting"
@@ -152,7 +155,7 @@ def _names(policies: list[str]) -> list[str]:
     refused by the learner, not settled yet (a level), and versions of weights passed on."""
     kinds = ("passed", "repeated", "parked", "refused", "held", "weights_passed")
     each = [f"{kind}.{policy}" for policy in policies for kind in kinds]
-    return ["quarantined_messages", "refused_acks", "push_full", *WeightPublisher.COUNTERS, *each]
+    return ["quarantined_messages", "out_of_turn", "refused_acks", "push_full", *WeightPublisher.COUNTERS, *each]
 
 
 def main(life: Life) -> None:
@@ -164,10 +167,11 @@ def main(life: Life) -> None:
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
-    plans = plan_policies(run, World.model_validate_json(welcome.world))
+    world = World.model_validate_json(welcome.world)
+    plans = plan_policies(run, world)
     for plan in plans.values():
         compression.check_package(plan.config.compress)
-    relay = Relay(life, welcome, plans)
+    relay = Relay(life, welcome, plans, world)
     try:
         relay.run()
     finally:

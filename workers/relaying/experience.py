@@ -1,7 +1,7 @@
 """Segments on their way through a relay: received once for its node, then only announced to the learners there.
 
-In flows: inline segments of actors elsewhere, acknowledgements of the learners. Out flows: headers to the learners, one
-lane a policy.
+In flows: inline segments of actors elsewhere, with the moments they refer to; acknowledgements of the learners. Out
+flows: headers to the learners, one lane a policy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import zmq
 
 from protocol.acknowledgements import Key
 from protocol.codec import decode
+from protocol.common import COMMON
 from protocol.counters import Counters
 from protocol.errors import WireError
 from protocol.messages import Route, Segments
+from protocol.shelf import Shelf
 from protocol.sockets import arrived, peer_host
+from workers.common_plan import CommonPlan
 from workers.plan import PolicyPlan
 from workers.relaying.lane import Lane
 from workers.relaying.link import Link, place_of
@@ -33,7 +36,7 @@ _BYTES_AT_ONCE = 2**20
 
 class PassedExperience:
     """For all policies whose learners are on this node. `pull` belongs to the caller; `path_of(policy)` names the file
-    of a pool."""
+    of a pool; `common` says what agents see in common, where they do."""
 
     def __init__(
         self,
@@ -41,11 +44,15 @@ class PassedExperience:
         pull: zmq.Socket[bytes],
         run: str,
         path_of: Callable[[str], Path],
+        common: CommonPlan | None,
         counters: Counters,
     ) -> None:
         self._context, self._pull, self._run, self._path_of = context, pull, run, path_of
         self._counters = counters
         self._lanes: dict[str, Lane] = {}
+        self._shelf = Shelf(run, path_of(COMMON))
+        if common is not None:
+            self._shelf.expect(common.layout, common.pool)
         self._refused: set[str] = set()
 
     @property
@@ -61,7 +68,7 @@ class PassedExperience:
         link = next((known for known in links if known.place == place_of(route)), None)
         link = link or Link(self._context, route, self._counters)
         if lane is None:
-            self._lanes[plan.name] = Lane(plan, self._path_of(plan.name), link, self._counters)
+            self._lanes[plan.name] = Lane(plan, self._path_of(plan.name), self._shelf, link, self._counters)
             return
         lane.move(link)
         for gone in set(links) - set(self._links()):
@@ -69,6 +76,7 @@ class PassedExperience:
 
     def living(self, actors: Set[Key]) -> None:
         """Who is a member now."""
+        self._shelf.living(actors)
         for lane in self._lanes.values():
             lane.living(actors)
 
@@ -98,6 +106,7 @@ class PassedExperience:
         for lane in self._lanes.values():
             lane.close()
         self._lanes.clear()
+        self._shelf.close()
 
     def _links(self) -> list[Link]:
         return list(dict.fromkeys(lane.link for lane in self._lanes.values()))

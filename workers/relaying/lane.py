@@ -1,8 +1,8 @@
 """One policy's segments in a relay: from the frames that brought them into a pool, and by header to the learner.
 
-In flows: checked messages, acknowledgements, who lives. Out flow: headers over a `Link`. A slot is used again when the
-learner has acknowledged what lies in it; in replay when the actor's own ring would have used its own one again.
-Legend: `n` segments of a message, which stay together as a block.
+In flows: messages of actors elsewhere, acknowledgements, who lives. Out flow: headers over a `Link`. A slot is used
+again when the learner has acknowledged what lies in it; in replay when the actor's own ring would have used its own one
+again. Legend: `n` segments of a message, which stay together as a block.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import WireError
 from protocol.intake import check_actions, read_columns, read_records
-from protocol.messages import Ack, Segments
+from protocol.messages import Ack, CommonRows, Segments
 from protocol.pool import Pool
+from protocol.shelf import Lease, Shelf
 from workers.plan import PolicyPlan
 from workers.relaying.link import Link
 
@@ -33,13 +34,24 @@ _REFUSED_AFTER = 5.0
 """Seconds, five acknowledgements, after which a learner that has not mentioned a segment does not want it."""
 
 
-@dataclass(slots=True)
-class _Block:
-    """How a message is announced and where its segments lie."""
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """A checked message: how it will be announced; `columns` are views on the frames that brought it."""
 
     header: Segments
     records: NDArray[np.void]
-    at: float
+    columns: dict[str, NDArray]
+    lease: Lease | None
+
+
+@dataclass(slots=True)
+class _Block:
+    """How segments are announced, where they lie, and the moments that they refer to."""
+
+    header: Segments
+    records: NDArray[np.void]
+    lease: Lease | None
+    at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -52,20 +64,20 @@ class _Line:
     heard_at: float = 0.0
     held: dict[int, _Block] = field(default_factory=dict)
     """Announced and not settled, by last number."""
-    kept: deque[NDArray[np.uint32]] = field(default_factory=deque)
-    """Slots of what is settled and may be sampled, oldest first."""
+    kept: deque[_Block] = field(default_factory=deque)
+    """Settled and still sampled, oldest first."""
 
 
 class Lane:
-    """`path`: where the pool lies, which is made when the first segments come."""
+    """`path`: where the pool lies, which is made when the first segments come. `shelf`: all lanes' moments."""
 
-    def __init__(self, plan: PolicyPlan, path: Path, link: Link, counters: Counters) -> None:
+    def __init__(self, plan: PolicyPlan, path: Path, shelf: Shelf, link: Link, counters: Counters) -> None:
         self.link = link
         """To the learner."""
-        self._plan, self._counters = plan, counters
+        self._plan, self._shelf, self._counters = plan, shelf, counters
         self._pool = Pool(plan.layout, plan.pool_slots, path, plan.config.checksums)
         self._lines: dict[Key, _Line] = {}
-        self._parked: dict[tuple[Key, int], tuple[Segments, Sequence[Any]]] = {}
+        self._parked: dict[tuple[Key, int], _Parcel] = {}
         """What waits for room, by actor and last number, oldest first."""
         self._living: Set[Key] = frozenset()
 
@@ -81,28 +93,34 @@ class Lane:
     def take(self, header: Segments, frames: Sequence[Any]) -> int:
         """Copies a message to the pool and announces it; where there is no room it waits. What is known is announced
         once more, what is settled is not. Returns the bytes copied; WireError if the message breaks a rule."""
-        records = self._check(header, frames)
-        key, last = (header.actor, header.incarnation), int(records["number"][-1])
-        line = self._line(key)
+        parcel = self._open(header, frames)
+        records, key = parcel.records, (header.actor, header.incarnation)
+        line, last = self._line(key), int(records["number"][-1])
         known = line.held.get(last)
         if known is not None or last <= line.settled or (key, last) in self._parked:
             self._counters.add(f"repeated.{self._plan.name}", len(records))
             if known is not None:
                 self._announce(known, header.after, True)
             return 0
+        layout, columns = self._plan.layout, parcel.columns
+        if header.common is not None:
+            if not self._shelf.holds(key, columns, records, layout):
+                self._counters.add("out_of_turn", len(records))  # the message that brought the moments was lost
+                return 0
+            parcel = _Parcel(parcel.header, records, columns, self._shelf.lend(key, columns, records, layout))
         if self._parked or not self._has_room(len(records)):
-            self._park(key, last, header, frames)
+            self._park(key, last, parcel)
             return 0
-        return self._store(line, records, header, frames)
+        return self._store(line, parcel)
 
     def retry(self) -> int:
         """Takes what waited for room, as far as there is some now; the bytes copied."""
         copied = 0
-        for (key, last), (header, frames) in list(self._parked.items()):
-            if not self._has_room(header.count):
+        for (key, last), parcel in list(self._parked.items()):
+            if not self._has_room(len(parcel.records)):
                 break
             del self._parked[key, last]
-            copied += self._store(self._line(key), self._check(header, frames), header, frames)
+            copied += self._store(self._line(key), parcel)
         return copied
 
     def settle(self, ack: Ack) -> None:
@@ -113,11 +131,9 @@ class Lane:
         line.settled = max(line.settled, ack.settled)
         line.heard, line.heard_at = ack.announced, time.monotonic()
         for last in sorted(last for last in line.held if last <= line.settled):
-            slots = line.held.pop(last).records["slot"]
-            self._counters.add(f"held.{self._plan.name}", -len(slots))
-            line.kept.append(slots)
+            line.kept.append(self._release(line, last))
         while len(line.kept) > self._plan.kept_blocks:
-            self._pool.give_back(line.kept.popleft())
+            self._free(line.kept.popleft())
 
     def living(self, actors: Set[Key]) -> None:
         """Who is a member now. A dead actor repeats nothing: what its learner refused is given up."""
@@ -127,8 +143,7 @@ class Lane:
             line = self._lines[key]
             for last, block in list(line.held.items()):
                 if last > line.heard and min(now, line.heard_at) - block.at > _REFUSED_AFTER:
-                    self._pool.give_back(line.held.pop(last).records["slot"])
-                    self._counters.add(f"held.{self._plan.name}", -len(block.records))
+                    self._free(self._release(line, last))
                     self._counters.add(f"refused.{self._plan.name}", len(block.records))
             if not line.held and not line.kept:
                 self.link.ignore(self._plan.name, key)
@@ -139,18 +154,29 @@ class Lane:
         self._parked.clear()
         self._pool.close()
 
-    def _check(self, header: Segments, frames: Sequence[Any]) -> NDArray[np.void]:
-        layout = self._plan.layout
+    def _open(self, header: Segments, frames: Sequence[Any]) -> _Parcel:
+        """Checks a message and takes the moments in it, which later ones may refer to whatever becomes of this one."""
+        layout, fields = self._plan.layout, len(self._plan.layout.fields)
         if header.layout != layout.hash:
             raise WireError(f"segments of layout {header.layout}, expected {layout.hash}; use the same configuration")
         if not header.inline:
             raise WireError(f"segments in the memory of {header.actor}, which is on another node; send the columns")
-        if len(frames) != 1 + len(layout.fields) or header.count > self._pool.slots:
+        expected = 1 + fields + self._shelf.frames(header.common)
+        if len(frames) != expected or header.count > self._pool.slots:
             raise WireError(
-                f"{len(frames)} frames for {header.count} segments, expected {1 + len(layout.fields)} for at most "
+                f"{len(frames)} frames for {header.count} segments, expected {expected} for at most "
                 f"{self._pool.slots}; use the same configuration and release"
             )
-        return read_records(frames[0], header.count, layout)
+        records = read_records(frames[0], header.count, layout)
+        packed = unpacked(frames[1 : 1 + fields], header.compressed, header.count, layout)
+        columns = read_columns(packed, header.count, layout)
+        check_actions(columns["action"], records, layout, self._plan.agent.action.n)
+        common = self._shelf.put((header.actor, header.incarnation), header.common, frames[1 + fields :])
+        place = None
+        if common is not None:
+            place = CommonRows(ring=str(common.ring.path), nonce=common.ring.nonce, writer=int(common.writer))
+        header = header.model_copy(update={"inline": False, "compressed": [], "common": place})
+        return _Parcel(header, records, columns, None)
 
     def _line(self, key: Key) -> _Line:
         if key not in self._lines:
@@ -158,32 +184,48 @@ class Lane:
             self.link.listen(self._plan.name, key)
         return self._lines[key]
 
-    def _store(self, line: _Line, records: NDArray[np.void], header: Segments, frames: Sequence[Any]) -> int:
-        layout, count = self._plan.layout, header.count
-        columns = read_columns(unpacked(frames[1:], header.compressed, count, layout), count, layout)
-        check_actions(columns["action"], records, layout, self._plan.agent.action.n)
-        stored = self._pool.store(records, columns)
-        ring = self._pool.ring
-        update = {"inline": False, "compressed": [], "ring": str(ring.path), "nonce": ring.nonce}
-        block = line.held[int(records["number"][-1])] = _Block(header.model_copy(update=update), stored, 0.0)
-        self._announce(block, header.after, header.resent)
-        self._counters.add(f"passed.{self._plan.name}", count)
-        self._counters.add(f"held.{self._plan.name}", count)
-        return count * layout.segment_bytes
-
     def _has_room(self, n: int) -> bool:
         """Whether `n` slots are free, if need be those that a dead actor's replay still had."""
         for key, line in self._lines.items():
             while self._pool.free < n and line.kept and key not in self._living:
-                self._pool.give_back(line.kept.popleft())
+                self._free(line.kept.popleft())
         return self._pool.free >= n
 
-    def _park(self, key: Key, last: int, header: Segments, frames: Sequence[Any]) -> None:
-        if sum(waiting.count for waiting, _ in self._parked.values()) + header.count > self._pool.slots:
+    def _park(self, key: Key, last: int, parcel: _Parcel) -> None:
+        waiting = sum(len(other.records) for other in self._parked.values())
+        if waiting + len(parcel.records) > self._pool.slots:
+            self._return(parcel.lease)
             raise WireError(f"more segments than the pool's {self._pool.slots} wait for room; keep to the credit")
-        self._parked[key, last] = (header, frames)
-        self._counters.add(f"parked.{self._plan.name}", header.count)
+        self._parked[key, last] = parcel
+        self._counters.add(f"parked.{self._plan.name}", len(parcel.records))
+
+    def _store(self, line: _Line, parcel: _Parcel) -> int:
+        count, ring = len(parcel.records), self._pool.ring
+        stored = self._pool.store(parcel.records, parcel.columns)
+        header = parcel.header.model_copy(update={"ring": str(ring.path), "nonce": ring.nonce})
+        block = line.held[int(stored["number"][-1])] = _Block(header, stored, parcel.lease)
+        self._announce(block, header.after, header.resent)
+        self._counters.add(f"passed.{self._plan.name}", count)
+        self._counters.add(f"held.{self._plan.name}", count)
+        return count * self._plan.layout.segment_bytes
 
     def _announce(self, block: _Block, after: int, resent: bool) -> None:
         block.at = time.monotonic()
         self.link.announce(block.header.model_copy(update={"after": after, "resent": resent}), block.records)
+
+    def _release(self, line: _Line, last: int) -> _Block:
+        """A block that is held no more."""
+        block = line.held.pop(last)
+        self._counters.add(f"held.{self._plan.name}", -len(block.records))
+        return block
+
+    def _free(self, block: _Block) -> None:
+        """Nobody needs a block. Marked so before its moments may change: a reader never takes one for whole."""
+        slots = block.records["slot"]
+        self._pool.ring.begin(slots.astype(np.int64))
+        self._pool.give_back(slots)
+        self._return(block.lease)
+
+    def _return(self, lease: Lease | None) -> None:
+        while lease is not None and lease.segments:
+            self._shelf.give_back(lease)
