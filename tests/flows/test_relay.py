@@ -39,10 +39,11 @@ class Scene:
     stack: ExitStack
     workers: dict[str, runs.Worker] = field(default_factory=dict)
 
-    def begin(self, steps: int, actors: int, **keys: Any) -> None:
+    def begin(self, steps: int, actors: int, settings: dict[str, Any] | None = None, **keys: Any) -> None:
         """Starts the coordinator and the learners."""
-        data = runs.paced(self.folder, steps, pause=0.002, actors=actors, actor_timeout=3, **keys)
-        data["environment"]["settings"]["agents"] = AGENTS
+        data = runs.paced(self.folder, steps, pause=0.008, actors=actors, actor_timeout=3, **keys)
+        data["environment"]["settings"] |= {"agents": AGENTS, **(settings or {})}
+        data["environment"]["turn_mode"] = "simultaneous"
         path = str(runs.write(data, self.folder))
         bind = ["--bind", f"{RIGHT}:{PORT}", "--insecure"]
         self.start("right", "coordinator", [path, "--run-dir", str(self.folder / "run"), *bind])
@@ -158,9 +159,26 @@ def test_weights_cross_once_for_all_actors_of_a_node_and_segments_once_to_that_o
     assert summary["segments"]["duplicates"] == 0
 
 
+def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: Scene) -> None:
+    """J9: the whole map is most of what each agent sees, and lies and travels once for all of them."""
+    scene.begin(12_000, 1, {"map": True, "width": 60, "height": 60}, policy={"segment_length": 16})
+    scene.relays()
+    before = scene.received("right")
+    scene.worker("left", "actor-0")
+    assert scene.workers["actor-0"].wait() == 0, scene.said
+    crossed = scene.received("right") - before
+    far = scene.relay("right")
+    summary, page = scene.finish(), scene.page(far)
+    once = summary["env_steps"] * 60 * 60
+    print(f"{crossed / once:.2f} times the maps crossed")  # noqa: T201
+    assert once < crossed < 2 * once, "the maps once, four agents' own rows, and the last maps of truncated episodes"
+    assert sum(page[f"passed.{policy}"] for policy in POLICIES) == summary["segments"]["produced"]
+    assert page["quarantined_messages"] == page["out_of_turn"] == 0
+
+
 def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back_B12(scene: Scene) -> None:
     """B12: first everyone goes past them, then by way of them again; every segment is in the books once."""
-    scene.begin(steps=24_000, actors=2)
+    scene.begin(24_000, 2, {"map": True})
     scene.relays()
     for i in range(2):
         scene.worker("left", f"actor-{i}")
