@@ -1,25 +1,26 @@
 """PettingZoo parallel environments as worlds, E copies stepped one by one.
 
-In flow: actions of all agents. Out flow: a turn with all agents present; the step that ends an episode begins the next.
-All agents live as long as the episode.
+In flow: actions of the agents that live. Out flow: a turn of all of them; agents may die, come back and appear within
+an episode, which ends in a copy when none is left; the step that ends it begins the next.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces import Agent, World
-from workers.environments.adapting import box, copy_in, copy_seeds, discrete
-from workers.environments.base import Environment, Present, Turn
+from protocol.spaces import World
+from workers.environments.adapting import check_same, copy_in, copy_seeds, possible_agents, refuse_early_step
+from workers.environments.base import Environment, Turn
+from workers.environments.gathering import Board
+from workers.environments.pettingzoo_aec import PettingZooTurns
 
-__all__ = ["PettingZooEnvironment", "from_id"]
+__all__ = ["PettingZooEnvironment", "from_id", "wrap"]
 
 
 class PettingZooEnvironment(Environment):
@@ -36,103 +37,153 @@ class PettingZooEnvironment(Environment):
                 self._envs.append(_without_guards(make_one()))
             first = self._envs[0]
             self._names = list(first.possible_agents)
-            agents, self._starts = self._agents(id, first)
+            agents, self._starts = possible_agents(id, first)
         except BaseException:
             self.close()
             raise
         steps = getattr(first.unwrapped, "max_cycles", None)
         self.world = World(id=id, agents=agents, episode_steps=steps if isinstance(steps, int) and steps > 0 else None)
-        shapes = [(copies, *agent.observation.shape) for agent in agents]
-        self._observations = [np.zeros(s, a.observation.dtype) for s, a in zip(shapes, agents, strict=True)]
-        self._rewards = np.zeros((len(agents), copies), np.float32)
-        self._terminated = np.zeros((len(agents), copies), np.bool_)
-        self._truncated = np.zeros((len(agents), copies), np.bool_)
-        self._where = [f"{id}, agent {name}," for name in self._names]
-
-    def _agents(self, id: str, env: Any) -> tuple[tuple[Agent, ...], list[int]]:
-        """Our agents and the number of each one's first action."""
-        agents, starts = [], []
-        for name in self._names:
-            observation = box(env.observation_space(name), f"{id}, agent {name},")
-            action, start = discrete(env.action_space(name), f"{id}, agent {name},")
-            try:
-                agents.append(Agent(name=name, observation=observation, action=action))
-            except ValidationError:
-                raise ConfigurationError(
-                    f"{id} has an agent called {name!r}; rename it with letters, digits, '_', '.' and '-' only"
-                ) from None
-            starts.append(start)
-        if not agents:
-            raise ConfigurationError(f"{id} has no agents in possible_agents; list them there")
-        return tuple(agents), starts
+        self._spaces = [(first.observation_space(name), first.action_space(name)) for name in self._names]
+        self._number = {name: k for k, name in enumerate(self._names)}
+        self._where = [f"{id}, agent {name}:" for name in self._names]
+        self._board = Board(self.world, copies)
+        self._turn: Turn | None = None
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
-        for i, (env, one) in enumerate(zip(self._envs, copy_seeds(seed, self.copies), strict=True)):
-            self._see(i, env.reset(seed=one)[0])
-        for array in (self._rewards, self._terminated, self._truncated):
-            array.fill(0)
-        return Turn(self._present([]))
+        self._board.clear()
+        for i, one in enumerate(copy_seeds(seed, self.copies)):
+            self._begin(i, seed=one)
+        self._turn = self._board.turn()
+        return self._turn
 
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
-        """Steps every copy with one action array [E] for each agent, in the order of `world.agents`."""
-        names = self._names
-        chosen = [(a + start).tolist() for a, start in zip(actions, self._starts, strict=True)]
-        finals: list[Mapping[str, Any]] = []
-        self._terminated.fill(False)
-        self._truncated.fill(False)
-        for i, (env, acts) in enumerate(zip(self._envs, zip(*chosen, strict=True), strict=True)):
-            seen, rewards, terminations, truncations, _ = env.step(dict(zip(names, acts, strict=True)))
-            try:
-                for k, name in enumerate(names):
-                    self._rewards[k, i] = rewards[name]
-            except KeyError:
-                raise self._died(i) from None
-            if any(terminations.values()) or any(truncations.values()):
-                self._end(i, terminations, truncations)
-                finals.append(seen)
-                seen, _ = env.reset()
-            self._see(i, seen)
-        return Turn(self._present(finals), env_steps=self.copies)
-
-    def _see(self, copy: int, seen: Mapping[str, Any]) -> None:
-        for name, target, where in zip(self._names, self._observations, self._where, strict=True):
-            if name not in seen:
-                raise self._died(copy)
-            copy_in(target, copy, seen[name], where)
-
-    def _end(self, copy: int, terminations: Mapping[str, Any], truncations: Mapping[str, Any]) -> None:
-        """Marks how the episode ended for each agent; EnvironmentFault if it did not end for all of them."""
-        for k, name in enumerate(self._names):
-            if terminations.get(name, False):
-                self._terminated[k, copy] = True
-            elif truncations.get(name, False):
-                self._truncated[k, copy] = True
+        """Steps every copy with the actions of those who were present."""
+        chosen = self._chosen(actions)
+        board, n = self._board, len(self._names)
+        board.begin()
+        whole = True
+        for i, (env, acts) in enumerate(zip(self._envs, chosen, strict=True)):
+            told = env.step(acts)
+            _, _, terminations, truncations, _ = told
+            ended = any(terminations.values()) or any(truncations.values())
+            if ended or len(acts) != n or len(env.agents) != n:
+                if whole:  # the copies before this one went the short way
+                    board.present[:, :i] = True
+                    whole = False
+                self._come_and_go(i, acts, told)
             else:
-                raise self._died(copy)
+                self._all_stay(i, told)
+                if not whole:
+                    board.present[:, i] = True
+        if whole:
+            board.present.fill(True)
+        self._turn = board.turn(env_steps=self.copies)
+        return self._turn
 
-    def _died(self, copy: int) -> EnvironmentFault:
+    def _chosen(self, actions: Sequence[NDArray[np.int64]]) -> list[dict[str, int]]:
+        """[E]: agent -> action."""
+        turn, names = self._turn, self._names
+        if turn is None:
+            raise refuse_early_step(self.world.id)
+        numbered = [
+            (a + self._starts[present.agent]).tolist() for a, present in zip(actions, turn.present, strict=True)
+        ]
+        if len(turn.present) == len(names) and all(present.copies is None for present in turn.present):
+            return [dict(zip(names, acts, strict=True)) for acts in zip(*numbered, strict=True)]
+        chosen: list[dict[str, int]] = [{} for _ in range(self.copies)]
+        for present, acts in zip(turn.present, numbered, strict=True):
+            copies = range(self.copies) if present.copies is None else present.copies.tolist()
+            for i, action in zip(copies, acts, strict=True):
+                chosen[i][names[present.agent]] = action
+        return chosen
+
+    def _all_stay(self, copy: int, told: tuple[Any, ...]) -> None:
+        """All agents acted and go on."""
+        seen, rewards, *_ = told
+        held, observation, where = self._board.held, self._board.observation, self._where
+        for k, name in enumerate(self._names):
+            if name not in seen or name not in rewards:
+                raise self._lacks(name, copy, "observation" if name not in seen else "reward")
+            try:
+                held[k, copy] = rewards[name]
+            except (TypeError, ValueError):
+                self._board.earn(k, copy, rewards[name])
+            copy_in(observation[k], copy, seen[name], where[k])
+
+    def _come_and_go(self, copy: int, acts: Mapping[str, int], told: tuple[Any, ...]) -> None:
+        """Some agents have ended, or were absent, or come."""
+        seen, rewards, terminations, truncations, _ = told
+        board, alive = self._board, self._alive(copy)
+        ended = set()
+        for name in acts:
+            k = self._number[name]
+            if name not in rewards:
+                raise self._lacks(name, copy, "reward")
+            board.earn(k, copy, rewards[name])
+            terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+            if terminated or truncated:
+                ended.add(name)
+                board.end(k, copy, terminated, truncated, seen.get(name))
+            elif name not in alive:
+                raise self._fault(k, f"copy {copy}", "terminated or truncated, as it left env.agents", "neither")
+        for name in rewards.keys() - acts.keys():
+            if rewards[name]:
+                known = self._index(name)
+                raise self._fault(known, f"reward in copy {copy}", "nothing, as it did not act", repr(rewards[name]))
+        if ended >= alive:
+            self._begin(copy)
+            return
+        for name in ended & alive:
+            raise self._fault(self._number[name], f"copy {copy}", "removed from env.agents, as it ended", "there")
+        self._look(copy, alive, seen)
+
+    def _begin(self, copy: int, **seed: int) -> None:
+        """The first observations of a new episode."""
+        env = self._envs[copy]
+        seen, _ = env.reset(**seed)
+        for k, (name, spaces) in enumerate(zip(self._names, self._spaces, strict=True)):
+            check_same(spaces[0], env.observation_space(name), self._where[k], "observation space")
+            check_same(spaces[1], env.action_space(name), self._where[k], "action space")
+        alive = self._alive(copy)
+        if not alive:
+            raise EnvironmentFault(
+                f"{self.world.id}: env.agents should name those who act but is empty after reset in copy {copy}; "
+                "correct the environment"
+            )
+        self._look(copy, alive, seen)
+
+    def _look(self, copy: int, alive: set[str], seen: Mapping[str, Any]) -> None:
+        for name in alive:
+            if name not in seen:
+                raise self._lacks(name, copy, "observation")
+            self._board.see(self._number[name], copy, seen[name])
+
+    def _alive(self, copy: int) -> set[str]:
+        agents = getattr(self._envs[copy], "agents", None)
+        if agents is None:
+            raise EnvironmentFault(
+                f"{self.world.id}: env.agents should name those who act but there is none; keep it in the environment"
+            )
+        for name in agents:
+            self._index(name)
+        return set(agents)
+
+    def _index(self, name: Any) -> int:
+        if name not in self._number:
+            raise EnvironmentFault(
+                f"{self.world.id}, agent {name}: it should be one of {', '.join(self._names)} but is unknown; "
+                "list it in possible_agents"
+            )
+        return self._number[name]
+
+    def _lacks(self, name: str, copy: int, field: str) -> EnvironmentFault:
+        return self._fault(self._number[name], f"{field} in copy {copy}", "there, as it acts", "missing")
+
+    def _fault(self, agent: int, field: str, expected: str, got: str) -> EnvironmentFault:
         return EnvironmentFault(
-            f"in copy {copy} of {self.world.id} some agents ended before the others, and this release needs agents "
-            "that live as long as the episode; end the episode for all of them at once, or keep them without effect"
+            f"{self._where[agent]} {field} should be {expected} but is {got}; correct the environment"
         )
-
-    def _present(self, finals: list[Mapping[str, Any]]) -> tuple[Present, ...]:
-        """All agents; `finals` are the last observations of the copies that ended, in the order of the copies."""
-        ended = np.flatnonzero(self._terminated[0] | self._truncated[0])
-        present = []
-        for k, observation in enumerate(self._observations):
-            one = Present(k, observation, self._rewards[k], self._terminated[k], self._truncated[k])
-            cut = [(i, final) for i, final in zip(ended, finals, strict=True) if self._truncated[k, i]]
-            if cut:
-                one.final_index = np.array([i for i, _ in cut], np.int64)
-                one.final_observation = np.empty((len(cut), *observation.shape[1:]), observation.dtype)
-                for row, (i, final) in enumerate(cut):
-                    if self._names[k] not in final:
-                        raise self._died(int(i))
-                    copy_in(one.final_observation, row, final[self._names[k]], self._where[k])
-            present.append(one)
-        return tuple(present)
 
     def close(self) -> None:
         """Closes all copies."""
@@ -154,25 +205,60 @@ def _without_guards(env: Any) -> Any:
     return env
 
 
-def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
-    """`parallel_env(**settings)` of the module named in `id`, as a world; ConfigurationError if it cannot be made."""
+TurnMode = Literal["sequential", "simultaneous"]
+
+
+def wrap(id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mode: TurnMode | None) -> Environment:
+    """Environments of `make_one`, which are like `first`: parallel ones, or such as take turns (AECEnv).
+
+    ConfigurationError if `turn_mode` is not theirs.
+    """
+    sequential = hasattr(first, "agent_iter")
+    if turn_mode not in (None, "sequential" if sequential else "simultaneous"):
+        first.close()
+        how, mode = ("one after another", "sequential") if sequential else ("all at once", "simultaneous")
+        raise ConfigurationError(
+            f"environment.turn_mode is {turn_mode} but the agents of {id} act {how}; set it to {mode} or remove it"
+        )
+    return (PettingZooTurns if sequential else PettingZooEnvironment)(id, make_one, copies)
+
+
+def from_id(id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None) -> Environment:
+    """`parallel_env(**settings)` of the module named in `id`, or `env(**settings)` where `turn_mode` is sequential or
+    there is no other, as a world; ConfigurationError if it cannot be made."""
     name = id.removeprefix("pettingzoo:")
     package = name.partition(".")[0]
     try:
-        function = importlib.import_module(name).parallel_env
+        module = importlib.import_module(name)
+        wanted = {"sequential": ["env"], "simultaneous": ["parallel_env"]}.get(turn_mode or "", ["parallel_env", "env"])
+        function = next((getattr(module, one) for one in wanted if hasattr(module, one)), None)
+        if function is None:
+            raise AttributeError(f"module {name!r} has no {' nor '.join(wanted)}")
     except (ImportError, AttributeError, ValueError) as fault:
         missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
         if missing and not name.startswith(f"{missing}.") and missing != name:
             remedy = f"needs a package that is missing; run: pip install {missing.partition('.')[0]}"
         elif missing == package:
             remedy = f"needs a package that is missing; run: pip install {package}"
+        elif isinstance(fault, AttributeError) and turn_mode is not None:
+            remedy = f"cannot act in turn_mode {turn_mode} ({fault}); remove environment.turn_mode"
         else:
-            remedy = f"names no module with a function parallel_env ({fault}); correct environment.id"
+            remedy = f"names no module with a function parallel_env or env ({fault}); correct environment.id"
         raise ConfigurationError(f"{id} {remedy}") from fault
-    try:
-        return PettingZooEnvironment(id, lambda: function(**settings), copies)
-    except (TypeError, ValueError, AssertionError) as fault:
-        raise ConfigurationError(
-            f"{id} cannot be made with the settings {dict(settings)} ({' '.join(str(fault).split())}); "
-            "correct environment.settings"
-        ) from fault
+    make_one = _maker(id, function, settings)
+    first = make_one()
+    made = [first]
+    return wrap(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode)
+
+
+def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:
+    def make_one() -> Any:
+        try:
+            return function(**settings)
+        except (TypeError, ValueError, AssertionError) as fault:
+            raise ConfigurationError(
+                f"{id} cannot be made with the settings {dict(settings)} ({' '.join(str(fault).split())}); "
+                "correct environment.settings"
+            ) from fault
+
+    return make_one

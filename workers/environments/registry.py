@@ -52,8 +52,7 @@ def make(config: EnvironmentConfig) -> Environment:
     if config.id.startswith("gymnasium:"):
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):
-        _refuse_sequential(config)
-        return pettingzoo_adapter.from_id(config.id, config.copies, config.settings)
+        return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode)
     if ":" in config.id:
         return _users_own(config)
     raise ConfigurationError(f"unknown environment {config.id!r}; environment.id is one of {_FORMS}")
@@ -90,12 +89,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
             "let it take one and return an Environment of that many copies"
         )
     if hasattr(first, "possible_agents"):
-        try:
-            _refuse_sequential(config)
-        except ConfigurationError:
-            first.close()
-            raise
-        return pettingzoo_adapter.PettingZooEnvironment(config.id, make_one, config.copies)
+        return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode)
     if hasattr(first, "observation_space") and hasattr(first, "step"):
         return gymnasium_adapter.GymnasiumEnvironment(config.id, make_one, config.copies)
     raise ConfigurationError(
@@ -123,14 +117,6 @@ def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environme
             "remove the key, or let the function take an argument 'turn_mode'"
         )
     return environment
-
-
-def _refuse_sequential(config: EnvironmentConfig) -> None:
-    if config.turn_mode == "sequential":
-        raise ConfigurationError(
-            f"environment.turn_mode is sequential but the agents of {config.id} act all at once; "
-            "set it to simultaneous or remove it"
-        )
 
 
 def _function(id: str) -> Callable[..., Any]:

@@ -76,6 +76,10 @@ class Pair:
         self.plan = plan
         self.closed = False
 
+    @property
+    def agents(self) -> list[str]:
+        return [name for name in self.possible_agents if self.at < self.plan[name][0]]
+
     def observation_space(self, name: str) -> Any:
         return gymnasium.spaces.Box(0, 255, (2,) if name == "left" else (1, 3), np.uint8)
 
@@ -127,23 +131,103 @@ def test_agents_may_have_unlike_spaces_and_ends_of_their_own_kind() -> None:
     environment.close()
 
 
-def test_an_agent_that_dies_before_the_others_is_a_fault_in_one_sentence() -> None:
-    environment = PettingZooEnvironment("pair", lambda: Pair(left=(2, "terminated"), right=(9, "truncated")), 2)
-    environment.reset(0)
-    actions = [np.zeros(2, np.int64)] * 2
-    environment.step(actions)
-    with pytest.raises(EnvironmentFault, match=r"copy 0 of pair .*live as long as the episode; end the episode"):
-        environment.step(actions)
+def test_an_agent_that_dies_before_the_others_is_told_of_its_end_and_comes_back_in_the_next_episode() -> None:
+    """K5: rewards and ends of both kinds, worked out by hand."""
+    environment = PettingZooEnvironment("pair", lambda: Pair(left=(2, "truncated"), right=(3, "terminated")), 2)
+    turn = environment.reset(0)
+    for _ in range(3):
+        assert [(one.agent, one.copies) for one in turn.present] == [(0, None), (1, None)]
+        actions = [np.array([0, 1]), np.array([2, 3])]
+        turn = environment.step(actions)
+        assert not turn.outcomes
+        turn = environment.step(actions)
+        (right,), (left,) = turn.present, turn.outcomes
+        assert (right.agent, right.reward.tolist(), right.terminated.any()) == (1, [12, 13], False)
+        assert (left.agent, left.copies.tolist(), left.reward.tolist()) == (0, [0, 1], [10, 11])
+        assert left.truncated.tolist() == [True, True]
+        assert left.final_index.tolist() == [0, 1]
+        assert left.final_observation is not None
+        assert left.final_observation.tolist() == [[2, 2], [2, 2]]
+        turn = environment.step(actions[1:])
+        left_again, right = turn.present
+        assert not turn.outcomes
+        assert (left_again.agent, left_again.reward.tolist(), left_again.truncated.any()) == (0, [0, 0], False)
+        assert (right.reward.tolist(), right.terminated.tolist()) == ([12, 13], [True, True])
+        assert (left_again.observation == 0).all()
+    environment.close()
 
 
-def test_an_agent_that_vanishes_from_the_observations_is_a_fault() -> None:
-    class Vanishing(Pair):
-        def _see(self) -> dict[str, Any]:
-            return {"left": np.zeros(2, np.uint8)} if self.at == 1 else super()._see()
+class Faulty(Pair):
+    """Does one wrong thing in its first step."""
 
-    environment = PettingZooEnvironment("pair", lambda: Vanishing(left=(5, "truncated"), right=(5, "truncated")), 1)
-    environment.reset(0)
-    with pytest.raises(EnvironmentFault, match="live as long as the episode"):
+    def __init__(self, wrong: str) -> None:
+        super().__init__(left=(2, "truncated"), right=(3, "terminated"))
+        self.wrong = wrong
+
+    @property
+    def agents(self) -> list[str]:
+        if self.at and self.wrong in ("left vanishes", "stranger"):
+            return ["right"] if self.wrong == "left vanishes" else ["left", "right", "stranger"]
+        return self.possible_agents if self.wrong == "stays" else super().agents
+
+    def observation_space(self, name: str) -> Any:
+        space = super().observation_space(name)
+        return gymnasium.spaces.Box(0, 1, (7,)) if self.wrong == "space" and self.resets > 1 else space
+
+    resets = 0
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.resets += 1
+        return super().reset(seed)
+
+    def step(self, actions: dict[str, int]) -> Any:
+        seen, rewards, terminated, truncated, infos = super().step(actions)
+        match self.wrong:
+            case "no observation":
+                del seen["left"]
+            case "no reward":
+                del rewards["left"]
+            case "text":
+                rewards["left"] = "much"
+            case "shape":
+                seen["right"] = np.zeros((3, 1), np.uint8)
+            case "dtype":
+                seen["right"] = np.zeros((1, 3), np.float32)
+            case "ghost" if self.at == 3:
+                rewards["left"] = 1.0
+        return seen, rewards, terminated, truncated, infos
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            "left vanishes",
+            r"agent left: copy 0 should be terminated or truncated, as it left env.agents but is nei",
+        ),
+        ("stranger", r"agent stranger: it should be one of left, right but is unknown; list it in possible_agents"),
+        ("stays", r"agent left: copy 0 should be removed from env.agents, as it ended but is there"),
+        ("space", r"agent left: observation space should be Box\(0, 255, \(2,\), uint8\) but is Box\(0.0, 1.0, \(7,\)"),
+        ("no observation", r"agent left: observation in copy 0 should be there, as it acts but is missing"),
+        ("no reward", r"agent left: reward in copy 0 should be there, as it acts but is missing"),
+        ("text", r"agent left: reward should be a number but is 'much'"),
+        ("shape", r"agent right: observation should be uint8\[1, 3\] but is uint8\[3, 1\]; let the environment"),
+        ("dtype", r"agent right: observation should be uint8\[1, 3\] but is float32\[1, 3\]; let the environment"),
+        ("ghost", r"agent left: reward in copy 0 should be nothing, as it did not act but is 1.0"),
+    ],
+)
+def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, words: str) -> None:
+    environment = PettingZooEnvironment("pair", lambda: Faulty(wrong), 1)
+    turn = environment.reset(0)
+    with pytest.raises(EnvironmentFault, match=r"^pair, " + words) as caught:  # noqa: PT012
+        for _ in range(4):
+            turn = environment.step([np.zeros(1, np.int64) for _ in turn.present])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_step_before_the_reset_is_a_fault() -> None:
+    environment = PettingZooEnvironment("pair", lambda: Pair(left=(2, "truncated"), right=(3, "terminated")), 1)
+    with pytest.raises(EnvironmentFault, match="step came before reset; call reset first"):
         environment.step([np.zeros(1, np.int64)] * 2)
 
 

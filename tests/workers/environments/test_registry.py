@@ -15,6 +15,7 @@ from protocol.errors import ConfigurationError
 from tests.tools import ROOT
 from workers.environments.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.environments.pettingzoo_aec import PettingZooTurns
 from workers.environments.registry import describe, make
 from workers.environments.treasure_hunt import TreasureHunt
 
@@ -153,10 +154,19 @@ def test_an_unknown_id_is_refused_with_the_known_forms(id: str) -> None:
         make(config(id))
 
 
-def test_a_parallel_world_refuses_sequential_turns_and_takes_simultaneous_ones() -> None:
-    with pytest.raises(ConfigurationError, match="set it to simultaneous or remove it"):
-        make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode="sequential"))
-    make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode="simultaneous")).close()
+def test_agents_of_pettingzoo_act_all_at_once_or_in_turn_as_turn_mode_says_X8() -> None:
+    """X8: the parallel form where there is one; `sequential` takes the form that acts in turn."""
+    for mode, form in ((None, PettingZooEnvironment), ("simultaneous", PettingZooEnvironment)):
+        environment = make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode=mode))
+        assert type(environment) is form
+        environment.close()
+    environment = make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode="sequential"))
+    assert type(environment) is PettingZooTurns
+    turn = environment.reset(0)
+    for agent in (0, 1, 2, 0):
+        assert [(one.agent, one.copies) for one in turn.present] == [(agent, None)]
+        turn = environment.step([np.zeros(2, np.int64)])
+    environment.close()
 
 
 @pytest.mark.parametrize("key", ["copies", "turn_mode"])
