@@ -100,7 +100,7 @@ def write(sender: ExperienceSender, number: int, on_wait: Callable[[], None] = l
         for name, value in content(sender.ring.layout, number + offset).items():
             sender.ring.columns[name][slots.start + offset] = value
     sender.ring.table["stream"][slots] = np.arange(slots.stop - slots.start)
-    sender.finish(slots, sender.ring.layout.length, 1)
+    sender.finish(slots, sender.ring.layout.length, min(1, sender.ring.layout.before))
 
 
 def right(arrival: Arrival) -> bool:
