@@ -5,6 +5,8 @@ Legend: `B` segments of a batch, `T` segment length, `K` entries of the side tab
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -31,6 +33,7 @@ _FIELDS = (
     "final_row",
 )
 _OBSERVED = ("observation", "final_observation")
+_ACTED = ("action", "reward", "terminated", "truncated", "log_probability", "value")
 
 
 class Stage:
@@ -49,12 +52,16 @@ class Stage:
                 shape, kind = layout.shape(field, segments), np.dtype(field.dtype)
                 if self._joined is not None and field.name in _OBSERVED:
                     shape, kind = (*shape[:2], sum(self._joined)), np.dtype(np.float32)
+                if field.name == "final_row":
+                    kind = np.dtype(np.int64)  # as an index is needed
                 array = np.zeros(shape, kind)
                 tensor = torch.from_numpy(array)
                 if device.type == "cuda":
                     tensor = tensor.pin_memory()
                 self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
         self._valid = np.zeros(segments, np.int64)
+        self._batch = self._segments(lambda tensor: tensor) if device.type == "cpu" else None
+        """Where the memory that fills up is what an update reads, its views are made once."""
         self.count = 0
 
     @property
@@ -80,19 +87,18 @@ class Stage:
 
     def take(self) -> Segments:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
-        tensors = {n: t.to(self._device, non_blocking=True) for n, t in self._tensors.items()}
         self.count = 0
+        return self._batch or self._segments(lambda tensor: tensor.to(self._device, non_blocking=True))
+
+    def _segments(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Segments:
+        tensors = {name: move(tensor) for name, tensor in self._tensors.items()}
+        acted = {name: tensors[name][:, : self._length] for name in _ACTED}
         return Segments(
             observation=tensors["observation"],
-            action=tensors["action"][:, : self._length],
-            reward=tensors["reward"][:, : self._length],
-            terminated=tensors["terminated"][:, : self._length],
-            truncated=tensors["truncated"][:, : self._length],
-            log_probability=tensors["log_probability"][:, : self._length],
-            value=tensors["value"][:, : self._length],
-            valid=torch.from_numpy(self._valid).to(self._device),
+            valid=move(torch.from_numpy(self._valid)),
             final_observation=tensors["final_observation"],
-            final_row=tensors["final_row"].long(),
+            final_row=tensors["final_row"],
+            **acted,
         )
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
@@ -105,7 +111,7 @@ class Stage:
             for name, target in self._arrays.items():
                 if self._joined is not None and name in _OBSERVED:
                     continue
-                if isinstance(source, slice):
+                if isinstance(source, slice) or name == "final_row":
                     target[at : at + n] = arrival.ring.columns[name][source]
                 else:
                     np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])

@@ -33,7 +33,7 @@ def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publicati
         beat=1.0,
     )
     other = Mailbox.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
-    options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="")
+    options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
     life = SimpleNamespace(context=zmq.Context(1), options=options, client=SimpleNamespace())
     learner = Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD)  # type: ignore[arg-type]
     with pytest.raises(SharedMemoryError, match="weights of another network"):
