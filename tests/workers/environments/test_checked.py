@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Environment, Outcome, Player, Present, Turn
 from workers.environments.checked import Checked
 from workers.environments.treasure_hunt import TreasureHunt
@@ -182,3 +182,28 @@ def test_closing_the_guard_closes_the_environment() -> None:
     fake = Fake()
     Checked(fake).close()
     assert fake.closed
+
+
+@pytest.mark.parametrize(
+    ("common", "expected", "got"),
+    [
+        (None, r"an array float32\[4, 2\]", "NoneType"),
+        (np.zeros((3, 2), np.float32), r"an array float32\[4, 2\]", r"float32\[3, 2\]"),
+        (np.zeros((4, 2)), r"an array float32\[4, 2\]", r"float64\[4, 2\]"),
+        (np.full((4, 2), np.nan, np.float32), "finite", "not"),
+    ],
+)
+def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expected: str, got: str) -> None:
+    fake = Fake()
+    agents = fake.world.agents
+    seen = DictPopulation(agents=agents, common=Box(shape=(2,)))
+    fake.world = World(id="fake", population=seen)
+    guarded = Checked(fake)
+    fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=common)  # type: ignore[method-assign]
+    with pytest.raises(EnvironmentFault, match=f"fake: common should be {expected} but is {got}; correct"):
+        guarded.reset(0)
+    fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=np.zeros((E, 2), np.float32))  # type: ignore[method-assign]
+    assert guarded.reset(0).common is not None
+    with pytest.raises(EnvironmentFault, match="common should be nothing, as the world has no common observation"):
+        fake.world = World(id="fake", agents=agents)
+        Checked(fake).reset(0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError
 from workers.environments.base import Turn
+from workers.environments.checked import Checked
 from workers.environments.treasure_hunt import AGENT, BONE, EMPTY, FOOD, GEM, WALL, TreasureHunt
 
 UP, DOWN, LEFT, RIGHT = range(4)
@@ -370,3 +371,29 @@ def test_renderers_show_every_kind_of_thing() -> None:
     assert picture.dtype == np.uint8
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) == 6
     assert (picture[:3, :3] == picture[0, 0]).all()
+
+
+@pytest.mark.parametrize("turn_mode", ["sequential", "simultaneous"])
+def test_the_map_shows_all_agents_the_whole_grid_as_it_is_when_they_act_J9(turn_mode: Any) -> None:
+    """And, where an episode is cut, as it was at its end: with agents moved and nothing of the next one in it."""
+    env = Checked(TreasureHunt(3, turn_mode, height=6, width=7, agents=2, turns=4, spawn=0.2, map=True))
+    inner = env._inner
+    assert isinstance(inner, TreasureHunt)
+    assert env.world.action_period == (2 if turn_mode == "sequential" else 1)
+    turn, cut = env.reset(3), 0
+    for step in range(40):
+        assert turn.common is not None
+        np.testing.assert_array_equal(turn.common, [inner.contents(copy) for copy in range(3)])
+        for present in turn.present:
+            cut += len(present.final_index)
+            if len(present.final_index):
+                assert present.final_common is not None
+                assert (present.final_common == AGENT).sum((1, 2)).tolist() == [2] * len(present.final_index)
+                assert present.final_observation is not None
+                own = present.final_observation[:, :, 2, 2]
+                assert own[:, EMPTY].all()
+                # whoever stands in view of the agent stands on the map as well
+                assert (present.final_observation[:, AGENT].sum((1, 2)) <= 1).all()
+        turn = env.step([np.full(3, (step + present.agent) % 4) for present in turn.present])
+    assert cut >= 24
+    assert TreasureHunt(2, height=6, width=7).reset(0).common is None
