@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
+from protocol.layout import common_of
 from protocol.spaces import Agent, World
 
 __all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Division", "Exchange"]
@@ -82,6 +83,8 @@ class Columns:
     truncated: NDArray[np.bool_]
     copies: NDArray[np.int64]
     """[2, R]: each process lists, from its first row on, the rows it tells of, where it is not all."""
+    final_common: NDArray
+    """[R, *shape]: what all saw with `final_observation`; without elements where nothing is common."""
 
 
 class Exchange:
@@ -97,8 +100,10 @@ class Exchange:
         ]
         self.sheets: NDArray[np.int64] = arrays[0]
         """[G, P, ...]: who is told of in the last turn of each group, in the words of each process."""
+        self.common = arrays[1] if common_of(world) is not None else None
+        """[G, R, *shape]: what all agents see in the last turn of each group."""
         fields = len(Columns.__dataclass_fields__)
-        agents = [arrays[at : at + fields] for at in range(1, len(arrays), fields)]
+        agents = [arrays[at : at + fields] for at in range(2, len(arrays), fields)]
         self.columns = [[Columns(*(a[group] for a in agent)) for agent in agents] for group in range(division.groups)]
         """By group and agent."""
 
@@ -110,13 +115,17 @@ class Exchange:
 
 
 def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[int, ...], int]]:
-    """(dtype, shape, offset) of every array: the sheets, then the columns of one agent after the other."""
+    """(dtype, shape, offset) of every array: sheets, common observations, the columns of one agent after the other."""
     sheet = 3 + 2 * ENTRY * len(world.agents)
     arrays: list[tuple[np.dtype, tuple[int, ...]]] = [
         (np.dtype(np.int64), (division.groups, division.processes, sheet))
     ]
+    box = common_of(world)
+    common = (np.dtype(box.dtype), (division.rows, *box.shape)) if box else (np.dtype(np.uint8), (division.rows, 0))
+    arrays.append((common[0], (division.groups, *common[1])))
     for agent in world.agents:
-        arrays += [(dtype, (division.groups, *shape)) for dtype, shape in _fields(agent, division.rows)]
+        forms = [*_fields(agent, division.rows), common]
+        arrays += [(dtype, (division.groups, *shape)) for dtype, shape in forms]
     offset = 0
     for dtype, shape in arrays:
         yield dtype, shape, offset
@@ -128,7 +137,7 @@ def _bytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
 
 
 def _fields(agent: Agent, rows: int) -> list[_Form]:
-    """(dtype, shape) of `Columns`, field by field."""
+    """(dtype, shape) of `Columns`, field by field, but for the last."""
     seen = (np.dtype(agent.observation.dtype), (rows, *agent.observation.shape))
     told = (2, rows)
     return [

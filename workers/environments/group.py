@@ -31,6 +31,7 @@ class Group:
         self._number = number
         self._share = exchange.division.share
         self._columns = exchange.columns[number]
+        self._common = None if exchange.common is None else exchange.common[number]
         self._sheet = exchange.sheets[number]
         self._plain: dict[bytes, Turn] = {}
         self._last = Turn(())
@@ -74,6 +75,7 @@ class Group:
             env_steps,
             tuple(self._outcome(agent, parts) for agent, parts in told[OUTCOME].items()),
             self._number,
+            self._common,
         )
 
     def _present(self, agent: int, parts: dict[int, tuple[int, int]]) -> Present:
@@ -93,6 +95,7 @@ class Group:
             present.final_index = np.flatnonzero(present.truncated)
             ended = present.final_index if rows is None else rows[present.final_index]
             present.final_observation = columns.final_observation[ended]
+            present.final_common = None if self._common is None else columns.final_common[ended]
         return present
 
     def _outcome(self, agent: int, parts: dict[int, tuple[int, int]]) -> Outcome:
@@ -102,6 +105,7 @@ class Group:
         if truncated.any():
             outcome.final_index = np.flatnonzero(truncated)
             outcome.final_observation = columns.final_observation[rows[truncated]]
+            outcome.final_common = None if self._common is None else columns.final_common[rows[truncated]]
         columns.open[rows[terminated | truncated]] = False
         return outcome
 

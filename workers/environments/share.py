@@ -29,6 +29,7 @@ class Share:
         self._size = size
         self._columns = exchange.columns[group]
         self._sheet = exchange.sheets[group, process]
+        self._common = None if exchange.common is None else exchange.common[group]
         self._acting: list[tuple[int, _Index]] = []
         """(agent, rows) of the last turn, in its order."""
 
@@ -37,6 +38,8 @@ class Share:
         self._refuse_twice(turn)
         sheet = [turn.env_steps, len(turn.present), len(turn.outcomes)]
         self._acting.clear()
+        if self._common is not None:
+            self._common[self._all] = turn.common
         for present in turn.present:
             where: _Index = self._all if present.copies is None else present.copies + self._first
             self._columns[present.agent].observation[where] = present.observation
@@ -72,13 +75,16 @@ class Share:
             return present
         truncated = np.zeros(len(every), np.bool_)
         truncated[cut] = True
-        last = columns.observation[every[cut] + self._first]
-        return replace(present, truncated=truncated, final_index=cut, final_observation=last)
+        rows = every[cut] + self._first
+        last = columns.observation[rows]
+        seen = None if self._common is None else self._common[rows]
+        return replace(present, truncated=truncated, final_index=cut, final_observation=last, final_common=seen)
 
     def _cut_outcome(self, agent: int, rows: NDArray[np.int64], columns: Columns) -> Outcome:
         n = len(rows)
         none, last = np.zeros(n, np.bool_), columns.observation[rows + self._first]
-        return Outcome(agent, rows, np.zeros(n, np.float32), none, np.ones(n, np.bool_), np.arange(n), last)
+        seen = None if self._common is None else self._common[rows + self._first]
+        return Outcome(agent, rows, np.zeros(n, np.float32), none, np.ones(n, np.bool_), np.arange(n), last, seen)
 
     def _tell(self, kind: int, told: Present | Outcome, where: _Index) -> list[int]:
         """Rewards and ends of one agent; its entry in the sheet."""
@@ -89,6 +95,8 @@ class Share:
         if len(told.final_index):
             copies = told.final_index if told.copies is None else told.copies[told.final_index]
             columns.final_observation[copies + self._first] = told.final_observation
+            if told.final_common is not None:
+                columns.final_common[copies + self._first] = told.final_common
         if isinstance(where, slice):
             return [told.agent, -1, len(told.final_index)]
         columns.copies[kind, self._first : self._first + len(where)] = where
