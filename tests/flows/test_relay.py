@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from protocol.counters import read_counters
+from protocol.security import new_keys
 from tests.flows import runs
 from tests.flows.network import LEFT, RIGHT, Network, network
 
@@ -38,6 +39,7 @@ class Scene:
     memory: Path
     stack: ExitStack
     workers: dict[str, runs.Worker] = field(default_factory=dict)
+    trust: tuple[str, ...] = ("--insecure",)
 
     def begin(self, steps: int, actors: int, settings: dict[str, Any] | None = None, **keys: Any) -> None:
         """Starts the coordinator and the learners."""
@@ -45,7 +47,7 @@ class Scene:
         data["environment"]["settings"] |= {"agents": AGENTS, **(settings or {})}
         data["environment"]["turn_mode"] = "simultaneous"
         path = str(runs.write(data, self.folder))
-        bind = ["--bind", f"{RIGHT}:{PORT}", "--insecure"]
+        bind = ["--bind", f"{RIGHT}:{PORT}", *self.trust]
         self.start("right", "coordinator", [path, "--run-dir", str(self.folder / "run"), *bind])
         runs.until((self.folder / "run" / "coordinator.json").exists, what="the coordinator is up")
         for i in range(AGENTS):
@@ -54,7 +56,7 @@ class Scene:
     def worker(self, side: str, name: str) -> None:
         """Starts one worker, whose role its name begins with, told the coordinator's address alone."""
         here = LEFT if side == "left" else RIGHT
-        where = ["--coordinator", f"tcp://{RIGHT}:{PORT}", "--bind", f"{here}:0", "--insecure", "--node", side]
+        where = ["--coordinator", f"tcp://{RIGHT}:{PORT}", "--bind", f"{here}:0", *self.trust, "--node", side]
         self.start(side, name, where)
 
     def start(self, side: str, name: str, arguments: list[str]) -> None:
@@ -160,7 +162,9 @@ def test_weights_cross_once_for_all_actors_of_a_node_and_segments_once_to_that_o
 
 
 def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: Scene) -> None:
-    """J9: the whole map is most of what each agent sees, and lies and travels once for all of them."""
+    """J9: the whole map is most of what each agent sees, and lies and travels once for all of them; encrypted here."""
+    new_keys(scene.folder / "keys")
+    scene.trust = ("--keys", str(scene.folder / "keys"))
     scene.begin(12_000, 1, {"map": True, "width": 60, "height": 60}, policy={"segment_length": 16})
     scene.relays()
     before = scene.received("right")
