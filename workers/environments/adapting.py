@@ -14,7 +14,17 @@ from pydantic import ValidationError
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete
 
-__all__ = ["agent_of", "box", "check_same", "copy_in", "copy_seeds", "discrete", "possible_agents", "refuse_early_step"]
+__all__ = [
+    "agent_of",
+    "box",
+    "check_same",
+    "copy_in",
+    "copy_seeds",
+    "discrete",
+    "most_steps",
+    "possible_agents",
+    "refuse_early_step",
+]
 
 _WIDER = {"float64": "float32", "float16": "float32", "uint16": "int32", "uint32": "int64"}
 """Dtypes held as another one; float64 loses digits that no network uses."""
@@ -84,7 +94,7 @@ def possible_agents(id: str, env: Any) -> tuple[tuple[Agent, ...], list[int]]:
     """All agents that a PettingZoo environment can have, and the number of each one's first action."""
     told = [
         agent_of(name, env.observation_space(name), env.action_space(name), f"{id}, agent {name},")
-        for name in env.possible_agents
+        for name in getattr(env, "possible_agents", ())
     ]
     if not told:
         raise ConfigurationError(f"{id} has no agents in possible_agents; list them there")
@@ -110,6 +120,11 @@ def copy_in(target: NDArray[Any], row: int, value: Any, where: str) -> None:
             f"{array.dtype}{list(array.shape)}; let the environment return what its observation space declares"
         )
     target[row] = array
+
+
+def most_steps(value: Any) -> int | None:
+    """A limit of steps as an environment declares it; None where that is no such number."""
+    return int(value) if isinstance(value, int | np.integer) and value > 0 else None
 
 
 def refuse_early_step(where: str) -> EnvironmentFault:

@@ -1,7 +1,7 @@
 """Gymnasium environments as worlds with the single agent `agent`, E copies stepped one by one.
 
 In flow: actions [E]. Out flow: observations, rewards and ends; the step that ends an episode begins the next.
-CartPole, for which Gymnasium has a vectorised twin, is stepped by that instead.
+CartPole, for which Gymnasium has a vectorised twin, is stepped by that instead, and so is what has no other form.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, World
-from workers.environments.adapting import box, copy_in, copy_seeds, discrete
+from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.spaces import World
+from workers.environments.adapting import agent_of, check_same, copy_in, copy_seeds, most_steps, refuse_early_step
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.cartpole import CartPole
+from workers.environments.gymnasium_vector import GymnasiumVector
 
 __all__ = ["GymnasiumEnvironment", "from_id"]
 
@@ -34,44 +35,69 @@ class GymnasiumEnvironment(Environment):
             for _ in range(copies):
                 self._envs.append(make_one())
             first = self._envs[0]
-            observation = box(first.observation_space, id)
-            action, self._start = discrete(first.action_space, id)
+            agent, self._start = agent_of("agent", first.observation_space, first.action_space, id)
         except BaseException:
             self.close()
             raise
-        steps = getattr(first.spec, "max_episode_steps", None)
-        self.world = World(
-            id=id,
-            agents=(Agent(name="agent", observation=observation, action=action),),
-            episode_steps=steps if isinstance(steps, int) and steps > 0 else None,
-        )
-        self._observation = np.zeros((copies, *observation.shape), observation.dtype)
+        steps = most_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
+        self.world = World(id=id, agents=(agent,), episode_steps=steps)
+        self._spaces = first.observation_space, first.action_space
+        self._where = f"{id}, agent agent:"
+        self._observation = np.zeros((copies, *agent.observation.shape), agent.observation.dtype)
         self._reward = np.zeros(copies, np.float32)
         self._terminated = np.zeros(copies, np.bool_)
         self._truncated = np.zeros(copies, np.bool_)
+        self._begun = False
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
         for i, (env, one) in enumerate(zip(self._envs, copy_seeds(seed, self.copies), strict=True)):
-            copy_in(self._observation, i, env.reset(seed=one)[0], self.world.id)
+            copy_in(self._observation, i, self._begin(env, seed=one), self._where)
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
+        self._begun = True
         return Turn((self._present([]),))
 
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         """Steps every copy; where an episode ended, the observation is already the next episode's first."""
-        observation, name = self._observation, self.world.id
+        if not self._begun:
+            raise refuse_early_step(self.world.id)
+        observation, where = self._observation, self._where
         finals: list[Any] = []
         for i, (env, action) in enumerate(zip(self._envs, (actions[0] + self._start).tolist(), strict=True)):
-            seen, self._reward[i], terminated, truncated, _ = env.step(action)
+            told = env.step(action)
+            if len(told) != 5:
+                raise self._refuse("step", "(observation, reward, terminated, truncated, info)", told)
+            seen, reward, terminated, truncated, _ = told
+            try:
+                self._reward[i] = reward
+            except (TypeError, ValueError):
+                raise EnvironmentFault(
+                    f"{where} reward should be a number but is {reward!r}; correct the environment"
+                ) from None
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
             if terminated or truncated:
                 if not terminated:
                     finals.append(seen)
-                seen, _ = env.reset()
-            copy_in(observation, i, seen, name)
+                seen = self._begin(env)
+            copy_in(observation, i, seen, where)
         return Turn((self._present(finals),), env_steps=self.copies)
+
+    def _begin(self, env: Any, **seed: int) -> Any:
+        """The first observation of a new episode."""
+        told = env.reset(**seed)
+        if not isinstance(told, tuple) or len(told) != 2:
+            raise self._refuse("reset", "(observation, info)", told)
+        check_same(self._spaces[0], env.observation_space, self._where, "observation space")
+        check_same(self._spaces[1], env.action_space, self._where, "action space")
+        return told[0]
+
+    def _refuse(self, verb: str, expected: str, told: Any) -> EnvironmentFault:
+        got = f"{len(told)} values" if isinstance(told, tuple) else type(told).__name__
+        return EnvironmentFault(
+            f"{self._where} {verb} should return {expected} but returns {got}; let it speak as gymnasium.Env does"
+        )
 
     def _present(self, finals: list[Any]) -> Present:
         present = Present(0, self._observation, self._reward, self._terminated, self._truncated)
@@ -79,7 +105,7 @@ class GymnasiumEnvironment(Environment):
             present.final_index = np.flatnonzero(self._truncated)
             present.final_observation = np.empty((len(finals), *self._observation.shape[1:]), self._observation.dtype)
             for row, seen in enumerate(finals):
-                copy_in(present.final_observation, row, seen, self.world.id)
+                copy_in(present.final_observation, row, seen, self._where)
         return present
 
     def close(self) -> None:
@@ -96,9 +122,12 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
     except ImportError:
         raise ConfigurationError(f"{id} needs a package that is missing; run: pip install gymnasium") from None
     try:
-        entry = gymnasium.spec(name).vector_entry_point if ":" not in name else None
+        spec = gymnasium.spec(name) if ":" not in name else None
+        entry = spec.vector_entry_point if spec else None
         if entry == "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv":
             return CartPole(id, gymnasium.make_vec(name, num_envs=copies, **settings))
+        if spec and spec.entry_point is None and entry is not None:
+            return GymnasiumVector(id, gymnasium.make_vec(name, num_envs=copies, **settings))
         return GymnasiumEnvironment(id, lambda: gymnasium.make(name, disable_env_checker=True, **settings), copies)
     except gymnasium.error.DependencyNotInstalled as fault:
         # Gymnasium's own sentence names the extra to install.

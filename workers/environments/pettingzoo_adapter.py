@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import World
-from workers.environments.adapting import check_same, copy_in, copy_seeds, possible_agents, refuse_early_step
+from workers.environments.adapting import (
+    check_same,
+    copy_in,
+    copy_seeds,
+    most_steps,
+    possible_agents,
+    refuse_early_step,
+)
 from workers.environments.base import Environment, Turn
 from workers.environments.gathering import Board
 from workers.environments.pettingzoo_aec import PettingZooTurns
@@ -41,8 +48,7 @@ class PettingZooEnvironment(Environment):
         except BaseException:
             self.close()
             raise
-        steps = getattr(first.unwrapped, "max_cycles", None)
-        self.world = World(id=id, agents=agents, episode_steps=steps if isinstance(steps, int) and steps > 0 else None)
+        self.world = World(id=id, agents=agents, episode_steps=most_steps(getattr(first.unwrapped, "max_cycles", None)))
         self._spaces = [(first.observation_space(name), first.action_space(name)) for name in self._names]
         self._number = {name: k for k, name in enumerate(self._names)}
         self._where = [f"{id}, agent {name}:" for name in self._names]

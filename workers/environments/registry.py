@@ -18,9 +18,12 @@ from protocol.spaces import World
 from workers.environments import gymnasium_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
+from workers.environments.dm_env_adapter import DmEnv, is_dm_env
+from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
 from workers.environments.processes import ProcessEnvironment
+from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.tag import Tag
 from workers.environments.treasure_hunt import TreasureHunt
 
@@ -70,8 +73,9 @@ def describe(config: EnvironmentConfig) -> World:
 def _users_own(config: EnvironmentConfig) -> Environment:
     """Calls `module:function` with the settings.
 
-    A function that takes `copies` is called once and returns an `Environment` of as many; any other is called once for
-    each copy and returns a `gymnasium.Env` or a PettingZoo parallel environment.
+    A function that takes `copies` is called once and returns an `Environment` or a `gymnasium.vector.VectorEnv` of as
+    many; any other is called once for each copy and returns what speaks as a `gymnasium.Env`, a PettingZoo environment
+    (parallel or in turns), a `dm_env.Environment` or a gridworld in Sorrel's manner does.
     """
     function = _function(config.id)
     if "copies" in _parameters(function):
@@ -82,19 +86,24 @@ def _users_own(config: EnvironmentConfig) -> Environment:
     def make_one() -> Any:
         return made.pop() if made else _call(config, function, {})
 
-    if isinstance(first, Environment):
+    if isinstance(first, Environment) or hasattr(first, "single_observation_space"):
         first.close()
+        kind = "an Environment" if isinstance(first, Environment) else "a VectorEnv"
         raise ConfigurationError(
-            f"{config.id} returned an Environment but takes no argument 'copies'; "
-            "let it take one and return an Environment of that many copies"
+            f"{config.id} returned {kind} but takes no argument 'copies'; "
+            f"let it take one and return {kind} of that many copies"
         )
+    if is_gridworld(first):
+        return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
     if hasattr(first, "possible_agents"):
         return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode)
+    if is_dm_env(first):
+        return gymnasium_adapter.GymnasiumEnvironment(config.id, lambda: DmEnv(config.id, make_one()), config.copies)
     if hasattr(first, "observation_space") and hasattr(first, "step"):
         return gymnasium_adapter.GymnasiumEnvironment(config.id, make_one, config.copies)
     raise ConfigurationError(
-        f"{config.id} returned {type(first).__name__}; let it return an Environment, a gymnasium.Env "
-        "or a PettingZoo parallel environment"
+        f"{config.id} returned {type(first).__name__}; let it return an Environment, a gymnasium.Env, a PettingZoo "
+        "environment, a dm_env.Environment, or a gridworld with world and agents"
     )
 
 
@@ -105,9 +114,11 @@ def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environme
     if takes_mode:
         arguments["turn_mode"] = config.turn_mode
     environment = _call(config, function, arguments)
+    if hasattr(environment, "single_observation_space") and environment.num_envs == config.copies:
+        return GymnasiumVector(config.id, environment)
     if not isinstance(environment, Environment) or environment.copies != config.copies:
         raise ConfigurationError(
-            f"{config.id} takes 'copies' but did not return an Environment of {config.copies} copies; "
+            f"{config.id} takes 'copies' but did not return an Environment or VectorEnv of {config.copies} copies; "
             "let it return one, or drop the argument to be called once for each copy"
         )
     if config.turn_mode is not None and not takes_mode and len(environment.world.agents) > 1:

@@ -195,7 +195,9 @@ class Floats(Toy):
         return np.full((2, 3), np.nan)
 
 
-@pytest.mark.parametrize(("kind", "word"), [(Odd, r"shape \(1, 2, 3\)"), (Floats, "float64")])
+@pytest.mark.parametrize(
+    ("kind", "word"), [(Odd, r"32\[2, 3\] but is float64\[1, 2, 3\]"), (Floats, "int16.* float64")]
+)
 def test_an_observation_that_numpy_would_silently_convert_is_a_fault(kind: Any, word: str) -> None:
     environment = GymnasiumEnvironment("odd", kind, 2)
     with pytest.raises(EnvironmentFault, match=word):
@@ -220,6 +222,66 @@ def test_all_copies_are_closed_also_when_the_spaces_are_refused() -> None:
 def test_an_observation_space_that_is_no_box_is_refused_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match=r"gymnasium:Blackjack-v1 observes Tuple.*flatten"):
         from_id("gymnasium:Blackjack-v1", 1, {})
+
+
+class Wrong(Toy):
+    """Does one wrong thing."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__()
+        self.wrong, self.resets = wrong, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        told = super().reset(seed=seed)
+        self.resets += 1
+        if self.wrong == "space" and self.resets > 1:
+            self.action_space = gymnasium.spaces.Discrete(4)
+        return told[0] if self.wrong == "old reset" else told
+
+    def step(self, action: Any) -> Any:
+        seen, _, terminated, truncated, info = super().step(action)
+        reward = "much" if self.wrong == "text" else 1.0
+        return (seen, reward, terminated, info) if self.wrong == "old" else (seen, reward, terminated, truncated, info)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("old", r"step should return \(observation, .*\) but returns 4 values; let it speak as gymnasium.Env does"),
+        ("old reset", r"reset should return \(observation, info\) but returns ndarray; let it speak"),
+        ("text", r"reward should be a number but is 'much'; correct the environment"),
+        ("space", r"action space should be Discrete\(3, start=-1\) but is Discrete\(4\); keep the spaces"),
+    ],
+)
+def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, words: str) -> None:
+    environment = GymnasiumEnvironment("wrong", lambda: Wrong(wrong), 2)
+    with pytest.raises(EnvironmentFault, match=r"^wrong, agent agent: " + words) as caught:  # noqa: PT012
+        environment.reset(0)
+        for _ in range(10):
+            environment.step([np.zeros(2, np.int64)])
+    assert "\n" not in str(caught.value)
+
+
+def test_what_only_looks_like_a_gymnasium_environment_is_enough() -> None:
+    class Duck:
+        observation_space, action_space = gymnasium.spaces.Box(0, 9, (1,)), gymnasium.spaces.Discrete(2)
+
+        def reset(self, seed: int | None = None) -> Any:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: int) -> Any:
+            return np.full(1, action, np.float32), 1.5, False, False, {}
+
+        def close(self) -> None:
+            pass
+
+    environment = GymnasiumEnvironment("duck", Duck, 2)
+    with pytest.raises(EnvironmentFault, match="step came before reset; call reset first"):
+        environment.step([np.zeros(2, np.int64)])
+    environment.reset(0)
+    (present,) = environment.step([np.array([0, 1])]).present
+    assert (present.observation.tolist(), present.reward.tolist()) == ([[0], [1]], [1.5, 1.5])
+    environment.close()
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_an_agent_that_dies_before_the_others_is_told_of_its_end_and_comes_back_
         assert not turn.outcomes
         turn = environment.step(actions)
         (right,), (left,) = turn.present, turn.outcomes
-        assert (right.agent, right.reward.tolist(), right.terminated.any()) == (1, [12, 13], False)
+        assert (right.agent, right.reward.tolist(), bool(right.terminated.any())) == (1, [12, 13], False)
         assert (left.agent, left.copies.tolist(), left.reward.tolist()) == (0, [0, 1], [10, 11])
         assert left.truncated.tolist() == [True, True]
         assert left.final_index.tolist() == [0, 1]
@@ -151,7 +151,7 @@ def test_an_agent_that_dies_before_the_others_is_told_of_its_end_and_comes_back_
         turn = environment.step(actions[1:])
         left_again, right = turn.present
         assert not turn.outcomes
-        assert (left_again.agent, left_again.reward.tolist(), left_again.truncated.any()) == (0, [0, 0], False)
+        assert (left_again.agent, left_again.reward.tolist(), bool(left_again.truncated.any())) == (0, [0, 0], False)
         assert (right.reward.tolist(), right.terminated.tolist()) == ([12, 13], [True, True])
         assert (left_again.observation == 0).all()
     environment.close()

@@ -5,82 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.config import PPO
-from protocol.layout import segment_layout
-from tests.workers import scripted
-from tests.workers.environments.random_games import NAMES, InTurns, Row, Together
-from workers.acting.seat import Seat
+from tests.workers.environments.random_games import NAMES, InTurns, Together
+from tests.workers.environments.table import Table
 from workers.environments.base import Environment
-from workers.environments.checked import Checked
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
 from workers.environments.pettingzoo_aec import PettingZooTurns
 
-COPIES, LENGTH = 3, 4
-
-
-class Table:
-    """A seat for each agent, with segments of 4 rows."""
-
-    def __init__(self, environment: Environment) -> None:
-        self.environment = Checked(environment)
-        policy, world = scripted.config(PPO(), LENGTH), environment.world
-        self.senders = [
-            scripted.Sender(segment_layout(world, agent, policy), environment.copies, 400) for agent in world.agents
-        ]
-        self.seats = [
-            Seat(agent.name, scripted.Performer(), sender, environment.copies, 0, np.random.default_rng(0))  # type: ignore[arg-type]
-            for agent, sender in zip(world.agents, self.senders, strict=True)
-        ]
-
-        self.next: dict[int, set[int]] = {}
-        """agent -> copies in which it was to act when the play stopped."""
-
-    def play(self, turns: int) -> int:
-        """Returns the environment steps."""
-        turn, steps = self.environment.reset(0), 0
-        for _ in range(turns):
-            for outcome in turn.outcomes:
-                self.seats[outcome.agent].receive(outcome)
-            actions = [self.seats[one.agent].act(one, scripted.never) for one in turn.present]
-            turn = self.environment.step(actions)
-            steps += turn.env_steps
-        for outcome in turn.outcomes:  # what the last actions brought
-            self.seats[outcome.agent].receive(outcome)
-        for one in turn.present:
-            self.seats[one.agent].observe(one, scripted.never)
-            self.next[one.agent] = set(range(COPIES) if one.copies is None else one.copies.tolist())
-        self.environment.close()
-        return steps
-
-    def found(self, agent: int) -> list[list[Row]]:
-        """[E]: the rows in segments, in the order in which they were written."""
-        rows: list[list[Row]] = [[] for _ in range(COPIES)]
-        sender = self.senders[agent]
-        for record in (record for records in sender.finished for record in records):
-            columns = {name: column[record["slot"]] for name, column in sender.ring.columns.items()}
-            finals = {
-                int(row): float(columns["final_observation"][k, 1])
-                for k, row in enumerate(columns["final_row"])
-                if row >= 0
-            }
-            for row in range(int(record["valid"])):
-                assert columns["action"][row] == columns["observation"][row, 1] % 5
-                rows[int(record["stream"])].append(
-                    Row(
-                        float(columns["observation"][row, 1]),
-                        float(columns["reward"][row]),
-                        bool(columns["terminated"][row]),
-                        bool(columns["truncated"][row]),
-                        finals.pop(row, None),
-                    )
-                )
-            assert not finals
-        return rows
+COPIES = 3
 
 
 def check(table: Table, games: list[Any]) -> None:
@@ -102,7 +37,9 @@ def check(table: Table, games: list[Any]) -> None:
                 total += row.reward
                 if row.terminated or row.truncated:
                     episodes, returns, total = episodes + 1, returns + total, 0.0
-        assert table.seats[k].take_episodes() == (episodes, pytest.approx(returns))
+        told, total = table.seats[k].take_episodes()
+        assert told == episodes
+        assert total == pytest.approx(returns)
 
 
 def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed: int, turns: int) -> tuple[int, Any]:

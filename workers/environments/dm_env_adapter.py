@@ -1,0 +1,77 @@
+"""dm_env's environments, spoken to as Gymnasium's are.
+
+In flow: dm_env's time steps and specs. Out flow: Gymnasium's tuples and spaces; an episode whose last discount is 0 has
+terminated, any other was truncated. dm_env knows no seeds: a run can be repeated only if the function that makes the
+environment gives it one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from protocol.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["DmEnv", "is_dm_env"]
+
+
+def is_dm_env(env: Any) -> bool:
+    """Whether it has dm_env's specs."""
+    return hasattr(env, "observation_spec") and hasattr(env, "action_spec") and hasattr(env, "step")
+
+
+class DmEnv:
+    """What `GymnasiumEnvironment` takes, from a `dm_env.Environment`."""
+
+    def __init__(self, id: str, env: Any) -> None:
+        self._id, self._env = id, env
+        self.observation_space = _space(env.observation_spec())
+        self.action_space = _space(env.action_spec())
+
+    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """The first observation; dm_env takes no seed."""
+        return self._inner(self._env.reset().observation), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """EnvironmentFault if the environment restarted before it had ended."""
+        now = self._env.step(action)
+        if now.first():
+            raise EnvironmentFault(
+                f"{self._id}, agent agent: step_type should be MID or LAST but is FIRST; let the environment end its "
+                "episode with LAST before it restarts"
+            )
+        over = bool(now.last())
+        terminated = over and not now.discount
+        return self._inner(now.observation), now.reward, terminated, over and not terminated, {}
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._env.close()
+
+    def _inner(self, observation: Any) -> Any:
+        """The only entry of a dictionary with one."""
+        if isinstance(observation, Mapping) and len(observation) == 1:
+            return next(iter(observation.values()))
+        return observation
+
+
+def _space(spec: Any) -> gymnasium.Space[Any]:
+    """Gymnasium's space of an array, bounded or not, of choices or of a dictionary; a dictionary with one entry is
+    that entry."""
+    from gymnasium import spaces
+
+    if isinstance(spec, Mapping):
+        parts = {key: _space(part) for key, part in spec.items()}
+        return next(iter(parts.values())) if len(parts) == 1 else spaces.Dict(parts)
+    whole, low, high = spec.dtype.kind in "iu", getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    if whole and spec.shape == () and np.isfinite(low) and np.isfinite(high):
+        return spaces.Discrete(int(high) - int(low) + 1, start=int(low))
+    if whole and not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
+        low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+    low, high = (np.broadcast_to(np.asarray(one, spec.dtype), spec.shape) for one in (low, high))
+    return spaces.Box(low, high, spec.shape, dtype=spec.dtype.type)

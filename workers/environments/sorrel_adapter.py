@@ -1,0 +1,195 @@
+"""Gridworlds in the manner of Sorrel (https://github.com/social-ai-uoft/sorrel) as worlds, E copies stepped one by one.
+
+In flow: actions. Out flow: what each agent's `pov` shows, and what its `act` brought. A turn goes as there: entities
+with `has_transitions` that are no agents change first, in the order of the map; then each agent acts, and sees what
+those before it did (`simultaneous`: all are shown the same, then act in their order).
+
+What is used of an environment: `world` (`map`, and where there are any, `total_reward` and `is_done`), `agents` (each
+`pov(world)`, `act(world, action)` -> reward, `is_done(world)` and its number of actions), `reset()`, `turn`,
+`stop_if_done`, and the most turns of an episode, `max_turns` or `config.experiment.max_turns`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, Discrete, World
+from workers.environments.adapting import copy_seeds, most_steps, refuse_early_step
+from workers.environments.base import Environment, Turn
+from workers.environments.gathering import Board
+
+__all__ = ["SorrelEnvironment", "is_gridworld"]
+
+
+def is_gridworld(env: Any) -> bool:
+    """Whether it has a world and agents that see and act in it."""
+    agents = getattr(env, "agents", None)
+    if not hasattr(env, "world") or not isinstance(agents, Sequence) or isinstance(agents, str):
+        return False
+    return bool(agents) and all(hasattr(agent, verb) for agent in agents for verb in ("pov", "act", "is_done"))
+
+
+class SorrelEnvironment(Environment):
+    """`copies` gridworlds, each from `make_one`; agents are called `agent_0` and so on, in the order of `agents`.
+
+    An observation (1, F) is held as (F,). An agent whose `is_done` is true has terminated and acts no more in that
+    episode; with `stop_if_done`, `world.is_done` at the end of a turn ends it for all. After the most turns it is
+    truncated. ConfigurationError if the number of actions is nowhere to be found.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        make_one: Callable[[], Any],
+        copies: int,
+        turn_mode: Literal["sequential", "simultaneous"] = "sequential",
+    ) -> None:
+        self.copies, self.turn_mode = copies, turn_mode
+        self._envs = [make_one() for _ in range(copies)]
+        first = self._envs[0]
+        self._turns = _most_turns(first)
+        self.world = World(id=id, agents=_agents(id, first), episode_steps=self._turns)
+        self._board = Board(self.world, copies)
+        self._alive: list[list[int]] = [[] for _ in range(copies)]
+        """[E]: agents that act in the present turn of a copy and have not done so, in their order."""
+        self._done: list[set[int]] = [set() for _ in range(copies)]
+        self._turn: Turn | None = None
+
+    def reset(self, seed: int) -> Turn:
+        """Starts new episodes. Where `reset` takes no seed, the generators of `random` and `numpy.random` are seeded,
+        from which such worlds draw."""
+        self._board.clear()
+        if "seed" not in inspect.signature(self._envs[0].reset).parameters:
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+        for i, one in enumerate(copy_seeds(seed, self.copies)):
+            self._begin(i, one)
+            self._look(i)
+        self._turn = self._board.turn()
+        return self._turn
+
+    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+        """Lets those who were present act. An environment step is complete when all agents of a copy have acted."""
+        if self._turn is None:
+            raise refuse_early_step(self.world.id)
+        steps = 0
+        self._board.begin()
+        for present, chosen in zip(self._turn.present, actions, strict=True):
+            copies = range(self.copies) if present.copies is None else present.copies.tolist()
+            for i, action in zip(copies, chosen.tolist(), strict=True):
+                self._act(i, present.agent, action)
+        for i in range(self.copies):
+            if not self._alive[i]:
+                steps += 1
+                self._end_turn(i)
+            self._look(i)
+        self._turn = self._board.turn(env_steps=steps)
+        return self._turn
+
+    def _act(self, copy: int, agent: int, action: int) -> None:
+        """One agent acts; its reward is added to the world's total where its `act` has not done so."""
+        env = self._envs[copy]
+        world, one = env.world, env.agents[agent]
+        before = getattr(world, "total_reward", None)
+        reward = one.act(world, action)
+        if before is not None and world.total_reward == before:
+            world.total_reward += reward
+        self._board.earn(agent, copy, reward)
+        self._alive[copy].remove(agent)
+        if one.is_done(world):
+            self._done[copy].add(agent)
+            self._board.end(agent, copy, True, False, None)
+
+    def _end_turn(self, copy: int) -> None:
+        """Ends the episode if it is over; then what changes by itself, in the episode that goes on or begins."""
+        env = self._envs[copy]
+        left = [k for k in range(len(env.agents)) if k not in self._done[copy]]
+        over = getattr(env, "stop_if_done", False) and getattr(env.world, "is_done", False)
+        cut = self._turns is not None and env.turn >= self._turns
+        for agent in left if over or cut else ():
+            final = None if over else _view(env, agent)
+            self._board.end(agent, copy, over, cut, final)
+        if over or cut or not left:
+            self._begin(copy)
+        else:
+            self._change(copy)
+
+    def _begin(self, copy: int, seed: int | None = None) -> None:
+        env = self._envs[copy]
+        if seed is not None and "seed" in inspect.signature(env.reset).parameters:
+            env.reset(seed=seed)
+        else:
+            env.reset()
+        self._done[copy].clear()
+        self._change(copy)
+
+    def _change(self, copy: int) -> None:
+        """A turn begins: what has transitions and is no agent changes."""
+        env = self._envs[copy]
+        env.turn += 1
+        agents = {id(agent) for agent in env.agents}
+        for entity in getattr(env.world.map, "flat", env.world.map):
+            if entity.has_transitions and id(entity) not in agents:
+                entity.transition(env.world)
+        self._alive[copy] = [k for k in range(len(env.agents)) if k not in self._done[copy]]
+
+    def _look(self, copy: int) -> None:
+        """Shows the world to those who act next."""
+        next_ones = self._alive[copy] if self.turn_mode == "simultaneous" else self._alive[copy][:1]
+        for agent in next_ones:
+            self._board.see(agent, copy, _view(self._envs[copy], agent))
+
+    def close(self) -> None:
+        """Closes the copies that can be closed."""
+        while self._envs:
+            close = getattr(self._envs.pop(), "close", None)
+            if close is not None:
+                close()
+
+
+def _view(env: Any, agent: int) -> NDArray[Any]:
+    """What an agent sees; (1, F) becomes (F,)."""
+    seen = np.asarray(env.agents[agent].pov(env.world))
+    return seen[0] if seen.ndim == 2 and len(seen) == 1 else seen
+
+
+def _agents(id: str, env: Any) -> tuple[Agent, ...]:
+    agents = []
+    for k, agent in enumerate(env.agents):
+        seen = _view(env, k)
+        dtype = "float32" if seen.dtype.kind == "f" else seen.dtype.name
+        observation = Box.model_validate({"shape": seen.shape, "dtype": dtype})
+        action = Discrete(n=_actions(f"{id}, agent agent_{k},", agent))
+        agents.append(Agent(name=f"agent_{k}", observation=observation, action=action))
+    return tuple(agents)
+
+
+def _actions(where: str, agent: Any) -> int:
+    """How many actions an agent has."""
+    for holder, name in ((getattr(agent, "action_spec", None), "n_actions"), (agent, "n_actions")):
+        if isinstance(getattr(holder, name, None), int | np.integer):
+            return int(getattr(holder, name))
+    choices = getattr(agent, "action_space", None)
+    if isinstance(choices, Sequence) and list(choices) == list(range(len(choices))):
+        return len(choices)
+    raise ConfigurationError(
+        f"{where} does not say how many actions it has; give it action_spec.n_actions, n_actions or action_space, a "
+        "list of the numbers from 0"
+    )
+
+
+def _most_turns(env: Any) -> int | None:
+    """Turns after which an episode is cut."""
+    experiment = getattr(getattr(env, "config", None), "experiment", None)
+    for holder in (env, experiment, env.world):
+        turns = most_steps(getattr(holder, "max_turns", None))
+        if turns is not None:
+            return turns
+    return None
