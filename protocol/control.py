@@ -94,7 +94,7 @@ class ControlClient:
 
     def join(self, seconds: float) -> Welcome:
         """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent."""
-        end, told = time.monotonic() + seconds, time.monotonic() + 3
+        end, told, refused = time.monotonic() + seconds, time.monotonic() + 3, ""
         while True:
             sent = self._send(self._join)
             self._surplus += sent
@@ -105,6 +105,7 @@ class ControlClient:
                 if isinstance(message, Refusal):
                     if not message.retry:
                         raise Refused(message.reason)
+                    refused = message.reason
                     time.sleep(min(0.2, max(0.0, end - time.monotonic())))
                 elif isinstance(message, Welcome):
                     self.welcome = message
@@ -116,6 +117,8 @@ class ControlClient:
             if self.orphaned:
                 raise Timeout("the supervisor that started this worker is gone; start the run again")
             if time.monotonic() >= end:
+                if refused:
+                    raise Refused(f"{refused} (waited {seconds:g} s)")
                 raise Timeout(
                     f"no coordinator answered at {self._coordinator} within {seconds:g} s; start `rookery coordinator` "
                     "there or correct --coordinator"

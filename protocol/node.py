@@ -1,6 +1,6 @@
 """Which node a worker is on. Workers of one node see the same shared memory; all others talk by TCP.
 
-In flow: this machine's name, boot and memory folder, or a name that somebody gave. Out flow: a label, equal on one node.
+In flow: this machine's name, boot and memory folder, or a name that somebody gave. Out flow: a label.
 """
 
 from __future__ import annotations

@@ -180,8 +180,8 @@ def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: S
     assert page["quarantined_messages"] == page["out_of_turn"] == 0
 
 
-def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back_B12(scene: Scene) -> None:
-    """B12: first everyone goes past them, then by way of them again; every segment is in the books once."""
+def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back(scene: Scene) -> None:
+    """First everyone goes past them, then by way of them again; every segment is in the books once."""
     scene.begin(24_000, 2, {"map": True})
     scene.relays()
     for i in range(2):

@@ -358,7 +358,7 @@ MIXED = Manifest([Entry("table", "<f4", (2000,), 0), Entry("count", "<i8", (3,),
 
 @pytest.mark.parametrize("wire", ["float32", "bf16"])
 def test_weights_are_asked_for_once_and_read_by_all_from_memory(scene: Scene, wire: Any) -> None:
-    """C5: unchanged ones cost nothing; versions and manifest are the learner's."""
+    """J3: unchanged ones cost nothing; versions and manifest are the learner's."""
     upstream = Publisher(None, manifest=MIXED, wire=wire)
     scene.stack.callback(upstream.close)
     path = scene.memory / f"{PREFIX}{RUN}-relay-0.1-{POLICY}.weights"
