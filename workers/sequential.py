@@ -31,8 +31,9 @@ from protocol.errors import RookeryError, TrainingFault, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
+from workers.acting.block import Rows
 from workers.acting.performer import Performer
-from workers.acting.seat import Rows, Seat
+from workers.acting.seat import Seat
 from workers.acting.seating import seat_agents
 from workers.books import Books
 from workers.common_plan import plan_common

@@ -21,7 +21,8 @@ from protocol.layout import Layout, common_layout, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.version import Version, pack
-from workers.acting.seat import Rows, Seat
+from workers.acting.block import Rows
+from workers.acting.seat import Seat
 from workers.environments.base import Present
 from workers.reporting import LearnerReport
 

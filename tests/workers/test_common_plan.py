@@ -16,7 +16,8 @@ from protocol.intake import shown
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.workers import scripted
-from workers.acting.seat import Rows, Seat
+from workers.acting.block import Rows
+from workers.acting.seat import Seat
 from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Present
 from workers.plan import PolicyPlan, plan_policies

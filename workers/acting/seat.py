@@ -22,14 +22,13 @@ from protocol.common import CommonWriter
 from protocol.errors import EnvironmentFault
 from protocol.layout import joined_shape
 from protocol.ring import Ring
+from workers.acting.block import Block, Index, Rows
 from workers.acting.performer import Performer
 from workers.environments.base import Outcome, Present
 
 __all__ = ["Seat", "Sender"]
 
 _HISTORY = ("observation", "terminated", "truncated", "moment")
-Index = slice | NDArray[np.int64]
-Rows = int | NDArray[np.int64]
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -82,7 +81,7 @@ class Seat:
         if common is not None:
             self._copies = (self._numbers % np.uint64(common.copies)).astype(np.int64)
             self._span = None if common.turns is None else common.turns * self._length
-        self._block: _Block | None = None
+        self._block: Block | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
         self._joined = joined_shape(layout)
@@ -184,7 +183,7 @@ class Seat:
             block.spread()
         return chosen
 
-    def _close(self, block: _Block, streams: Index, present: Present) -> None:
+    def _close(self, block: Block, streams: Index, present: Present) -> None:
         if isinstance(streams, slice):
             self._add(block, streams, present)
             block.close(streams)
@@ -196,7 +195,7 @@ class Seat:
         self._add(block, streams, present)
         block.close(streams)
 
-    def _add(self, block: _Block, streams: Index, brought: Present | Outcome) -> None:
+    def _add(self, block: Block, streams: Index, brought: Present | Outcome) -> None:
         """Rewards and ends onto open rows, and into the returns of episodes."""
         columns = block.columns
         where = (streams, block.at(streams) + self._before)
@@ -218,7 +217,7 @@ class Seat:
         if len(brought.final_index):
             self._side_table(block, self._everyone[streams][brought.final_index], brought)
 
-    def _side_table(self, block: _Block, streams: NDArray[np.int64], brought: Present | Outcome) -> None:
+    def _side_table(self, block: Block, streams: NDArray[np.int64], brought: Present | Outcome) -> None:
         entry = block.ends[streams]
         room = block.columns["final_row"].shape[1]
         if int(entry.max()) >= room:
@@ -255,7 +254,7 @@ class Seat:
         slots = self._sender.take(on_wait)
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
         even = len(opened) == 0 and (isinstance(streams, slice) or len(streams) == len(self._everyone))
-        block = self._block = _Block(slots, columns, self._before, even, self.performer.word, self._clock())
+        block = self._block = Block(slots, columns, self._before, even, self.performer.word, self._clock())
         columns["final_row"].fill(-1)
         for name, rows in tail.items():
             columns[name][:, : self._before] = rows
@@ -269,7 +268,7 @@ class Seat:
         if self._common is not None:
             self._hold(block, opened)
 
-    def _end_idle(self, block: _Block, acting: Index) -> None:
+    def _end_idle(self, block: Block, acting: Index) -> None:
         """Behind an end that is followed by nothing yet, the last observation once more: it is never learned from, but
         it is there."""
         idle = (block.rows > 0) & ~block.opened
@@ -280,7 +279,7 @@ class Seat:
             if name in block.columns:
                 block.columns[name][streams, at] = block.columns[name][streams, at - 1]
 
-    def _hold(self, block: _Block, opened: NDArray[np.int64]) -> None:
+    def _hold(self, block: Block, opened: NDArray[np.int64]) -> None:
         """Keeps the moments that the new block refers to: of its history, of its open rows and all from now on. Those
         that are too old are written anew, so that an agent that is away for long holds up no memory."""
         common, moments = self._common, block.columns["moment"]
@@ -298,7 +297,7 @@ class Seat:
         block.since_moment = common.moment
         common.hold((self._sender.ring.nonce, block.slots.start), min(oldest, int(found.min(initial=oldest))))
 
-    def _finish(self, block: _Block) -> None:
+    def _finish(self, block: Block) -> None:
         self._block = None
         table = self._sender.ring.table
         table["stream"][block.slots] = self._numbers
@@ -321,7 +320,7 @@ class Seat:
         seen[:, self._joined[0] :] = self._common.newest[self._copies[streams]].reshape(n, -1)
         return seen
 
-    def _is_old(self, block: _Block) -> bool:
+    def _is_old(self, block: Block) -> bool:
         """Whether it goes on for longer than `flush_after` seconds, or than memory for common observations lasts."""
         if (
             self._common is not None
@@ -357,84 +356,6 @@ class Seat:
             f"agent {self.name!r} was given an outcome where it has no action waiting for one; give outcomes only to "
             "agents that acted since their last one"
         )
-
-
-class _Block:
-    """The slots being written, one a stream. `even`: all streams are open and stand at the same row.
-
-    `rows` [E] counts closed rows and `opened` [E] says who has an open one behind them (both only where not even).
-    """
-
-    def __init__(
-        self, slots: slice, columns: dict[str, NDArray], before: int, even: bool, version: np.uint64, since: float
-    ) -> None:
-        self.slots, self.columns, self.since = slots, columns, since
-        self._before = before
-        self.even = even
-        self._row = 0
-        streams = slots.stop - slots.start
-        self._everyone: NDArray[np.int64] = np.arange(streams)
-        self.rows: NDArray[np.int64] = np.zeros(streams, np.int64)
-        self.opened = np.zeros(streams, np.bool_)
-        self.ends: NDArray[np.int64] = np.zeros(streams, np.int64)
-        """Entries of the side table in use."""
-        self.history: Rows = 0
-        self.since_moment = 0
-        """The newest moment when it was begun."""
-        self.told = False
-        """Whether an open row may hold a reward already, so that the next one must be added to it."""
-        self.version_min = self.version_max = version
-
-    def at(self, streams: Index) -> Rows:
-        """The row at which streams stand."""
-        return self._row if self.even else self.rows[streams]
-
-    def full(self, streams: Index, length: int) -> bool:
-        """Whether one of `streams` has no row left."""
-        return self._row == length if self.even else bool((self.rows[streams] == length).any())
-
-    def close(self, streams: Index) -> None:
-        """The open rows of `streams` are whole."""
-        if self.even:
-            self._row += 1
-        else:
-            self.rows[streams] += 1
-            self.opened[streams] = False
-
-    def open(self, streams: Index) -> None:
-        """`streams` have acted: their rows wait for what that brings."""
-        if not self.even:
-            self.opened[streams] = True
-            self.columns["reward"][self._everyone[streams], self.rows[streams] + self._before] = 0
-
-    def has_open(self, streams: NDArray[np.int64]) -> bool:
-        """Whether all of `streams` have acted and wait for what it brings."""
-        return self.even or bool(self.opened[streams].all())
-
-    def count(self) -> int:
-        """Closed rows of all streams."""
-        return self._row * len(self.rows) if self.even else int(self.rows.sum())
-
-    def spread(self) -> None:
-        """From here on each stream has its own row."""
-        if self.even:
-            self.rows[:] = self._row
-            self.even = False
-            self.open(slice(None))
-
-    def unite(self) -> bool:
-        """Goes back to one row for all where they stand at one; whether they do."""
-        if not self.even and not self.told and self.opened.all() and bool((self.rows == self.rows[0]).all()):
-            self._row, self.even = int(self.rows[0]), True
-        return self.even
-
-    def tail(self, names: list[str]) -> dict[str, NDArray]:
-        """The last `before` rows of every stream, [E, before, ...] a field, for the next block's history."""
-        if self.even:
-            span = slice(self._row, self._row + self._before)
-            return {name: self.columns[name][:, span].copy() for name in names}
-        index = self.rows[:, None] + np.arange(self._before)
-        return {name: self.columns[name][self._everyone[:, None], index] for name in names}
 
 
 def _only(present: Present, keep: NDArray[np.bool_]) -> Present:
