@@ -257,7 +257,8 @@ def test_a_segment_whose_moments_were_lost_is_taken_when_they_have_come_J9(
     """The message of the first policy brings them for all four. Without it nobody is trained on half of what was seen,
     and everybody gets everything once."""
     writers, reader = Writers(memory_dir), Reader()
-    original, lost = Outlet.send, []
+    original = Outlet.send
+    lost: list[Any] = []
 
     def send(self: Outlet, frames: list[Any], copy: bool) -> None:
         if len(lost) < 1:

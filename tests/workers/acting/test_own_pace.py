@@ -239,12 +239,11 @@ def test_a_reward_for_an_action_that_was_never_made_is_told_in_one_sentence():
         )
 
 
-def sharing_game(frames: int, flow: str = "block") -> Game:
+def sharing_game(frames: int) -> Game:
     """A game whose memory for what all see in common is as large as the plan says, and not larger."""
-    algorithm = IQN(frames=frames, buffer_capacity=64, learning_starts=1, batch_size=1) if frames > 1 else PPO()
-    data: dict[str, Any] = {"environment": {"copies": 3}, "policy": {"algorithm": algorithm.model_dump(), "segment_length": LENGTH}}
-    data["policy"] |= {"flow": flow} | ({} if frames > 1 else {"algorithm": {"minibatches": 1}})
-    plans = plan_policies(parse_run(data), scripted.SHARING)
+    replay = {"name": "iqn", "frames": frames, "buffer_capacity": 64, "learning_starts": 1, "batch_size": 1}
+    policy = {"segment_length": LENGTH, "algorithm": replay if frames > 1 else {"minibatches": 1}}
+    plans = plan_policies(parse_run({"environment": {"copies": 3}, "policy": policy}), scripted.SHARING)
     plan = plan_common(plans, scripted.SHARING)
     assert plan is not None
     return Game(3, frames, plan.writer(None), plans["one"].blocks)

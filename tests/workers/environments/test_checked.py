@@ -204,6 +204,7 @@ def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expe
         guarded.reset(0)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=np.zeros((E, 2), np.float32))  # type: ignore[method-assign]
     assert guarded.reset(0).common is not None
+    fake.world = World(id="fake", agents=agents)
+    guarded = Checked(fake)
     with pytest.raises(EnvironmentFault, match="common should be nothing, as the world has no common observation"):
-        fake.world = World(id="fake", agents=agents)
-        Checked(fake).reset(0)
+        guarded.reset(0)

@@ -50,7 +50,7 @@ def test_every_group_sees_its_own_copies_and_what_was_seen_last_J9() -> None:
                 lasts = [part.present[agent].final_common for part in parts[group]]
                 assert (present.final_common is None) == all(last is None for last in lasts)
                 if present.final_common is not None:
-                    np.testing.assert_array_equal(present.final_common, np.concatenate(lasts))
+                    np.testing.assert_array_equal(present.final_common, np.concatenate(lasts))  # type: ignore[arg-type]
                     ends += len(present.final_common)
             parts[group] = [one.step(actions(p, t)) for one, p in zip(alone[group], parts[group], strict=True)]
             turn = there.step(actions(turn, t))
