@@ -18,7 +18,8 @@ from tests.protocol.test_golden import GOLDEN
 from tests.tools import ROOT
 
 TEXT = (ROOT / "protocol" / "README.md").read_text()
-TABLED: dict[str, type[BaseModel]] = {**{cls.type: cls for cls in CLASSES}, "route": Route, "facts": PolicyFacts, "common": CommonRows}
+_MAPS: dict[str, type[BaseModel]] = {"route": Route, "facts": PolicyFacts, "common": CommonRows}
+TABLED: dict[str, type[BaseModel]] = {**{cls.type: cls for cls in CLASSES}, **_MAPS}
 _LABEL = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _WORDS: dict[str, dict[str, Any]] = {
     "name": {"type": "string", "minLength": 1, "maxLength": 128},
