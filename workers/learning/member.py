@@ -195,7 +195,7 @@ class Member:
         self._faults = 0
         self._counters.add(f"trained.{self.name}", segments)
         self._count_steps(before)
-        self._counters.add(f"rows_trained.{self.name}", segments * self._plan.layout.length or len(batch.action))
+        self._counters.add(f"rows_trained.{self.name}", _rows_in(batch))
         self.metrics = metrics
         if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
             self.publish()
@@ -210,3 +210,8 @@ class Member:
         self._logged_step = self.update.train_steps
         text = " ".join(f"{name}={value:.6g}" for name, value in self.metrics.items())
         log.info("event=update policy=%s train_step=%d version=%d %s", self.name, before, self.version.version, text)
+
+
+def _rows_in(batch: Segments | Transitions) -> int:
+    """Rows that are trained on; what a short segment has behind its own is padding."""
+    return int(batch.valid.sum()) if isinstance(batch, Segments) else len(batch.action)

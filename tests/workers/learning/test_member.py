@@ -105,6 +105,18 @@ def test_weights_are_published_every_so_many_train_steps_and_versions_grow_by_on
     assert not np.array_equal(bench.published[0][1], bench.published[-1][1])
 
 
+def test_no_more_rows_are_counted_as_trained_than_short_segments_have() -> None:
+    bench = Bench(run_of(STREAM))
+    bench.member.resume(None, Version(0, 0))
+    sender = scripted.acted(bench.plan.config, 1, COPIES)
+    (records,) = sender.finished
+    records["valid"] = [1, 4, 2, 3]
+    bench.source.arrive(sender.ring, records)
+    assert bench.member.step()
+    assert bench.counters["trained.one"] == COPIES
+    assert bench.counters["rows_trained.one"] == bench.counters["rows_received.one"] == 10
+
+
 def test_too_little_data_makes_no_update_B3() -> None:
     bench = Bench(run_of(STREAM))
     bench.member.resume(None, Version(0, 0))
