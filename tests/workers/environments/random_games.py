@@ -34,6 +34,11 @@ class Books:
         self.rows: dict[str, list[Row]] = {name: [] for name in NAMES}
         self.open: dict[str, Row | None] = dict.fromkeys(NAMES)
         self.early = dict.fromkeys(NAMES, 0.0)
+        self.before: list[dict[str, list[Row]]] = []
+        """The rows when each episode began."""
+
+    def begin(self) -> None:
+        self.before.append({name: list(rows) for name, rows in self.rows.items()})
 
     def act(self, name: str, seen: float) -> None:
         self.close(name)
@@ -85,6 +90,7 @@ class InTurns(_Spaces, AECEnv):
 
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         self.time += 1
+        self.books.begin()
         self.agents = [name for name in NAMES if self.chance.random() < 0.8] or NAMES[:1]
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
@@ -124,13 +130,14 @@ class InTurns(_Spaces, AECEnv):
 class Together(_Spaces, ParallelEnv):
     """Who dies, who comes (also again) and who earns: all drawn."""
 
-    def __init__(self, seed: int, busy: float = 0.8) -> None:
+    def __init__(self, seed: int, busy: float = 0.8, joins: float = 0.2) -> None:
         self.chance = np.random.default_rng(seed)
         self.books = Books()
-        self.time, self.busy = 0.0, busy
+        self.time, self.busy, self.joins = 0.0, busy, joins
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.time += 1
+        self.books.begin()
         self.agents = [name for name in NAMES if self.chance.random() < self.busy] or NAMES[:1]
         return {name: self.observe() for name in self.agents}, {}
 
@@ -150,7 +157,7 @@ class Together(_Spaces, ParallelEnv):
             ends[name] = self.chance.choice(["", "terminated", "truncated"], p=[0.8, 0.1, 0.1])
             if ends[name]:
                 self.books.end(name, ends[name] == "truncated", self.time)
-        new = [name for name in NAMES if name not in acted and self.chance.random() < 0.2]
+        new = [name for name in NAMES if name not in acted and self.chance.random() < self.joins]
         self.agents = [name for name in acted if not ends[name]] + new
         return (
             {name: self.observe() for name in {*acted, *self.agents}},
