@@ -72,7 +72,7 @@ class SharedFile:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             except FileExistsError:
-                if _unlink_if_unused(path) or time.monotonic() < end:  # it may be in the hands of a sweep
+                if unlink_if_unused(path) or time.monotonic() < end:  # it may be in the hands of a sweep
                     continue
                 raise SharedMemoryError(f"{path} is in use by another process; stop the run that uses it") from None
             _lock_shared(descriptor, path)
@@ -120,7 +120,7 @@ class SharedFile:
     def remove(self) -> None:
         """Closes, and unlinks the file unless another process still holds it."""
         self.close()
-        _unlink_if_unused(self.path)
+        unlink_if_unused(self.path)
 
 
 def _lock_shared(descriptor: int, path: Path) -> None:
@@ -160,10 +160,11 @@ def files(run: str = "") -> Iterator[Path]:
 
 def sweep(run: str = "") -> list[Path]:
     """Unlinks every file of `run`, or of all runs, that no living process holds; returns them."""
-    return [path for path in files(run) if _unlink_if_unused(path)]
+    return [path for path in files(run) if unlink_if_unused(path)]
 
 
-def _unlink_if_unused(path: Path) -> bool:
+def unlink_if_unused(path: Path) -> bool:
+    """Removes the file unless a living process holds it; whether it did."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -16,8 +16,8 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError, Timeout
 from protocol.experience import ExperienceSender
-from protocol.inheritance import deliver_inheritance
-from protocol.memory import PREFIX, memory_dir
+from protocol.inheritance import deliver_inheritance, rings_of
+from protocol.memory import PREFIX, memory_dir, unlink_if_unused
 from protocol.messages import Welcome
 from protocol.outlet import Outlets
 from protocol.spaces import World
@@ -213,6 +213,9 @@ class Actor:
                 self._check_early,
             )
             log.info("event=inherited policy=%s segments=%d", route.policy, count)
+        if not any(subscriber.same_node for subscriber in self._subscribers.values()):  # nobody here takes from it
+            for _, path in rings_of(welcome.run, welcome.name, welcome.incarnation, COMMON):
+                unlink_if_unused(path)
 
     def _drain(self) -> None:
         self._report.collect()
