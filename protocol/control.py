@@ -83,9 +83,10 @@ class ControlClient:
         self._away = False
         self._surplus = 0
         """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
-        self._said: list[tuple[str, int, int, float]] = []
         self._unheard: list[tuple[str, int, int, float]] = []
-        """Episodes of beats that no coordinator took in; the next beat tells them."""
+        """Episodes of beats that were not answered; the next beat tells them again."""
+        self._told = 0
+        """How many of these, the oldest, the last beat told."""
         self._report: Callable[[], Report] = Report
         self._last: Pulse | None = None
         self.heard_at = 0.0
@@ -218,6 +219,7 @@ class ControlClient:
 
     def _beat(self) -> str:
         report = self._report()
+        self._unheard = [*self._unheard, *report.episodes][-_UNHEARD:]
         beat = Beat(
             schema_number=self.welcome.schema_number,
             name=self.welcome.name,
@@ -227,9 +229,9 @@ class ControlClient:
             routes=report.routes,
             counters=report.counters,
             metrics=report.metrics,
-            episodes=[*self._unheard, *report.episodes],
+            episodes=self._unheard,
         )
-        self._unheard, self._said = ([], beat.episodes) if self._send(beat) else (beat.episodes[-_UNHEARD:], [])
+        self._told = len(beat.episodes) if self._send(beat) else 0
         return report.state
 
     def _receive(self) -> Message | None:
@@ -247,10 +249,11 @@ class ControlClient:
             self._last = message
             self.changed.set()
             if message.command == "rejoin":
-                self._unheard = [*self._said, *self._unheard][-_UNHEARD:]
                 self._surplus = 0
                 self._send(self._join)
-            self._said = []
+            else:
+                self._unheard = self._unheard[self._told :]
+            self._told = 0
         elif isinstance(message, Welcome | Refusal) and self._surplus > 0:
             self._surplus -= 1
         elif isinstance(message, Refusal) and not message.retry:

@@ -202,8 +202,8 @@ class Coordinator:
         self._server.answer(peer, Pulse(command="stop"))
 
     def _take_episodes(self, member: Member, message: Beat | Leave) -> None:
-        for policy, steps, count, returns in message.episodes:
-            if policy in self._policies and count:
+        for policy, steps, count, returns in self._members.untold(member, message.episodes):
+            if count:
                 at = (member.steps_before + steps) * self._run.actors
                 self._books.episodes(policy, at, count, returns)
 

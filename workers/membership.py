@@ -58,6 +58,8 @@ class Membership:
         self._incarnations: dict[str, int] = {}
         self._ended: dict[tuple[str, int], dict[str, float]] = {}
         self._quotas: dict[tuple[str, int], int] = {}
+        self._told: dict[tuple[str, int, str], int] = {}
+        """(actor, incarnation, policy) -> agent steps in the last of its `episodes` that were taken in."""
         self.clean: set[tuple[str, int]] = set()
         self.run_id = secrets.token_hex(4)
         self.complete = False
@@ -133,6 +135,17 @@ class Membership:
             self._end(member)
         return member
 
+    def untold(self, member: Member, episodes: list[tuple[str, int, int, float]]) -> list[tuple[str, int, int, float]]:
+        """Those of `episodes` that the member did not tell before: it repeats what was not answered, and the steps of
+        each policy's entries grow."""
+        fresh = []
+        for entry in episodes:
+            key, steps = (member.name, member.incarnation, entry[0]), entry[1]
+            if entry[0] in self._policies and steps > self._told.get(key, -1):
+                self._told[key] = steps
+                fresh.append(entry)
+        return fresh
+
     def expire(self, now: float) -> list[Member]:
         """Ends memberships without heartbeats; those whose process is known to be dead do not wait for the lease."""
         lost = [m for m in self._members.values() if now - m.seen > m.lease or (now - m.seen > 1.0 and _is_dead(m))]
@@ -195,6 +208,7 @@ class Membership:
             "run": self.run_id,
             "incarnations": self._incarnations,
             "quotas": [[*key, quota] for key, quota in self._quotas.items()],
+            "told": [[*key, steps] for key, steps in self._told.items()],
             "ended": [[*key, counters] for key, counters in self._ended.items()],
             "clean": sorted(self.clean),
             "restarts": self.restarts,
@@ -211,6 +225,7 @@ class Membership:
         self.run_id = state["run"]
         self._incarnations = dict(state["incarnations"])
         self._quotas = {(name, inc): quota for name, inc, quota in state["quotas"]}
+        self._told = {(name, inc, policy): steps for name, inc, policy, steps in state["told"]}
         self._ended = {(name, inc): counters for name, inc, counters in state["ended"]}
         self.clean = {(name, inc) for name, inc in state["clean"]}
         self.restarts = dict(state["restarts"])

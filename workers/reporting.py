@@ -38,7 +38,7 @@ class ActorReport:
         self._policy_of = [next(n for n, p in performers.items() if p is seat.performer) for seat in seats]
         self._lock = threading.Lock()
         self._episodes: list[tuple[str, int, int, float]] = []
-        self._agent_steps = 0
+        self._agent_steps = self._collected_at = 0
 
     @staticmethod
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -77,12 +77,18 @@ class ActorReport:
             self.collect()
 
     def collect(self) -> None:
-        """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only."""
+        """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each
+        policy one entry, with more steps than the last, by which the coordinator knows what it was told before."""
+        found: dict[str, tuple[int, float]] = {}
         for seat, policy in zip(self._seats, self._policy_of, strict=True):
             episodes, total = seat.take_episodes()
             if episodes:
-                with self._lock:
-                    self._episodes.append((policy, self._agent_steps, episodes, total))
+                count, returns = found.get(policy, (0, 0.0))
+                found[policy] = (count + episodes, returns + total)
+        if found:
+            at = self._collected_at = max(self._agent_steps, self._collected_at + 1)
+            with self._lock:
+                self._episodes += [(policy, at, count, returns) for policy, (count, returns) in found.items()]
 
     def snapshot(self) -> Report:
         """For the control thread."""

@@ -183,6 +183,19 @@ def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp
     assert (heard.quota, heard.token) == (100, "x")
 
 
+def test_episodes_that_are_told_again_are_known(tmp_path: Path) -> None:
+    """By the same actor incarnation, also after this coordinator has ended."""
+    members = members_of(tmp_path)
+    actor = admitted(members, join("actor", "t"))
+    first, second = ("a", 10, 1, 2.5), ("a", 20, 2, 0.5)
+    assert members.untold(actor, [first, ("no policy", 10, 1, 1.0), ("b", 10, 1, 1.0)]) == [first, ("b", 10, 1, 1.0)]
+    assert members.untold(actor, [first, second]) == [second]
+    members.save()
+    assert members_of(tmp_path).untold(actor, [first, second]) == []
+    actor.incarnation += 1
+    assert members.untold(actor, [first]) == [first]
+
+
 def test_one_that_was_away_longer_than_its_lease_joins_again_as_what_it_was(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     member = admitted(members, join("actor", "x"))

@@ -1,0 +1,47 @@
+"""What an actor tells of its episodes: each once, and so that what is told again is known."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from protocol.counters import Counters
+from workers.reporting import ActorReport
+
+
+class Seat:
+    """One that has ended `count` episodes since it was last asked."""
+
+    def __init__(self, performer: object) -> None:
+        self.performer, self.count = performer, 0
+
+    def take_episodes(self) -> tuple[int, float]:
+        count, self.count = self.count, 0
+        return count, 1.5 * count
+
+
+def test_entries_of_a_policy_have_more_steps_each() -> None:
+    """Also where episodes ended between two looks without a step."""
+    gem, shell = cast("Any", object()), cast("Any", object())
+    seats = [Seat(gem), Seat(gem), Seat(shell)]
+    report = ActorReport(
+        Counters(None, *ActorReport.names(["gem", "shell"])),
+        10**6,
+        {"gem": gem, "shell": shell},
+        {},
+        cast("Any", seats),
+    )
+    report.count(10, 40)
+    for ended in ((1, 2, 0), (0, 1, 1), (0, 0, 0)):
+        for seat, count in zip(seats, ended, strict=True):
+            seat.count = count
+        report.collect()
+    report.count(20, 80)
+    seats[0].count = 1
+    report.collect()
+    report._performers = {}
+    assert report.snapshot().episodes == [
+        ("gem", 40, 3, 4.5),
+        ("gem", 41, 1, 1.5),
+        ("shell", 41, 1, 1.5),
+        ("gem", 80, 1, 1.5),
+    ]
