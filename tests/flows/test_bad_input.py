@@ -80,7 +80,7 @@ def test_a_taken_port_is_named_with_the_option_to_choose_another(tmp_path: Path,
 def test_a_socket_that_others_can_reach_needs_insecure(tmp_path: Path) -> None:
     path = str(runs.write(runs.config(), tmp_path))
     result = runs.rookery("coordinator", path, "--run-dir", "run", "--bind", "0.0.0.0:5600", cwd=tmp_path)
-    told(result, "would open an unauthenticated socket to the network; bind 127.0.0.1, or pass --insecure", 2)
+    told(result, "would open an unauthenticated socket to the network; make keys with .* or pass --insecure", 2)
 
 
 @pytest.mark.parametrize("role", ["actor", "learner"])
