@@ -76,7 +76,6 @@ def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
         ("cartpole", ["steps.deep=3"], "'steps' is a value, not a section; set it as a whole"),
         ("cartpole", ["seed=[1"], r"'\[1' is no value; quote it"),
         ("cartpole", ["policy.algorithm.name=sarsa"], "sarsa"),
-        ("cartpole", ["lock_timeout=1"], "lock_timeout belongs to locked rings.*remove it"),
     ],
 )
 def test_faults_are_one_sentence_with_the_remedy_F1(source: str, settings: list[str], said: str) -> None:
