@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from protocol import codec
+from protocol.config import Run
 from protocol.messages import CommonRows, PolicyFacts, Route
 from protocol.ring import RECORD
 from tests.protocol.strategies import CLASSES
@@ -120,6 +121,30 @@ def test_the_record_is_where_the_table_says() -> None:
         assert name is not None
         said[name[1]] = (offset, bits)
     assert said == expected
+
+
+def test_the_configuration_has_the_keys_and_defaults_that_are_said() -> None:
+    config = json.loads(Run().model_dump_json())
+    for key, default, _ in table_after("### Configuration"):
+        value = config
+        for part in key.strip("`").split("."):
+            value = value[part]
+        assert json.loads(default.strip("`")) == value, key
+
+
+def test_what_the_text_refers_to_is_there() -> None:
+    """Sections by their names, the rules of membership by their numbers."""
+    headings = set(re.findall(r"^#+ `?(.+?)`?$", TEXT, re.MULTILINE))
+    named = set(re.findall(r"[Ss]ee ([A-Z][a-z]+(?: [a-z]+)*?)(?=[,.;)]| \||\n)", TEXT))
+    assert {"Common observations", "Configuration", "Membership"} <= named <= headings
+    rules = re.findall(r"^(\d+)\. ", TEXT.split("\n## Membership\n")[1].split("\n## ")[0], re.MULTILINE)
+    assert rules == [str(number) for number in range(1, len(rules) + 1)]
+    assert set(re.findall(r"\(Membership, (\d+)\)", TEXT)) <= set(rules)
+
+
+def test_the_text_can_be_read_as_it_is() -> None:
+    """No line of prose is longer than 120 characters."""
+    assert not [line for line in TEXT.splitlines() if len(line) > 120 and not line.startswith("|")]
 
 
 def test_the_bytes_shown_are_the_golden_ones() -> None:
