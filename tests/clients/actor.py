@@ -21,7 +21,10 @@ from numpy.typing import NDArray
 
 SCHEMA = 1
 RECORD = struct.Struct("<6QIIHHB3x")
-PATIENCE, GIVE_UP = 2.5, 300.0  # seconds in which `ack.announced` does not grow: announce again; end
+PATIENCE, MOST_PATIENCE, GIVE_UP = 2.5, 160.0, 300.0  # seconds in which `ack.announced` does not grow; then it ends
+OPTIONS = {"LINGER": 0, "SNDHWM": 100_000, "RCVHWM": 100_000, "HEARTBEAT_IVL": 1000, "HEARTBEAT_TIMEOUT": 30_000}
+OPTIONS |= {"TCP_MAXRT": 5000, "CONNECT_TIMEOUT": 2000, "HANDSHAKE_IVL": 5000}
+OPTIONS |= {"RECONNECT_IVL": 100, "RECONNECT_IVL_MAX": 1000}
 Map = dict[str, Any]
 Array = NDArray[Any]
 Sock = zmq.Socket[bytes]
@@ -39,7 +42,8 @@ def pack(kind: str, **fields: Any) -> bytes:
 def connect(context: zmq.Context[Any], kind: int, address: str, topic: str = "") -> Sock:
     """A socket that notices a dead network in silence and does not outlive its process."""
     sock = context.socket(kind)
-    sock.linger, sock.heartbeat_ivl, sock.heartbeat_timeout, sock.connect_timeout = 0, 1000, 30_000, 2000
+    for name, value in OPTIONS.items():
+        sock.setsockopt(getattr(zmq, name), value)
     if topic:
         sock.subscribe(topic)
     sock.connect(address)
@@ -151,7 +155,8 @@ class Learner:
         self.token, self.request, self.asked = os.urandom(8).hex(), 0, 0.0  # when; 0: nothing is asked for
         self.manifest, self.version, self.entries = "", 0, dict[str, Array]()  # the newest that came
         self.held: dict[int, list[bytes]] = {}  # segments not settled, by number
-        self.produced = self.announced = self.settled = self.resent = self.last = self.heard = 0  # numbers
+        self.produced = self.announced = self.settled = self.last = self.heard = 0  # numbers
+        self.resent = self.refused = self.torn = 0  # segments, acknowledgements, weights
 
     def reach(self, route: Map, now: float) -> None:
         """Goes, over new connections, where the learner is; announces again what is not there or not settled."""
@@ -163,41 +168,51 @@ class Learner:
         self.socks = [connect(self.context, zmq.PUSH, route["experience"])]
         self.socks += [connect(self.context, zmq.SUB, route["weights"], beacons)]
         self.socks += [connect(self.context, zmq.SUB, route["acknowledgements"], own)]
-        self.asked, self.tried, self.last = 0.0, now, max(self.heard, self.settled)
+        self.asked, self.missing, self.last = 0.0, now, max(self.heard, self.settled)
         self._announce(self.last, self.announced, resent=True)
 
     def poll(self, now: float) -> None:
         """Reads beacons, weights and acknowledgements, and sends what is due."""
         for parts, header in arrived(self.socks[1]):
             self._hear(parts, header, self.socks[1], now)
+        late = False
         for _, ack in arrived(self.socks[2]):
-            if ack["type"] == "ack" and ack["settled"] <= self.announced:
-                self.settled = max(self.settled, ack["settled"])
-                if ack["learner_incarnation"] == self.route["incarnation"] and ack["announced"] > self.heard:
-                    self.heard, self.grown, self.tried, self.patience = ack["announced"], now, now, PATIENCE
+            if ack["type"] != "ack" or ack["settled"] > self.announced:
+                self.refused += 1
+                continue
+            self.settled = max(self.settled, ack["settled"])
+            late = ack["learner_incarnation"] == self.route["incarnation"] and self._late(ack["announced"], now)
         self.held = {number: frames for number, frames in self.held.items() if number > self.settled}
-        if max(self.heard, self.settled) >= self.announced:  # heard: `ack.announced` of this learner
-            self.grown = self.tried = now
-        elif now - self.grown > GIVE_UP:
-            raise End(f"segments after {self.heard} did not arrive at the learner in {GIVE_UP:.0f} s")
-        elif now - self.tried > self.patience:
-            self.patience *= 2
+        if late:
+            self.patience = min(2 * self.patience, MOST_PATIENCE)
             self.reach(self.route, now)
         self._announce(self.announced, self.settled + self.credits)
+
+    def _late(self, heard: int, now: float) -> bool:
+        """Whether the learner has said for too long that it lacks something."""
+        if heard != self.heard:
+            self.heard, self.grown, self.missing, self.patience = heard, now, now, PATIENCE
+        elif heard >= self.announced:
+            self.grown = self.missing = now
+        elif now - self.grown > GIVE_UP:
+            raise End(f"segments after {heard} did not arrive at the learner in {GIVE_UP:.0f} s")
+        return now - self.missing > self.patience
 
     def _hear(self, parts: list[bytes], header: Map, sock: Sock, now: float) -> None:
         topic, packed = "w/{}/{}/{}/", header.get("incarnation", 0) << 40 | header.get("version", 0)
         asked = topic.format(self.policy, self.token, self.request)
         answer = header.get("type") == "weights" and parts[0] == asked.encode()
-        beacon = header.get("type") == "beacon" and header["version"] > 0
+        beacon = header.get("type") == "beacon"
         if (answer or beacon) and self.manifest not in ("", header["manifest"]):
             raise End(f"the learner has weights of another network: {header['manifest']}")
         if self.asked and (answer or (beacon and now - self.asked > 3.0)):  # here, or lost: the next beacon asks again
             sock.unsubscribe(asked)
             self.asked = 0.0
-            if answer and zlib.crc32(parts[2]) == header["crc"] and packed > self.version:
+            if answer and zlib.crc32(parts[2]) != header["crc"]:
+                self.torn += 1
+            elif answer and packed > self.version:
                 self.version, self.manifest, self.entries = packed, header["manifest"], read_weights(header, parts[2])
-        elif beacon and packed > self.version and not self.asked:
+        elif beacon and header["version"] > 0 and packed > self.version and not self.asked:
             self.request, self.asked = self.request + 1, now
             sock.subscribe(topic.format(self.policy, self.token, self.request))
 
@@ -263,6 +278,7 @@ class Actor:
             if any(header[key] != self.welcome[key] for key in ("run", "name", "incarnation")):
                 raise End("the coordinator takes this actor for another one now")
         elif kind == "pulse" and header["command"] == "stop":
+            self.command = "stop"
             raise End
         elif kind == "pulse" and header["command"] == "rejoin":
             self.rejoining, self.due = True, self.due if self.rejoining else now
@@ -279,12 +295,14 @@ class Actor:
         policy, way, ended = self.learner.policy, self.learner, self.returns[self.told :]
         self.untold += [(policy, self.steps, len(ended), sum(ended))] if ended else []
         self.told, self.sent = len(self.returns), len(self.untold)
-        counters = {"agent_steps": self.steps, "env_steps": self.steps, f"waits.credit.{policy}": self.waited}
+        counters = {"agent_steps": self.steps, "env_steps": self.steps, "refused_acks": way.refused}
         counters |= {f"produced.{policy}": way.produced, f"backlog.{policy}": way.produced - way.announced}
         counters |= {f"flight.{policy}": way.announced - way.settled, f"resent.{policy}": way.resent}
-        said: Map = {"counters": {name: float(total) for name, total in counters.items()}, "episodes": self.untold}
+        totals = {name: float(total) for name, total in counters.items()} | {f"waits.credit.{policy}": self.waited}
+        said: Map = {"counters": totals, "episodes": self.untold}
         said |= {"name": self.welcome["name"], "token": self.token, "incarnation": self.welcome["incarnation"]}
-        return said | {"metrics": {f"adopted.{policy}": float(self.adopted & (1 << 40) - 1)}}
+        metrics = {f"adopted.{policy}": self.adopted & (1 << 40) - 1, f"torn_reads.{policy}": way.torn}
+        return said | {"metrics": {name: float(value) for name, value in metrics.items()}}
 
     def run(self, copies: int, rng: np.random.Generator) -> None:
         """Joins, waits for weights, acts until its quota is made or it is told to drain, and drains."""
@@ -312,8 +330,8 @@ class Actor:
             while way.produced > way.announced and self.command == "go":  # no credit
                 self.serve(0.1)
             self.waited += time.monotonic() - began
-        way.deliver(streams, 1)
-        self.state, until = "draining", time.monotonic() + config.get("learner_timeout", 60.0)
+        way.deliver(streams, 1)  # no step is left unfinished
+        self.state, until = "draining", time.monotonic() + config["learner_timeout"]
         while way.held and time.monotonic() < until:
             self.serve(0.1)
 
@@ -338,7 +356,8 @@ def main() -> None:
     except End as end:
         summary["error"] = str(end)
     if actor.welcome:
-        actor.leave(summary["error"])
+        if actor.command != "stop":
+            actor.leave(summary["error"])
         summary |= {key: getattr(actor.learner, key) for key in ("produced", "settled", "resent")}
     tenths = [part.mean() for part in np.array_split(np.array(actor.returns), 10) if len(part)]
     sys.stdout.write(json.dumps({**summary, "steps": actor.steps, "returns": tenths}) + "\n")

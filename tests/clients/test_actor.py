@@ -59,6 +59,7 @@ def test_a_client_from_the_document_is_trained_on(tmp_path: Path, run_dir: Path,
     assert segments["trained"] > 0
     assert segments["produced"] == segments["received"] == actor["produced"] == actor["settled"]
     assert segments["trained"] == segments["produced"], "32 copies fill batches of 32 segments without a rest"
+    assert summary["rows_trained_per_row_made"] == 1, "its last segments are short"
     for name in ("rejected", "in_flight", "held", "lost_in_learner", "torn", "unexplained"):
         assert segments[name] == 0, name
     assert set(segments["dropped"].values()) == {0}
