@@ -43,12 +43,12 @@ class PettingZooEnvironment(Environment):
             for _ in range(copies):
                 self._envs.append(_without_guards(make_one()))
             first = self._envs[0]
-            self._names = list(first.possible_agents)
             agents, self._starts = possible_agents(id, first)
         except BaseException:
             self.close()
             raise
         self.world = World(id=id, agents=agents, episode_steps=most_steps(getattr(first.unwrapped, "max_cycles", None)))
+        self._names = [agent.name for agent in agents]
         self._spaces = [(first.observation_space(name), first.action_space(name)) for name in self._names]
         self._number = {name: k for k, name in enumerate(self._names)}
         self._where = [f"{id}, agent {name}:" for name in self._names]

@@ -95,7 +95,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
         )
     if is_gridworld(first):
         return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
-    if hasattr(first, "possible_agents"):
+    if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
         return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode)
     if is_dm_env(first):
         return gymnasium_adapter.GymnasiumEnvironment(config.id, lambda: DmEnv(config.id, make_one()), config.copies)
