@@ -52,10 +52,16 @@ class SorrelEnvironment(Environment):
         turn_mode: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:
         self.copies, self.turn_mode = copies, turn_mode
-        self._envs = [make_one() for _ in range(copies)]
-        first = self._envs[0]
-        self._turns = _most_turns(first)
-        self.world = World(id=id, agents=_agents(id, first), episode_steps=self._turns)
+        self._envs: list[Any] = []
+        try:
+            for _ in range(copies):
+                self._envs.append(make_one())
+            agents = _agents(id, self._envs[0])
+        except BaseException:
+            self.close()
+            raise
+        self._turns = _most_turns(self._envs[0])
+        self.world = World(id=id, agents=agents, episode_steps=self._turns)
         self._board = Board(self.world, copies)
         self._alive: list[list[int]] = [[] for _ in range(copies)]
         """[E]: agents that act in the present turn of a copy and have not done so, in their order."""
