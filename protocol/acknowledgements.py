@@ -48,8 +48,9 @@ class AckSender:
         self._socket, self._incarnation, self._state, self._counters = socket, incarnation, state, counters
         socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._beacon_at = 0.0
-        self.listeners: dict[str, set[Key]] = {}
-        """policy -> actor incarnations that subscribed."""
+        self.listeners: dict[str, dict[Key, int]] = {}
+        """policy -> actor incarnations that are listened for, and by how many: its actor, a relay, or both; and for a
+        moment once more by one that connects anew, whose old connection may end after the new one began."""
 
     def send(self, policy: str, key: Key) -> None:
         """Tells one actor incarnation how far its segments of `policy` are."""
@@ -91,7 +92,13 @@ class AckSender:
             if topic is None or event[:1] not in (b"\0", b"\1") or self._state(policy, key) is None:
                 self._counters.add("strange_subscriptions")
             elif event[:1] == b"\1":
-                self.listeners.setdefault(policy, set()).add(key)
+                listeners = self.listeners.setdefault(policy, {})
+                listeners[key] = listeners.get(key, 0) + 1
                 self.send(policy, key)
             else:
-                self.listeners.get(policy, set()).discard(key)
+                self._leave(self.listeners.get(policy, {}), key)
+
+    def _leave(self, listeners: dict[Key, int], key: Key) -> None:
+        left = listeners.pop(key, 0) - 1
+        if left > 0:
+            listeners[key] = left

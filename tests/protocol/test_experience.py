@@ -829,10 +829,30 @@ def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
         actor.sender.route(learner.route, inline=False)
         actor.write(2)
         _deliver(learner, actor)
-        assert learner.receiver._acks.listeners[POLICY] == {("actor-0", 1)}
+        assert learner.receiver._acks.listeners[POLICY] == {("actor-0", 1): 1}
         assert learner.counters["strange_subscriptions"] >= len(TOPICS)
         actor.sender.disconnect()
         until(lambda: learner.listen() or not learner.receiver._acks.listeners.get(POLICY))
+
+
+def test_who_stops_listening_leaves_the_beacons_to_others_who_listen_for_the_same_actor(
+    memory_dir: Path, quick_beacons: None
+) -> None:
+    """G2: an actor and the relay on its way, or the old and the new connection of one that was led elsewhere."""
+    learner, context = Learner(), zmq.Context(1)
+    with closing(learner):
+        both = [connect(context, zmq.SUB, learner.route.acknowledgements) for _ in range(2)]
+        for subscriber in both:
+            subscriber.setsockopt(zmq.SUBSCRIBE, ack_topic(POLICY, "actor-0", 1))
+        until(lambda: learner.listen() or learner.receiver._acks.listeners.get(POLICY) == {("actor-0", 1): 2})
+        both[0].close(linger=0)
+        until(lambda: learner.listen() or learner.receiver._acks.listeners.get(POLICY) != {("actor-0", 1): 2})
+        while both[1].poll(50):
+            both[1].recv_multipart()
+        until(lambda: learner.listen() or both[1].poll(0))
+        both[1].close(linger=0)
+        until(lambda: learner.listen() or not learner.receiver._acks.listeners[POLICY])
+    context.destroy(linger=0)
 
 
 def test_a_malformed_acknowledgement_costs_an_actor_nothing(memory_dir: Path) -> None:
