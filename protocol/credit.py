@@ -9,7 +9,7 @@ writer, and at most `credits` blocks are in flight, so no queue between the two 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from protocol.errors import ConfigurationError
@@ -102,7 +102,8 @@ class Credit:
         credit = cls(blocks, max(1, len(flight)), 0, "stream", "block")
         taken = {block.index for block in flight}
         credit._free = deque(index for index in range(blocks) if index not in taken)
-        credit._flight.extend(flight)
+        for block in flight:
+            credit._flight.append(replace(block, after=credit.newest))
         credit._travelling = sum(block.segments for block in flight)
         credit._announced = flight[-1].last if flight else 0
         return credit

@@ -28,12 +28,12 @@ from protocol.ring import Ring
 from protocol.schema import spoken_with
 from protocol.sockets import arrived, connect, poll
 
-__all__ = ["ExperienceSender"]
+__all__ = ["LARGEST_ACK", "ExperienceSender"]
 
 log = logging.getLogger(__name__)
 
 _WAIT_MS = 50
-_LARGEST_ACK = 4096
+LARGEST_ACK = 4096
 """Bytes of the largest frame that a learner's acknowledgement may have."""
 _AT_ONCE = 1000
 _RESEND_AFTER = 2.5
@@ -134,7 +134,7 @@ class ExperienceSender:
         self.disconnect()
         self._route, self._inline = route, inline
         self._header = self._describe(route, inline)
-        self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=_LARGEST_ACK)
+        self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
         self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
         self._outlet, self._heard = self._outlets.take(route), 0
         self._announce_again(0)
@@ -167,6 +167,11 @@ class ExperienceSender:
         if self._acks is not None:
             self._acks.close(linger=0)
         self._outlet = self._acks = None
+
+    def detach(self) -> None:
+        """`disconnect`, and lets go of the ring, which stays where it is."""
+        self.disconnect()
+        self.ring.close()
 
     def close(self, linger: float = 0.0) -> None:
         """`disconnect`, and removes the ring unless others hold it."""

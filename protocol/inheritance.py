@@ -20,7 +20,7 @@ from protocol.codec import decode
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
 from protocol.errors import RookeryError, WireError
-from protocol.experience import ExperienceSender
+from protocol.experience import LARGEST_ACK, ExperienceSender
 from protocol.layout import Layout
 from protocol.memory import PREFIX, files
 from protocol.messages import Ack, Route
@@ -71,13 +71,17 @@ def deliver_inheritance(
             ring.remove()
             continue
         settled = _settled(context, route, actor, incarnation, seconds, on_wait)
-        blocks = [] if settled is None else _blocks(ring, settled, layout, block)
+        blocks = _blocks(ring, settled or 0, layout, block)
         count = sum(each.segments for each in blocks)
         credit = Credit.of_flight(ring.slots // block, blocks)
         sender = ExperienceSender(context, run, actor, incarnation, route.policy, ring, credit, block, counters)
-        sender.route(route, inline=True)
-        whole = settled is not None and sender.drain(max(0.0, end - time.monotonic()), on_wait)
-        sender.close()
+        whole = False
+        try:
+            if settled is not None:
+                sender.route(route, inline=True)
+                whole = sender.drain(max(0.0, end - time.monotonic()), on_wait)
+        finally:  # what nobody took stays for a later incarnation
+            sender.close() if whole else sender.detach()
         if whole:
             delivered += count
         else:
@@ -103,7 +107,7 @@ def _settled(
 ) -> int | None:
     """What the learner has of this incarnation, which it says to every subscriber at once; None if it does not."""
     end = time.monotonic() + seconds
-    socket = connect(context, zmq.SUB, route.acknowledgements)
+    socket = connect(context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
     socket.setsockopt(zmq.SUBSCRIBE, ack_topic(route.policy, actor, incarnation))
     try:
         while time.monotonic() < end:
