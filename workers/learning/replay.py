@@ -30,8 +30,9 @@ _NEVER = np.uint64(2**64 - 1)
 
 
 class Replay:
-    """All rows of one policy that may be replayed: records `head..tail-1` in order of admission, about `capacity` rows,
-    and of each actor's ring the newest `ring_segments`, which it keeps: nothing is overwritten while it is copied.
+    """All rows of one policy that may be replayed: records `head..tail-1` in order of admission, about `capacity` rows
+    in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
+    each actor's ring the newest `ring_segments`, which it keeps: nothing is overwritten while it is copied.
 
     `_ends[i]` counts the rows ever admitted up to record i, so that a row number finds its record by bisection.
     """
@@ -67,6 +68,8 @@ class Replay:
         self._owned: list[bool] = []
         self._admitted: list[int] = []
         self._forgotten = 0
+        self._too_few = False
+        """Whether the last batch that might have been drawn was not, as there are too few rows."""
 
     @property
     def rows(self) -> int:
@@ -74,13 +77,16 @@ class Replay:
         return int(self._ends[self._tail - 1]) - self._forgotten if self._tail > self._head else 0
 
     def admit(self, everything: bool = False) -> None:
-        """Takes in what has arrived as far as the governor lets it, or (at the end) all of it."""
+        """Takes in what has arrived as far as the governor lets it, or (at the end) all of it. Where what is here makes
+        no batch, more comes in all the same: segments may be so short, and both sides would wait for each other."""
         arrivals = self._source.arrivals(self._policy)
         while arrivals:
             arrival = arrivals[0]
             records, ring = arrival.records[: self._at_once], arrival.ring
-            if not everything and not self._governor.may_insert(int(records["valid"].sum())):
+            may_insert = everything or self._too_few or self._governor.may_insert(int(records["valid"].sum()))
+            if not may_insert:
                 break
+            self._too_few = False
             arrival.records = arrival.records[len(records) :]
             if len(arrival.records) == 0:
                 arrivals.popleft()
@@ -103,6 +109,7 @@ class Replay:
             return None
         for _ in range(_ATTEMPTS):
             places = self._choose(size) if self.rows >= size else None
+            self._too_few = places is None
             if places is None:
                 return None
             batch = self._copy(*places, now)
@@ -169,8 +176,9 @@ class Replay:
         """Forgets the oldest records: those beyond the capacity, and those that their actor has overwritten."""
         while self._head < self._tail:
             span = slice(self._head, min(self._tail, self._head + _CHUNK))
-            surplus = self.rows - self._capacity
-            gone = (self._ends[span] - self._forgotten <= surplus) | ~self._usable(np.arange(span.start, span.stop))
+            surplus, index = self.rows - self._capacity, np.arange(span.start, span.stop)
+            many = index < self._tail - self._capacity // self._layout.length
+            gone = (self._ends[span] - self._forgotten <= surplus) | many | ~self._usable(index)
             count = len(gone) if gone.all() else int(np.argmin(gone))
             if count == 0:
                 return

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 from protocol.config import IQN
@@ -215,6 +216,41 @@ def test_the_capacity_forgets_the_oldest_and_gives_pool_slots_back_B2() -> None:
     assert source.given_back == [0, 1, 2]
     assert replay.uses(sender.ring)
     assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
+
+
+def _of_one_row(records: NDArray[np.void]) -> NDArray[np.void]:
+    short = records.copy()
+    short["valid"] = 1
+    return short
+
+
+def test_short_segments_take_no_more_pool_slots_than_full_ones_B2() -> None:
+    """The pool is planned for full ones: with all of it lent to short ones nothing could arrive any more."""
+    replay, source, _ = replay_of(batch=1, capacity=2 * LENGTH)
+    sender = acted(5)
+    for records in sender.finished:
+        source.arrive(sender.ring, _of_one_row(records), owned=True)
+    replay.admit()
+    assert source.given_back == [0, 1, 2]
+    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == {3 * LENGTH, 4 * LENGTH}
+
+
+def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
+    """The governor waits for a batch that these rows do not make: later ones, which are longer, still come in."""
+    config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
+    source, counters = scripted.Source(), scripted.counters()
+    governor = Governor(1, LENGTH, LENGTH, LENGTH, paces=True)
+    layout = scripted.layout_of(scripted.config(config, LENGTH))
+    replay = Replay("one", layout, config, source, counters, governor, 0, 2 * LENGTH, 1_000)
+    sender = acted(40)
+    for at, records in enumerate(sender.finished):
+        source.arrive(sender.ring, _of_one_row(records) if at < 39 else records)
+    drawn = []
+    for _ in range(40):
+        replay.admit()
+        drawn.append(replay.sample(NOW))
+    assert not source.queue
+    assert any(batch is not None for batch in drawn)
 
 
 def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
