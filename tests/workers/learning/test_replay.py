@@ -241,7 +241,7 @@ def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
     source, counters = scripted.Source(), scripted.counters()
     governor = Governor(1, LENGTH, LENGTH, LENGTH, paces=True)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    replay = Replay("one", layout, config, source, counters, governor, 0, 2 * LENGTH, 1_000)
+    replay = Replay("one", layout, config, source, counters, governor, 0, 2 * LENGTH, 2)
     sender = acted(40)
     for at, records in enumerate(sender.finished):
         source.arrive(sender.ring, _of_one_row(records) if at < 39 else records)
