@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ class Shelf:
         self._near: dict[Key, Common] = {}
         self._rings: dict[str, Ring] = {}
         """Attached ones, by nonce."""
+        self._left: list[ref[Common]] = []
+        """Those of relays that were started again since, as long as segments refer to them."""
         self._far: _Store | None = None
         self._blocks = 0
 
@@ -69,6 +72,8 @@ class Shelf:
             ring = self._attach(path, told.nonce)
             if ring.nonce != told.nonce:
                 raise SharedMemoryError(f"{told.ring} is not the memory that {key[0]} writes; set transport: tcp")
+            if known is not None:
+                self._left.append(ref(known))
             known = self._near[key] = Common(ring, told.writer)
         return known
 
@@ -111,14 +116,14 @@ class Shelf:
 
     def living(self, actors: Set[Key]) -> None:
         """Who is a member: nobody else will refer to anything that no segment refers to now."""
+        self._let_go()
         if self._far is not None:
             self._far.living(actors)
 
     def forget(self, key: Key) -> None:
         """Lets go of a dead actor's moments."""
-        gone = self._near.pop(key, None)
-        if gone is not None and not any(other.ring is gone.ring for other in self._near.values()):
-            self._rings.pop(gone.ring.nonce).remove()
+        if self._near.pop(key, None) is not None:
+            self._let_go()
 
     def close(self) -> None:
         """Lets go of all memory."""
@@ -126,9 +131,17 @@ class Shelf:
             ring.remove()
         self._rings.clear()
         self._near.clear()
+        self._left.clear()
         if self._far is not None:
             self._far.ring.remove()
             self._far = None
+
+    def _let_go(self) -> None:
+        left = [common for known in self._left if (common := known()) is not None]
+        self._left = [ref(common) for common in left]
+        used = {common.ring.nonce for common in (*self._near.values(), *left)}
+        for nonce in self._rings.keys() - used:
+            self._rings.pop(nonce).remove()
 
     def _attach(self, path: Path, nonce: str = "") -> Ring:
         assert self._layout is not None

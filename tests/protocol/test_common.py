@@ -26,10 +26,11 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience import ExperienceSender
 from protocol.layout import Field, Layout, common_layout, common_of
 from protocol.ledger import Ledger
-from protocol.memory import PREFIX
+from protocol.memory import PREFIX, files
 from protocol.messages import CommonRows, Route, Segments
 from protocol.outlet import Outlet, Outlets
 from protocol.ring import Ring
+from protocol.shelf import Shelf
 from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
 from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, until
@@ -356,6 +357,29 @@ def test_a_dead_actors_moments_are_found_with_its_segments_J9(memory_dir: Path) 
         for name in POLICIES:
             reader.receiver.let_go(name, lambda ring: False)
         assert list(memory_dir.iterdir()) == []
+
+
+def test_of_a_relay_that_was_started_again_moments_stay_while_a_segment_refers_to_them_B11(memory_dir: Path) -> None:
+    """And no longer: each start would leave a ring of them behind in memory."""
+    layout = common_layout(Box(shape=(1,), dtype="int32"), 2, 4)
+    shelf, key, paths = Shelf(RUN), ("actor-0", 1), [memory_dir / f"rookery-run1-relay-0.{i}-x" for i in range(3)]
+    shelf.expect(layout, 4)
+    found = []
+    for path in paths:
+        ring = Ring.create(path, layout, 4)
+        found.append(shelf.near(key, CommonRows(ring=str(path), nonce=ring.nonce)))
+        ring.remove()  # it dies; what the learner holds stays
+        shelf.living({key})
+    assert sorted(files()) == paths
+    del found[1]
+    shelf.living({key})
+    assert sorted(files()) == [paths[0], paths[2]]
+    assert found[0] is not None
+    assert len(found[0].ring.table) == 4
+    found.clear()
+    shelf.forget(key)
+    assert list(files()) == []
+    shelf.close()
 
 
 def test_what_nobody_refers_to_is_written_over_and_nothing_else() -> None:
