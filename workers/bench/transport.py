@@ -39,8 +39,9 @@ __all__ = ["measure"]
 
 _PATIENCE = 30.0
 _RAW = 4
-_SMALL, _LARGE = 240, 1008
-"""float32 of an observation: segments of 64 steps and a bootstrap row that have about 64 KiB and 256 KiB."""
+_SMALL, _MIDDLE, _LARGE = 240, 1008, 4032
+"""float32 of an observation: segments of 64 steps and a bootstrap row that have about 64 KiB, 256 KiB and 1 MiB."""
+_BLOCKS = 6
 _RING_BYTES = 160 << 20
 """More than four times a last-level cache of 32 MiB; larger caches make it grow."""
 
@@ -183,12 +184,15 @@ def measure(rounds: int = 9) -> dict[str, float]:
 
 
 def _same_node(rounds: int) -> dict[str, float]:
-    large, small = _interleaved(rounds, _LARGE), _interleaved(rounds, _SMALL)
+    large, small = _interleaved(rounds, _load(_LARGE, 64)), _interleaved(rounds, _load(_SMALL, 256))
+    short = _interleaved(rounds, _load(_SMALL, 64))
     return {
         "same_node.large_ratio": large["floor"],
         "same_node.large_ratio_to_memcpy": large["memcpy"],
         "same_node.large_gib_per_second": large["rate"] / 2**30,
         "same_node.large_message_mib": large["message_bytes"] / 2**20,
+        "same_node.short_message_ratio": short["floor"],
+        "same_node.short_message_mib": short["message_bytes"] / 2**20,
         "same_node.small_ratio": small["memcpy"],
         "same_node.small_ratio_to_floor": small["floor"],
         "same_node.small_segments_per_second": small["rate"] / small["segment_bytes"],
@@ -196,9 +200,9 @@ def _same_node(rounds: int) -> dict[str, float]:
     }
 
 
-def _interleaved(rounds: int, floats: int) -> dict[str, float]:
+def _interleaved(rounds: int, load: Load) -> dict[str, float]:
     """Ours against the floor and against one thread's memcpy, in turn: medians of the ratios pair by pair."""
-    with _pair(_load(floats, 64)) as (reader, ask):
+    with _pair(load) as (reader, ask):
         floors, alone, rates = [], [], []
         count = 3 * reader.load.blocks
         for _ in range(rounds):
@@ -218,9 +222,9 @@ def _interleaved(rounds: int, floats: int) -> dict[str, float]:
 
 
 def _tcp(rounds: int) -> dict[str, float]:
-    with _pair(_load(_SMALL, 64)) as (reader, ask):
+    with _pair(_load(_MIDDLE, 64)) as (reader, ask):
         ratios, rates = [], []
-        count = 100
+        count = 30
         for _ in range(rounds):
             floor = ask("tcp_floor", count)
             ours = ask("tcp", count)
@@ -237,8 +241,8 @@ def _curve(rounds: int, plain: float) -> dict[str, float]:
     """The same with every connection encrypted and authenticated, as a share of `plain` (GiB/s)."""
     with tempfile.TemporaryDirectory() as folder:
         new_keys(Path(folder) / "keys")
-        with _pair(replace(_load(_SMALL, 64), keys=f"{folder}/keys")) as (reader, ask):
-            rate = statistics.median(reader.load.message_bytes / ask("tcp", 50) for _ in range(rounds))
+        with _pair(replace(_load(_MIDDLE, 64), keys=f"{folder}/keys")) as (reader, ask):
+            rate = statistics.median(reader.load.message_bytes / ask("tcp", 20) for _ in range(rounds))
     return {"tcp.curve_ratio": rate / 2**30 / plain, "tcp.curve_gib_per_second": rate / 2**30}
 
 
@@ -304,7 +308,8 @@ def _settle_all(receiver: ExperienceReceiver) -> None:
 
 def _load(floats: int, segments: int) -> Load:
     probe = Load(floats, segments, 4, str(memory_dir()))
-    return Load(floats, segments, -(-max(_RING_BYTES, 4 * _cache_bytes()) // probe.message_bytes), probe.folder)
+    blocks = max(_BLOCKS, -(-max(_RING_BYTES, 4 * _cache_bytes()) // probe.message_bytes))
+    return Load(floats, segments, blocks, probe.folder)
 
 
 def _cache_bytes() -> int:
