@@ -342,6 +342,8 @@ class ExperienceReceiver:
             common = self._shelf.left(key)
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):
+                if "action" in ring.columns:
+                    check_actions(ring.columns["action"][records["slot"]], records, intake.layout, intake.actions)
                 fresh = self._fresh(intake, key, 0, records)
                 count = self._queue(intake, Arrival(*key, ring, fresh, False, common))
                 self._counters.add("salvaged", count)

@@ -162,7 +162,13 @@ class Learner:
     """A receiver with its own context and sockets, at ports that may be given; it settles whatever arrives."""
 
     def __init__(
-        self, ledger: Path | None = None, incarnation: int = 1, base: int = 0, pool: int = 12, layout: Layout = LAYOUT
+        self,
+        ledger: Path | None = None,
+        incarnation: int = 1,
+        base: int = 0,
+        pool: int = 12,
+        layout: Layout = LAYOUT,
+        actions: int = 2**63 - 1,
     ) -> None:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", base)
@@ -172,7 +178,7 @@ class Learner:
         self.receiver = ExperienceReceiver(
             self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
         )
-        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool)
+        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool, actions)
         self.got: list[tuple[str, int, int]] = []
         self.columns: dict[int, dict[str, np.ndarray]] = {}
         self.wrong = 0

@@ -453,15 +453,17 @@ def test_G2_what_an_actor_finished_and_died_with_while_no_learner_was_there_is_f
         assert list(files()) == []
 
 
-def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Path) -> None:
-    learner = Learner()
+@pytest.mark.parametrize("damage", ["valid", "action"])
+def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Path, damage: str) -> None:
+    learner = Learner(actions=100)
     with closing(learner):
         with python(KILLED, memory_dir / RING, learner.route.model_dump_json()) as process:
             assert line(process) == "ready"
             until(lambda: learner.uses(1))
             learner.receiver.living({("actor-0", 1)})
             ring = learner.receiver.rings(POLICY)["actor-0", 1]
-            ring.table["valid"][np.flatnonzero(ring.table["number"] == 4)] = 60_000
+            damaged = ring.table["valid"] if damage == "valid" else ring.columns["action"]
+            damaged[np.flatnonzero(ring.table["number"] == 4)] = 60_000
         learner.receiver.living(set())
         assert learner.use() == 0
         assert learner.counters["salvaged"] == 0
