@@ -21,6 +21,7 @@ from protocol.spaces.nodes import (
 )
 from protocol.spaces.payoffs import Payoffs
 from protocol.spaces.places import Leaf, Place
+from protocol.spaces.records import Record
 from protocol.spaces.sharing import policy_map, symmetries
 from protocol.spaces.space import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, unflatten
 from protocol.spaces.world import World, parse_world
@@ -45,6 +46,7 @@ __all__ = [
     "Payoffs",
     "Place",
     "Population",
+    "Record",
     "Space",
     "Text",
     "Tuple",

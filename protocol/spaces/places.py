@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from protocol.spaces.leaves import Box
 from protocol.spaces.nodes import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
+from protocol.spaces.records import Record
 from protocol.spaces.space import LeafSpace, elements
 
 __all__ = ["Leaf", "Place", "Role", "places_of"]
@@ -62,6 +63,29 @@ class Place:
     def leaves(self) -> tuple[Leaf, ...]:
         """All it sees (common observations first, from the outermost population), its masks, and what it does."""
         return tuple(self._leaves())
+
+    @cached_property
+    def observed(self) -> Record:
+        """Rows of its own observations, without common ones."""
+        return self._record("observation")
+
+    @cached_property
+    def acted(self) -> Record:
+        """Rows of its actions."""
+        return self._record("action")
+
+    @cached_property
+    def masked(self) -> Record | None:
+        """Rows of its masks of legal actions, if it has any."""
+        return self._record("action_mask") if self.agent.action_mask else None
+
+    @property
+    def many(self) -> int:
+        """The most that stand here at once in one copy of the world: `capacity`, or 1."""
+        return self.capacity or 1
+
+    def _record(self, role: Role) -> Record:
+        return Record.of([leaf for leaf in self.leaves if leaf.role == role])
 
     def _leaves(self) -> Iterator[Leaf]:
         for path, population in self.populations:

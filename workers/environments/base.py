@@ -3,7 +3,11 @@
 In flows: actions of the agents that were present. Out flow: the next `Turn`, which says which agents are present
 in which copies, what they see, and what their previous action brought.
 
-Legend: `E` copies, `n` copies in which an agent is present in this turn, `m` of those whose episode was truncated.
+Observations, actions and masks are rows of the agent's place in the tree (`Place.observed`, `.acted`, `.masked`):
+plain arrays [n, *shape], structured ones [n] where a space is nested.
+
+Legend: `E` copies, `n` copies in which an agent is present in this turn, `m` of those whose episode was truncated. Of
+an agent that stands for many, C = `Place.many` to a copy, every row `copy * C + place` counts as a copy.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Present:
     agent: int
     """Index into `world.agents`."""
     observation: NDArray
-    """[n, *shape], of the dtype of the agent's observation space."""
+    """[n, *shape]: rows of `Place.observed`."""
     reward: NDArray[np.float32]
     """[n]"""
     terminated: NDArray[np.bool_]
@@ -42,13 +46,16 @@ class Present:
     """[n]: the episode was cut (time limit) after the previous action, and not terminated by it; its value beyond is
     that of the final observation."""
     copies: NDArray[np.int64] | None = None
-    """[n], increasing; None when the agent is present in all copies (then n = E)."""
+    """[n], increasing: where the agent is present (a copy, or `copy * C + place`); None when that is everywhere (then
+    n = E * C)."""
     final_index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """[m]: positions in 0..n-1 that were truncated, increasing."""
     final_observation: NDArray | None = None
     """[m, *shape]; None when m = 0."""
     final_common: NDArray | None = None
     """[m, *shape]: what all agents saw with it, where the world has a common observation."""
+    action_mask: NDArray | None = None
+    """[n, *shape]: rows of `Place.masked`, True for the actions that are legal now; None where the agent has none."""
 
 
 @dataclass(slots=True)
@@ -83,8 +90,8 @@ class Turn:
     `common` of its outermost population), told with every turn and valid until the next `step`."""
 
 
-Player = Callable[[Present], NDArray[np.int64]]
-"""Chooses actions [n] for one agent that is present."""
+Player = Callable[[Present], NDArray]
+"""Chooses actions, n rows of `Place.acted`, for one agent that is present."""
 
 
 class Environment(ABC):
@@ -103,8 +110,9 @@ class Environment(ABC):
         """Starts new episodes in all copies, reproducibly from `seed`, and says who acts first."""
 
     @abstractmethod
-    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
-        """Applies one action array [n] for each entry of the last turn's `present`, in that order."""
+    def step(self, actions: Sequence[NDArray]) -> Turn:
+        """Applies actions for each entry of the last turn's `present`, in that order: n rows of `Place.acted` each.
+        Choices count from the `start` of their space."""
 
     def scripted(self) -> Player | None:
         """A hand-written player to compare with, where the world has one."""

@@ -1,0 +1,66 @@
+"""How values of a space are held in arrays, one row each: a leaf as itself, a nested space as a structured array.
+
+In flow: the leaves of one role. Out flow: dtype and shape of a row, and the leaves' own arrays within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from protocol.spaces.places import Leaf
+
+__all__ = ["Record"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Rows of what an agent sees, does or may do: [n, *shape] of `dtype`.
+
+    The only leaf of a space that is not nested is held as itself. Otherwise `shape` is () and `dtype` is structured,
+    with a field for each leaf, called by the leaf's name after the first dot (`camera`, `arm.joints`).
+    """
+
+    leaves: tuple[Leaf, ...]
+
+    @classmethod
+    def of(cls, leaves: Sequence[Leaf]) -> Record:
+        """The record of leaves of one role and one owner."""
+        return cls(tuple(leaves))
+
+    @cached_property
+    def nested(self) -> bool:
+        """Whether rows are structured."""
+        return not (len(self.leaves) == 1 and "." not in self.leaves[0].name)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of one row."""
+        return () if self.nested else tuple(self.leaves[0].space.shape)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the array."""
+        if not self.nested:
+            return np.dtype(self.leaves[0].space.dtype)
+        return np.dtype([(field_of(leaf), leaf.space.dtype, tuple(leaf.space.shape)) for leaf in self.leaves])
+
+    def zeros(self, rows: int) -> NDArray[Any]:
+        """[rows, *shape] of zeros."""
+        return np.zeros((rows, *self.shape), self.dtype)
+
+    def parts(self, array: NDArray[Any]) -> Iterator[tuple[Leaf, NDArray[Any]]]:
+        """The leaves and their own arrays, [..., *leaf.space.shape], as views on `array`."""
+        for leaf in self.leaves:
+            yield leaf, array[field_of(leaf)] if self.nested else array
+
+
+def field_of(leaf: Leaf) -> str:
+    """What a leaf of a nested space is called within its record."""
+    return leaf.name.partition(".")[2]
