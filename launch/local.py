@@ -21,9 +21,10 @@ from launch.folder import make_folder, remove, write_config
 from launch.presence import Presence
 from launch.processes import FATAL, INCOMPLETE, REFUSED, Process, end_all, start
 from protocol.config import Run
-from protocol.control import ControlClient, Report
+from protocol.control_client import ControlClient
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory import sweep
+from protocol.report import Report
 
 __all__ = ["Outcome", "RunFailed", "train", "train_sequential"]
 

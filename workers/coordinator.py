@@ -24,7 +24,7 @@ import yaml
 import zmq
 
 from protocol.config import Run, parse_run
-from protocol.control import ControlServer
+from protocol.control_server import ControlServer
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome

@@ -24,7 +24,7 @@ import yaml
 import zmq
 
 from protocol.config import Run, parse_run
-from protocol.control import ControlClient
+from protocol.control_client import ControlClient
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome

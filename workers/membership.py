@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config import Run
-from protocol.control import check_schemas
+from protocol.control_server import check_schemas
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from workers.relaying.ways import ways
 

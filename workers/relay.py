@@ -17,13 +17,13 @@ import zmq
 
 from protocol import compression
 from protocol.config import Run
-from protocol.control import Report
 from protocol.counters import Counters
 from protocol.intake import largest_frame
 from protocol.memory import PREFIX, memory_dir, sweep
 from protocol.messages import Pulse, Route, Welcome
 from protocol.node import node_name
 from protocol.pool import POOL
+from protocol.report import Report
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from protocol.weights import WeightPublisher

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from protocol.control import Report
 from protocol.counters import Counters
 from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages import Route
+from protocol.report import Report
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat

@@ -14,7 +14,7 @@ import zmq
 
 from protocol.arrivals import ExperienceReceiver
 from protocol.codec import decode, encode
-from protocol.control import ControlServer
+from protocol.control_server import ControlServer
 from protocol.counters import Counters
 from protocol.errors import RookeryError, WireError
 from protocol.intake import read_columns, read_records

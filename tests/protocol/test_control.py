@@ -16,9 +16,11 @@ import zmq
 
 from protocol import RELEASE, SCHEMA, schema
 from protocol.codec import MAX_HEADER, decode, encode
-from protocol.control import ControlClient, ControlServer, Report, check_schemas
+from protocol.control_client import ControlClient
+from protocol.control_server import ControlServer, check_schemas
 from protocol.errors import Refused, Timeout
 from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
+from protocol.report import Report
 from protocol.schema import Schemas
 from protocol.sockets import Ports, connect
 from tests.protocol.parts import until
@@ -502,8 +504,9 @@ def test_a_flood_of_new_peers_needs_no_more_memory(free_port_block: int) -> None
 
 ORPHAN = """
 import os, sys, time, zmq
-from protocol.control import ControlClient, Report
+from protocol.control_client import ControlClient
 from protocol.errors import Timeout
+from protocol.report import Report
 context = zmq.Context(1)
 client = ControlClient(context, sys.argv[1], "actor")
 if sys.argv[2] == "member":

@@ -1,0 +1,125 @@
+"""The coordinator's end of the control sockets: joins, heartbeats and farewells in, answers out.
+
+What a peer sends is checked before it is handed on; one that keeps sending what is no message is not listened to.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import zmq
+
+from protocol import SCHEMA, schema
+from protocol.codec import decode, encode
+from protocol.errors import WireError
+from protocol.messages import Beat, Join, Leave, Message, Refusal
+from protocol.schema import Schemas
+from protocol.sockets import peer_host, poll
+
+__all__ = ["ControlServer", "check_schemas"]
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1000
+_TOLD = 100
+"""Different refusals that are logged."""
+_FAULTS = 20
+"""Refused messages after which a peer is quarantined."""
+_PEERS = 1000
+"""Peers whose faults are remembered."""
+
+
+class ControlServer:
+    """The coordinator's end: requests in, answers out. A peer that keeps sending what is no message is not listened to
+    any more: quarantined."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self.refused_messages = 0
+        """What was no message or no request."""
+        self.quarantined_peers = 0
+        self.quarantined_messages = 0
+        """What quarantined peers sent since."""
+        self._told: set[str] = set()
+        self._faults: dict[bytes, int] = {}
+        """peer -> messages that were refused."""
+        self._numbers: dict[bytes, int] = {}
+        """peer -> the schema its request is answered in."""
+
+    def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
+        """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
+        found: list[tuple[bytes, Message]] = []
+        self._numbers.clear()
+        if not poll([self._socket], milliseconds):
+            return found
+        for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
+            try:
+                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            peer = identity.bytes
+            if self._faults.get(peer, 0) >= _FAULTS:
+                self.quarantined_messages += 1
+                continue
+            try:
+                message = _request(frames)
+                _check_role(message, identity)
+            except WireError as fault:
+                self._refuse(identity, peer, str(fault))
+                continue
+            self._numbers[peer] = _number(message)
+            found.append((peer, message))
+        return found
+
+    def answer(self, peer: bytes, message: Message) -> None:
+        """Sends `message` to `peer`, in the schema of its request; one that is gone is no error."""
+        number = self._numbers.get(peer, SCHEMA)
+        if number != message.schema_number:
+            message = message.model_copy(update={"schema_number": number})
+        try:
+            self._socket.send_multipart([peer, encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as fault:
+            log.info("event=answer_not_sent reason=%s", fault.strerror)
+
+    def _refuse(self, identity: zmq.Frame, peer: bytes, reason: str) -> None:
+        self.refused_messages += 1
+        if len(self._faults) >= _PEERS and peer not in self._faults:
+            del self._faults[next(iter(self._faults))]  # the one known longest
+        self._faults[peer] = self._faults.get(peer, 0) + 1
+        if reason not in self._told and len(self._told) < _TOLD:
+            self._told.add(reason)
+            log.warning("event=message_refused host=%s reason=%s", peer_host(identity), reason)
+        if self._faults[peer] == _FAULTS:
+            self.quarantined_peers += 1
+            reason = f"{_FAULTS} messages of this connection were refused and it is not listened to any more; {reason}"
+            log.warning("event=peer_quarantined host=%s messages=%d", peer_host(identity), _FAULTS)
+        self.answer(peer, Refusal(reason=reason))
+
+
+def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave:
+    message, _ = decode(frames)
+    if not isinstance(message, Join | Beat | Leave):
+        raise WireError(f"a {message.type} message is no request to a coordinator; see protocol/README.md")
+    return message
+
+
+def _check_role(message: Message, identity: zmq.Frame) -> None:
+    """WireError if somebody joins as another role than the one whose key it has."""
+    try:
+        role = identity.get("User-Id")
+    except zmq.ZMQError:  # no keys are used
+        return
+    if isinstance(message, Join) and role and message.role != role:
+        raise WireError(f"a join as {message.role} with the key of role {role}; give each worker the keys of its role")
+
+
+def _number(message: Message) -> int:
+    """The schema that a request is answered in."""
+    if isinstance(message, Join):
+        return schema.agreed(Schemas(message.oldest_schema, message.newest_schema)) or SCHEMA
+    return message.schema_number
+
+
+def check_schemas(join: Join) -> str:
+    """Empty, or why a worker that speaks these schemas may not join."""
+    return schema.disagreement(f"this worker (release {join.release})", Schemas(join.oldest_schema, join.newest_schema))
