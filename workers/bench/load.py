@@ -17,9 +17,11 @@ from protocol.config import PPO, PolicyConfig
 from protocol.layout import Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
 
-__all__ = ["POLICY", "RUN", "Load", "copy_out", "fill"]
+__all__ = ["ACTOR", "POLICY", "RUN", "Load", "copy_out", "fill"]
 
 RUN, POLICY, ACTOR = "bench", "policy", "actor"
+_BATCH = 64
+"""Segments that a learner trains on at a time where nothing else is said: one of each copy of an environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,17 @@ class Load:
         """What PPO stores for an agent with such observations."""
         agent = Agent(name=POLICY, observation=Box(shape=(self.floats,)), action=Discrete(n=4))
         world = World(id="bench", agents=(agent,), episode_steps=1000)
-        return segment_layout(world, agent, PolicyConfig(algorithm=PPO(), segment_length=64))
+        return segment_layout(world, world.places[0], PolicyConfig(algorithm=PPO(), segment_length=64))
 
     @property
     def slots(self) -> int:
         """Slots of the ring."""
         return self.segments * self.blocks
+
+    @property
+    def batch(self) -> int:
+        """Segments of the learner's batch: whole messages."""
+        return max(1, _BATCH // self.segments) * self.segments
 
     @property
     def message_bytes(self) -> int:
@@ -60,6 +67,11 @@ class Load:
     def block(self, index: int) -> slice:
         """The slots of message `index`."""
         start = index % self.blocks * self.segments
+        return slice(start, start + self.segments)
+
+    def place(self, index: int) -> slice:
+        """Where message `index` lies in the batch."""
+        start = index * self.segments % self.batch
         return slice(start, start + self.segments)
 
     def to_json(self) -> str:
@@ -78,7 +90,7 @@ def fill(columns: Mapping[str, NDArray], slots: slice, value: int) -> None:
         column[slots].fill(-1 if name == "final_row" else value & 1)
 
 
-def copy_out(columns: Mapping[str, NDArray], slots: slice, batch: Mapping[str, NDArray]) -> None:
-    """Copies `slots` of the columns to the front of the arrays of `batch`."""
+def copy_out(columns: Mapping[str, NDArray], slots: slice, batch: Mapping[str, NDArray], place: slice) -> None:
+    """Copies `slots` of the columns to `place` in the arrays of `batch`."""
     for name, target in batch.items():
-        np.copyto(target, columns[name][slots])
+        np.copyto(target[place], columns[name][slots])

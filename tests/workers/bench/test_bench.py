@@ -15,7 +15,9 @@ PROMISED = {
     "transport": [
         "same_node.large_ratio",
         "same_node.small_ratio",
+        *(f"same_node.ratio_at_mib.{mib}" for mib in (4, 16, 64)),
         "tcp.large_ratio",
+        *(f"tcp.ratio_at_mib.{mib}" for mib in (4, 16, 64)),
         "tcp.curve_ratio",
         "header.us_per_segment",
     ],
