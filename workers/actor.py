@@ -20,7 +20,7 @@ from protocol.inheritance import deliver_inheritance, rings_of
 from protocol.memory import PREFIX, memory_dir, unlink_if_unused
 from protocol.messages import Welcome
 from protocol.outlet import Outlets
-from protocol.spaces import World
+from protocol.spaces import parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
@@ -268,7 +268,7 @@ def main(life: Life) -> None:
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     environment = Checked(make(run.environment))
-    if environment.world != World.model_validate_json(welcome.world):
+    if environment.world != parse_world(welcome.world):
         raise ConfigurationError(
             f"{run.environment.id} has other agents or spaces here than at the coordinator; "
             "install the same version on both"

@@ -22,7 +22,7 @@ from protocol.ledger import Ledger
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
-from protocol.spaces import World
+from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher
 from workers import numerics
 from workers.common_plan import plan_common
@@ -190,7 +190,7 @@ def main(life: Life) -> None:
     folder = run_dir_of(welcome)
     log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    world = World.model_validate_json(welcome.world)
+    world = parse_world(welcome.world)
     learner = Learner(life, welcome, run, plan_policies(run, world), world)
     try:
         learner.run()

@@ -25,7 +25,7 @@ from protocol.node import node_name
 from protocol.pool import POOL
 from protocol.report import Report
 from protocol.sockets import Ports, check_bind
-from protocol.spaces import World
+from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher
 from workers.common_plan import plan_common
 from workers.life import Life, log_to, run_dir_of, worker_command
@@ -167,7 +167,7 @@ def main(life: Life) -> None:
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
-    world = World.model_validate_json(welcome.world)
+    world = parse_world(welcome.world)
     plans = plan_policies(run, world)
     for plan in plans.values():
         compression.check_package(plan.config.compress)

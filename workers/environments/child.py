@@ -16,7 +16,7 @@ from contextlib import suppress
 from protocol.config import EnvironmentConfig
 from protocol.deadline import Deadline
 from protocol.errors import EnvironmentFault, RookeryError
-from protocol.spaces import World
+from protocol.spaces import World, parse_world
 from workers.environments.commands import ANSWER, COMMAND, Kind
 
 __all__ = ["Child", "Lost"]
@@ -64,7 +64,7 @@ class Child:
         """What it steps, said once it is ready."""
         kind, _, text = self._receive(deadline)
         assert kind == Kind.WORLD, kind
-        return World.model_validate_json(text)
+        return parse_world(text)
 
     def attach(self, descriptor: int) -> None:
         """Gives it the shared memory."""
