@@ -1,7 +1,8 @@
 """The run's configuration: typed, validated, frozen; an unknown key is an error.
 
 In flows: a mapping (from YAML, `--set` or the wire). Out flow: a `Run`. Defaults follow the source documents where
-they name one; the presets override them where training is better served.
+they name one; the presets override them where training is better served. The sections for algorithms and environments
+have files of their own (protocol/algorithms.py, protocol/environments.py); users take all of them from here.
 """
 
 from __future__ import annotations
@@ -9,151 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from protocol.algorithms import IQN, PPO, Network
+from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
-from protocol.spaces import Label, World
+from protocol.section import Section
+from protocol.spaces import Label, World, policy_map
 
 __all__ = ["IQN", "PPO", "EnvironmentConfig", "Multiprocessing", "Network", "PolicyConfig", "Run", "parse_run"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
-    )
-
-
-class EnvironmentConfig(_Frozen):
-    """Which world, and how many copies of it each actor steps at once."""
-
-    id: str = "treasure_hunt"
-    """`treasure_hunt`, `gymnasium:ID`, `pettingzoo:MODULE` or the user's own `module:function`."""
-    copies: int = Field(default=64, ge=1, le=1_000_000)
-    turn_mode: Literal["sequential", "simultaneous"] | None = None
-    """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the world."""
-    processes: int = Field(default=0, ge=0, le=1_024)
-    """Processes that step the copies, equally many each; 0: the actor's own process does."""
-    async_factor: int = Field(default=1, ge=1, le=64)
-    """Groups of copies that take turns: while processes step one group, the actor chooses the actions of another."""
-    step_timeout: float = Field(default=60.0, gt=0)
-    """Seconds after which a process that has not stepped its copies is taken to hang, and is started again."""
-    restarts: int = Field(default=3, ge=0)
-    """Times that each process is started again after a crash or a hang."""
-
-    @model_validator(mode="after")
-    def _divisible(self) -> Self:
-        if self.async_factor > 1 and not self.processes:
-            raise ValueError(
-                f"async_factor {self.async_factor} needs processes that step one group while another one's actions are "
-                "chosen; set processes to 1 or more, or async_factor to 1"
-            )
-        shares = max(1, self.processes) * self.async_factor
-        if self.copies % shares:
-            below, above = self.copies // shares * shares, -(-self.copies // shares) * shares
-            nearest = f"{below} or {above}" if below else f"{above}"
-            raise ValueError(
-                f"copies {self.copies} cannot be divided into {self.async_factor} groups over {self.processes} "
-                f"processes equally; set copies to {nearest}"
-            )
-        return self
-
-
-class Network(_Frozen):
-    """A multi-layer perceptron: units of the hidden layers and their activation."""
-
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
-    activation: Literal["tanh", "relu"] = "tanh"
-
-
-class PPO(_Frozen):
-    """Proximal policy optimisation on streams, with V-trace corrected advantages."""
-
-    name: Literal["ppo"] = "ppo"
-    segments: int | None = Field(default=None, ge=1)
-    """Segments in a batch; None: as many as one actor has streams of this policy."""
-    epochs: int = Field(default=1, ge=1)
-    minibatches: int = Field(default=4, ge=1)
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    clip: float = Field(default=0.2, gt=0)
-    value_clip: float | None = Field(default=None, gt=0)
-    value_coefficient: float = Field(default=0.5, ge=0)
-    entropy_coefficient: float = Field(default=0.01, ge=0)
-    rho_clip: float = Field(default=1.0, gt=0)
-    c_clip: float = Field(default=1.0, gt=0)
-    normalize_advantage: bool = True
-    normalize_observation: bool = False
-    normalize_return: bool = True
-    anneal_learning_rate: bool = True
-
-    @property
-    def discipline(self) -> Literal["stream", "replay"]:
-        """How the ring is used."""
-        return "stream"
-
-    @property
-    def before(self) -> int:
-        """Rows of history in front of each segment."""
-        return 0
-
-    @property
-    def row_fields(self) -> tuple[tuple[str, str], ...]:
-        """(name, dtype) of the scalar fields this algorithm adds to every row."""
-        return (("log_probability", "<f4"), ("value", "<f4"))
-
-
-class IQN(_Frozen):
-    """Implicit quantile networks on replay: n-step double Q, dueling on request, stacked frames."""
-
-    name: Literal["iqn"] = "iqn"
-    batch_size: int = Field(default=64, ge=1)
-    """Transitions in a batch."""
-    buffer_capacity: int = Field(default=10_000, ge=1)
-    """Rows kept for replay, over all actors."""
-    learning_starts: int = Field(default=1_000, ge=1)
-    """Rows that must be there before the first update."""
-    replay_ratio: float = Field(default=4.0, gt=0)
-    """Transitions trained for each row made; the governor keeps to it."""
-    error_buffer: float | None = Field(default=None, gt=0)
-    """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
-    of an actor's messages and a batch."""
-    frames: int = Field(default=1, ge=1, le=64)
-    n_step: int = Field(default=3, ge=1)
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    quantiles: int = Field(default=12, ge=1)
-    """Quantile fractions drawn for the loss (N = N')."""
-    acting_quantiles: int = Field(default=12, ge=1)
-    cosines: int = Field(default=64, ge=1)
-    kappa: float = Field(default=1.0, gt=0)
-    double: bool = True
-    dueling: bool = False
-    target_update_freq: int = Field(default=4, ge=1)
-    target_update: Literal["soft", "hard"] = "soft"
-    tau: float = Field(default=1e-3, gt=0, le=1)
-    epsilon: float = Field(default=1.0, ge=0, le=1)
-    epsilon_decay_freq: int = Field(default=100, ge=1)
-    epsilon_decay: float = Field(default=1e-4, ge=0, lt=1)
-    epsilon_min: float = Field(default=0.01, ge=0, le=1)
-
-    @property
-    def discipline(self) -> Literal["stream", "replay"]:
-        """How the ring is used."""
-        return "replay"
-
-    @property
-    def before(self) -> int:
-        """Rows of history in front of each segment."""
-        return self.frames - 1
-
-    @property
-    def row_fields(self) -> tuple[tuple[str, str], ...]:
-        """(name, dtype) of the scalar fields this algorithm adds to every row."""
-        return ()
-
-
-class PolicyConfig(_Frozen):
+class PolicyConfig(Section):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
     algorithm: Annotated[PPO | IQN, Field(discriminator="name")] = Field(default_factory=PPO)
@@ -215,7 +83,7 @@ class PolicyConfig(_Frozen):
         return self
 
 
-class Multiprocessing(_Frozen):
+class Multiprocessing(Section):
     """The source documents' section; `enabled: false` means `--sequential`."""
 
     enabled: bool | None = None
@@ -225,7 +93,7 @@ class Multiprocessing(_Frozen):
     """Refused when the world has another number of agents."""
 
 
-class Run(_Frozen):
+class Run(Section):
     """Everything a run is."""
 
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
@@ -306,30 +174,18 @@ class Run(_Frozen):
 
     def policy_of(self, world: World) -> dict[str, str]:
         """agent -> policy for every agent of `world`; raises ConfigurationError where the two do not fit."""
-        names = [agent.name for agent in world.agents]
-        for agent in self.agents:
-            if agent not in names:
-                raise ConfigurationError(
-                    f"agents names {agent!r}, which {world.id} does not have; its agents are {', '.join(names)}"
-                )
+        mapping = policy_map(world, self.agents)
         expected = self.multiprocessing.num_agents
-        if expected is not None and expected != len(names):
+        if expected is not None and expected != len(mapping):
             raise ConfigurationError(
-                f"multiprocessing.num_agents is {expected} but {world.id} has {len(names)} agents; "
+                f"multiprocessing.num_agents is {expected} but {world.id} has {len(mapping)} agents; "
                 "set environment.settings to make them equal or remove the key"
             )
-        mapping = {name: self.agents.get(name, name) for name in names}
         for policy in self.policies:
             if policy not in mapping.values():
                 raise ConfigurationError(
                     f"policies names {policy!r}, which no agent uses; "
                     f"the policies are {', '.join(sorted(set(mapping.values())))}"
-                )
-        for policy in set(mapping.values()):
-            kinds = {(a.observation, a.action) for a in world.agents if mapping[a.name] == policy}
-            if len(kinds) > 1:
-                raise ConfigurationError(
-                    f"policy {policy!r} is shared by agents with different spaces; give them policies of their own"
                 )
         return mapping
 

@@ -20,12 +20,14 @@ RESOLVED = {
 }
 """What `protocol/config.py` itself turns into policies, the agents' map, `publish_mode` and a check."""
 
+CONFIGURATION = {ROOT / "protocol" / f"{name}.py" for name in ("config", "algorithms", "environments")}
+
 
 def attributes(folder: Path) -> set[str]:
-    """All names that are read as an attribute of something, outside the configuration's own module."""
+    """All names that are read as an attribute of something, outside the configuration's own modules."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
-        if path != ROOT / "protocol" / "config.py":
+        if path not in CONFIGURATION:
             tree = ast.parse(path.read_text())
             found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return found

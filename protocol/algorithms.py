@@ -1,0 +1,107 @@
+"""How a policy learns: the sections of a run's configuration for its network and its algorithm.
+
+In flows: `policy.network`, `policy.algorithm`. Out flows: their keys, and what an algorithm asks of ring and rows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocol.section import Section
+
+__all__ = ["IQN", "PPO", "Network"]
+
+
+class Network(Section):
+    """A multi-layer perceptron: units of the hidden layers and their activation."""
+
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
+    activation: Literal["tanh", "relu"] = "tanh"
+
+
+class PPO(Section):
+    """Proximal policy optimisation on streams, with V-trace corrected advantages."""
+
+    name: Literal["ppo"] = "ppo"
+    segments: int | None = Field(default=None, ge=1)
+    """Segments in a batch; None: as many as one actor has streams of this policy."""
+    epochs: int = Field(default=1, ge=1)
+    minibatches: int = Field(default=4, ge=1)
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    clip: float = Field(default=0.2, gt=0)
+    value_clip: float | None = Field(default=None, gt=0)
+    value_coefficient: float = Field(default=0.5, ge=0)
+    entropy_coefficient: float = Field(default=0.01, ge=0)
+    rho_clip: float = Field(default=1.0, gt=0)
+    c_clip: float = Field(default=1.0, gt=0)
+    normalize_advantage: bool = True
+    normalize_observation: bool = False
+    normalize_return: bool = True
+    anneal_learning_rate: bool = True
+
+    @property
+    def discipline(self) -> Literal["stream", "replay"]:
+        """How the ring is used."""
+        return "stream"
+
+    @property
+    def before(self) -> int:
+        """Rows of history in front of each segment."""
+        return 0
+
+    @property
+    def row_fields(self) -> tuple[tuple[str, str], ...]:
+        """(name, dtype) of the scalar fields this algorithm adds to every row."""
+        return (("log_probability", "<f4"), ("value", "<f4"))
+
+
+class IQN(Section):
+    """Implicit quantile networks on replay: n-step double Q, dueling on request, stacked frames."""
+
+    name: Literal["iqn"] = "iqn"
+    batch_size: int = Field(default=64, ge=1)
+    """Transitions in a batch."""
+    buffer_capacity: int = Field(default=10_000, ge=1)
+    """Rows kept for replay, over all actors."""
+    learning_starts: int = Field(default=1_000, ge=1)
+    """Rows that must be there before the first update."""
+    replay_ratio: float = Field(default=4.0, gt=0)
+    """Transitions trained for each row made; the governor keeps to it."""
+    error_buffer: float | None = Field(default=None, gt=0)
+    """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
+    of an actor's messages and a batch."""
+    frames: int = Field(default=1, ge=1, le=64)
+    n_step: int = Field(default=3, ge=1)
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    quantiles: int = Field(default=12, ge=1)
+    """Quantile fractions drawn for the loss (N = N')."""
+    acting_quantiles: int = Field(default=12, ge=1)
+    cosines: int = Field(default=64, ge=1)
+    kappa: float = Field(default=1.0, gt=0)
+    double: bool = True
+    dueling: bool = False
+    target_update_freq: int = Field(default=4, ge=1)
+    target_update: Literal["soft", "hard"] = "soft"
+    tau: float = Field(default=1e-3, gt=0, le=1)
+    epsilon: float = Field(default=1.0, ge=0, le=1)
+    epsilon_decay_freq: int = Field(default=100, ge=1)
+    epsilon_decay: float = Field(default=1e-4, ge=0, lt=1)
+    epsilon_min: float = Field(default=0.01, ge=0, le=1)
+
+    @property
+    def discipline(self) -> Literal["stream", "replay"]:
+        """How the ring is used."""
+        return "replay"
+
+    @property
+    def before(self) -> int:
+        """Rows of history in front of each segment."""
+        return self.frames - 1
+
+    @property
+    def row_fields(self) -> tuple[tuple[str, str], ...]:
+        """(name, dtype) of the scalar fields this algorithm adds to every row."""
+        return ()
