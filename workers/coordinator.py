@@ -35,8 +35,9 @@ from workers.books import Books
 from workers.environments.registry import describe
 from workers.facts import facts_of
 from workers.life import INCOMPLETE, claim, log_to
-from workers.membership import Member, Membership
+from workers.membership import Membership
 from workers.plan import plan_policies
+from workers.register import Member
 from workers.yardsticks import yardsticks
 
 __all__ = ["Coordinator", "command"]

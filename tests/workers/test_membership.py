@@ -13,7 +13,8 @@ import pytest
 from protocol import RELEASE
 from protocol.config import Run
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
-from workers.membership import Member, Membership
+from workers.membership import Membership
+from workers.register import Member
 
 HERE = platform.node()
 ROUTE = Route(policy="a", learner="learner-a", incarnation=1, experience="e", weights="w", acknowledgements="k")

@@ -29,8 +29,9 @@ from protocol.version import Version
 from protocol.weights import WeightPublisher
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner, until
 from tests.protocol.test_weights import Publisher, Subscriber
-from workers.membership import Member, Membership
+from workers.membership import Membership
 from workers.plan import PolicyPlan, plan_policies
+from workers.register import Member
 from workers.relaying.experience import PassedExperience
 from workers.relaying.ways import ways
 from workers.relaying.weights import PassedWeights

@@ -1,0 +1,56 @@
+"""The places that a run has to give away: names of its actors and learners, the policies and steps that go with each.
+
+In flows: the configuration and the steps made so far. Out flow: who does what. Pure.
+"""
+
+from __future__ import annotations
+
+from protocol.config import Run
+from protocol.messages import Role
+
+__all__ = ["Places", "Steps"]
+
+Steps = dict[tuple[str, int], int]
+"""(actor, incarnation) -> agent steps made."""
+
+
+class Places:
+    """The places of one run. `policies` in the order of the world's agents."""
+
+    def __init__(self, run: Run, policies: list[str]) -> None:
+        self._run, self._policies = run, policies
+
+    @property
+    def learners(self) -> int:
+        """Learner processes of this run."""
+        return min(self._run.num_learner_processes or len(self._policies), len(self._policies))
+
+    def names(self, role: Role) -> list[str]:
+        """The names of all actors or learners; no others have a place."""
+        if role == "actor":
+            return [f"actor-{i}" for i in range(self._run.actors)]
+        if role != "learner":
+            return []
+        if self.learners == len(self._policies):
+            return [f"learner-{policy}" for policy in self._policies]
+        return [f"learner-{i}" for i in range(self.learners)]
+
+    def index(self, role: Role, name: str) -> int | None:
+        """Which of the role's places `name` is; None if it is none."""
+        names = self.names(role)
+        return names.index(name) if name in names else None
+
+    def policies(self, role: Role, index: int) -> list[str]:
+        """What a learner trains; all policies for everybody else."""
+        return self._policies[index :: self.learners] if role == "learner" else list(self._policies)
+
+    def lease(self, role: Role) -> float:
+        """Seconds of silence after which a membership ends."""
+        return self._run.learner_timeout if role == "learner" else self._run.actor_timeout
+
+    def quota(self, actor: str, steps: Steps) -> int:
+        """Agent steps left to it: an equal share at first; afterwards what the dead incarnations left of theirs."""
+        run = self._run
+        position = self.index("actor", actor) or 0
+        share = run.steps // run.actors + (1 if position < run.steps % run.actors else 0)
+        return share - sum(made for (name, _), made in steps.items() if name == actor)
