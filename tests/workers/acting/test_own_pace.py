@@ -133,7 +133,7 @@ class Game:
             assert columns["observation"][row, 0] == stream
             assert columns["action"][row] == columns["observation"][row, 1] % 5
         assert not finals
-        assert np.isnan(columns["reward"][before + valid + 1 :]).all()
+        assert np.isnan(columns["reward"][before + valid :]).all()
         last = found[-1]
         if not (last.terminated or last.truncated):  # then the bootstrap row is the next row of the same episode
             following = self.rows[stream][at + valid :]
