@@ -24,6 +24,7 @@ from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
 from workers.environments.processes import ProcessEnvironment
 from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
+from workers.environments.synthetic import Synthetic
 from workers.environments.tag import Tag
 from workers.environments.treasure_hunt import TreasureHunt
 
@@ -35,6 +36,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "tag": Tag,
     "matrix_game": MatrixGame,
     "memory": MemoryTask,
+    "synthetic": Synthetic,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = f"{', '.join(BUILT_IN)}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"

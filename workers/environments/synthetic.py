@@ -1,0 +1,176 @@
+"""A world that costs nothing: numbers made in advance, which an agent should answer; for measuring what lies around it.
+
+In flow: actions. Out flow: views of one table. An agent sees its last action, how far its episode is and random
+numbers; right is the action whose number is the largest of the first that there are.
+
+Legend: `E` copies, `A` agents of a copy, `R = A * E` rows, `D` numbers of an observation, `N` actions, `P` numbers of
+steps until the table is shown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, Payoff, World
+from workers.environments.base import Environment, Player, Present, Turn
+from workers.environments.settings import validated
+
+__all__ = ["PERIOD", "SHOWN", "Synthetic", "SyntheticSettings"]
+
+PERIOD = 1024
+"""P"""
+SHOWN = 2
+"""Numbers of an observation before the random ones: the last action (0 at first), and the step of the episode."""
+
+
+class SyntheticSettings(BaseModel):
+    """What may be set under `environment.settings`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agents: int = Field(default=3, ge=1, le=1_000)
+    many: int | None = Field(default=None, ge=1, le=1_000_000)
+    """One template that stands for so many agents, which share a policy, instead of `agents` named ones."""
+    observation: int = Field(default=64, ge=4, le=1_000_000)
+    """Numbers that an agent sees."""
+    actions: int = Field(default=8, ge=2, le=10_000)
+    episode_steps: int = Field(default=1_000, ge=1, le=1_000_000)
+    """Steps of an episode, which then ends as truncated."""
+    cooperative: bool = False
+    """Give everybody the mean of what all agents of a copy earn."""
+    desynchronize: bool = False
+    """Draw the length of each copy's first episode from 1..episode_steps, so that copies do not end all at once."""
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        if self.actions > self.observation - SHOWN:
+            raise ValueError(
+                f"{self.actions} actions need an observation of {self.actions + SHOWN} numbers at least, one for each "
+                f"and {SHOWN} more, but it has {self.observation}"
+            )
+        return self
+
+
+class Synthetic(Environment):
+    """`copies` copies; ConfigurationError for settings that cannot work, or if agents are to act one after another.
+
+    Step t (since `reset`) shows row r of all `R` row `t % P + r` of `table` [P + R, D], numbers uniform in [0, 1), and
+    writes the row's last action and the step of its episode over `episode_steps` into its first two. The action
+    `argmax(observation[2 : 2 + N])` earns 1, every other 0. Rows are `agent * E + copy` of named agents, and
+    `copy * A + place` of a template.
+    """
+
+    def __init__(self, copies: int = 64, turn_mode: str | None = None, **settings: Any) -> None:
+        s = self.settings = validated("synthetic", SyntheticSettings, settings)
+        if turn_mode == "sequential":
+            raise ConfigurationError(
+                "environment.turn_mode is sequential but the agents of synthetic act all at once; "
+                "set it to simultaneous or remove it"
+            )
+        self.world, self.copies = _world(s), copies
+        self._agents = s.many or s.agents
+        self._rows = rows = self._agents * copies
+        self.table = np.empty((PERIOD + rows, s.observation), np.float32)
+        self._right: NDArray[np.int64] = np.zeros(PERIOD + rows, np.int64)
+        self._per_copy = np.arange(rows).reshape(copies, -1) if s.many else np.arange(rows).reshape(-1, copies).T
+        self._copy = np.empty(rows, np.int64)
+        """[R]: which copy a row is of."""
+        self._copy[self._per_copy] = np.arange(copies)[:, None]
+        self._at = 0
+        self._left: NDArray[np.int64] = np.zeros(copies, np.int64)
+        self._steps = np.zeros(rows, np.float32)
+        """[R]: of the present episode."""
+        self._reward = np.zeros(rows, np.float32)
+        self._never, self._done = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+        self._slices = [slice(0, rows)] if s.many else [slice(a * copies, (a + 1) * copies) for a in range(s.agents)]
+
+    def reset(self, seed: int) -> Turn:
+        """Draws the table from `seed`; all agents are present."""
+        s, generator = self.settings, np.random.default_rng(seed)
+        generator.random(out=self.table, dtype=np.float32)
+        self._right[:] = self.table[:, SHOWN : SHOWN + s.actions].argmax(axis=1)
+        self._left.fill(s.episode_steps)
+        if s.desynchronize:
+            self._left[:] = generator.integers(1, s.episode_steps + 1, self.copies)
+        self._at = 0
+        for array in (self._steps, self._reward, self._done):
+            array.fill(0)
+        self._table()[:, :SHOWN] = 0
+        return Turn(self._present(self._table()))
+
+    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+        """One full turn of all copies."""
+        s = self.settings
+        done = actions[0] if len(actions) == 1 else np.concatenate(actions)
+        np.equal(done, self._right[self._at : self._at + self._rows], out=self._reward, casting="unsafe")
+        if s.cooperative:
+            self._reward[:] = self._reward[self._per_copy].mean(axis=1)[self._copy]
+        self._at = (self._at + 1) % PERIOD
+        self._steps += 1
+        shown = self._table()
+        shown[:, 0] = done
+        np.multiply(self._steps, np.float32(1 / s.episode_steps), out=shown[:, 1])
+        self._left -= 1
+        if self._left.all():
+            self._done.fill(False)
+            return Turn(self._present(shown), env_steps=self.copies)
+        return Turn(self._finish(shown), env_steps=self.copies)
+
+    def scripted(self) -> Player:
+        """The best player there is: does what is right."""
+        actions = self.settings.actions
+
+        def choose(present: Present) -> NDArray[np.int64]:
+            return present.observation[:, SHOWN : SHOWN + actions].argmax(axis=1)
+
+        return choose
+
+    def render(self, copy: int = 0) -> str:
+        """The step of one copy's episode, what is right and what was earned last, as text."""
+        rows = self._per_copy[copy]
+        right, earned = self._right[self._at + rows].tolist(), self._reward[rows].tolist()
+        return f"step {self.settings.episode_steps - int(self._left[copy])}: right {right}, earned {earned}"
+
+    def _table(self) -> NDArray[np.float32]:
+        """[R, D]: what is shown in this turn."""
+        return self.table[self._at : self._at + self._rows]
+
+    def _present(self, shown: NDArray[np.float32]) -> tuple[Present, ...]:
+        return tuple(
+            Present(agent, shown[rows], self._reward[rows], self._never[rows], self._done[rows])
+            for agent, rows in enumerate(self._slices)
+        )
+
+    def _finish(self, shown: NDArray[np.float32]) -> tuple[Present, ...]:
+        """Ends the episodes that have no step left, and begins new ones there."""
+        over = self._left == 0
+        self._left[over] = self.settings.episode_steps
+        np.take(over, self._copy, out=self._done)
+        last = shown[self._done]
+        shown[self._done, :SHOWN] = 0
+        self._steps[self._done] = 0
+        turn, told = self._present(shown), 0
+        for present in turn:
+            present.final_index = np.flatnonzero(present.truncated)
+            present.final_observation = last[told : told + len(present.final_index)]
+            told += len(present.final_index)
+        return turn
+
+
+def _world(s: SyntheticSettings) -> World:
+    box = Box(shape=(s.observation,), dtype="float32", low=0, high=max(1, s.actions - 1))
+    payoff: Payoff = "cooperative" if s.cooperative else "general"
+    population: ArrayPopulation | DictPopulation
+    if s.many:
+        template = Agent(name="agent", observation=box, action=Discrete(n=s.actions))
+        population = ArrayPopulation(template=template, capacity=s.many, payoff=payoff)
+    else:
+        members = [Agent(name=f"agent_{i}", observation=box, action=Discrete(n=s.actions)) for i in range(s.agents)]
+        population = DictPopulation(agents=tuple(members), payoff=payoff)
+    return World(id="synthetic", population=population, episode_steps=s.episode_steps, action_period=1)
