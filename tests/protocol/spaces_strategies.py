@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from protocol.spaces import (
@@ -25,7 +26,10 @@ from protocol.spaces import (
     World,
 )
 
-__all__ = ["agents", "boxes", "spaces", "worlds"]
+__all__ = ["SLOW", "agents", "boxes", "spaces", "worlds"]
+
+SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+"""For properties of whole trees, which take a while to be drawn."""
 
 _SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 _FILLED = st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)

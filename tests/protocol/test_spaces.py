@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from pydantic import ValidationError
 
 from protocol.errors import EnvironmentFault, WireError
@@ -27,7 +27,7 @@ from protocol.spaces import (
     World,
     parse_world,
 )
-from tests.protocol.spaces_strategies import worlds
+from tests.protocol.spaces_strategies import SLOW, worlds
 
 
 def _agent(name: str) -> Agent:
@@ -58,7 +58,7 @@ def test_a_world_round_trips_through_json() -> None:
 
 
 @given(worlds())
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@SLOW
 def test_any_tree_is_the_same_after_json_I1(world: World) -> None:
     text = world.model_dump_json()
     again = parse_world(text)

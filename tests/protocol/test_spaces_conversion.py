@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces as gym
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from pydantic import TypeAdapter
 
 from protocol.errors import ConfigurationError, EnvironmentFault
@@ -34,11 +34,10 @@ from protocol.spaces import (
 )
 from protocol.spaces.gymnasium import from_gymnasium, to_gymnasium, world_from_gymnasium
 from protocol.spaces.pettingzoo import to_pettingzoo, world_from_pettingzoo
-from tests.protocol.spaces_strategies import spaces, worlds
+from tests.protocol.spaces_strategies import SLOW, spaces, worlds
 from tests.tools import ROOT
 
 ANY: TypeAdapter[Any] = TypeAdapter(Space)
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 
 @given(spaces())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import (
@@ -22,9 +22,7 @@ from protocol.spaces import (
     policy_map,
     symmetries,
 )
-from tests.protocol.spaces_strategies import worlds
-
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+from tests.protocol.spaces_strategies import SLOW, worlds
 
 
 def _agent(name: str, n: int = 2, **more: Any) -> Agent:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["validated"]
+__all__ = ["fit_within_the_wall", "validated"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -32,3 +32,10 @@ def validated(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Mod
     message = first["msg"].removeprefix("Value error, ")
     where = f"setting {place} = {first['input']!r}: " if place else "settings: "
     raise ConfigurationError(f"{id} {where}{message}; correct it in environment.settings")
+
+
+def fit_within_the_wall(agents: int, height: int, width: int) -> None:
+    """ValueError, for a model's validator, if a field of that size in cells, the outer wall included, is too small."""
+    cells = (height - 2) * (width - 2)
+    if agents > cells:
+        raise ValueError(f"{agents} agents do not fit into {cells} cells within the wall")

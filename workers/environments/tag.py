@@ -19,7 +19,7 @@ from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Player
 from workers.environments.field import Field as Ground
 from workers.environments.rounds import Rounds, TurnMode
-from workers.environments.settings import validated
+from workers.environments.settings import fit_within_the_wall, validated
 from workers.environments.tag_player import TagPlayer
 
 __all__ = ["EMPTY", "FREE", "IT", "WALL", "Tag", "TagSettings"]
@@ -52,9 +52,7 @@ class TagSettings(BaseModel):
 
     @model_validator(mode="after")
     def _room(self) -> Self:
-        cells = (self.height - 2) * (self.width - 2)
-        if self.agents > cells:
-            raise ValueError(f"{self.agents} agents do not fit into {cells} cells within the wall")
+        fit_within_the_wall(self.agents, self.height, self.width)
         return self
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Environment, Player, Present, Turn
 from workers.environments.chance import Sparks
-from workers.environments.settings import validated
+from workers.environments.settings import fit_within_the_wall, validated
 from workers.environments.treasure_player import TreasurePlayer
 
 __all__ = ["AGENT", "BONE", "EMPTY", "FOOD", "GEM", "WALL", "TreasureHunt", "TreasureHuntSettings"]
@@ -60,9 +60,7 @@ class TreasureHuntSettings(BaseModel):
 
     @model_validator(mode="after")
     def _room(self) -> Self:
-        cells = (self.height - 2) * (self.width - 2)
-        if self.agents > cells:
-            raise ValueError(f"{self.agents} agents do not fit into {cells} cells within the wall")
+        fit_within_the_wall(self.agents, self.height, self.width)
         return self
 
 
