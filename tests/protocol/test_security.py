@@ -9,6 +9,7 @@ import zmq
 
 from protocol.errors import ConfigurationError
 from protocol.security import RIGHTS, ROLES, GuardedContext, Keys, new_keys
+from tests.protocol.test_specification import table_after
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,12 @@ def says(guarded, context, door, prepare, patience=500):
     finally:
         server.close(linger=0)
         client.close(linger=0)
+
+
+def test_the_rights_are_those_of_the_specification_and_no_others():
+    """Beside these, simulators connect to a door of their own and to no other."""
+    said = {port: set(who.split(";")[0].split(", ")) for port, _, who in table_after("## Threats")}
+    assert said | {"simulators": {"simulator"}} == RIGHTS
 
 
 @pytest.mark.parametrize("door", sorted(RIGHTS))
