@@ -21,7 +21,10 @@ from numpy.typing import NDArray
 
 from protocol.spaces import World
 
-__all__ = ["Environment", "Outcome", "Player", "Present", "Turn"]
+__all__ = ["Environment", "Episodes", "Outcome", "Player", "Present", "Turn"]
+
+Episodes = dict[tuple[str, int], tuple[int, float]]
+"""(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns)."""
 
 
 @dataclass(slots=True)
@@ -113,6 +116,15 @@ class Environment(ABC):
     def step(self, actions: Sequence[NDArray]) -> Turn:
         """Applies actions for each entry of the last turn's `present`, in that order: n rows of `Place.acted` each.
         Choices count from the `start` of their space."""
+
+    def conclude(self) -> tuple[Outcome, ...]:
+        """After `reset` or `step`: tells at once of all ends that agents would be told of with their next presence, and
+        not again then. Nothing where ends are always told in the turn in which they come, which is best."""
+        return ()
+
+    def take_episodes(self) -> Episodes:
+        """Of a collection: what ended since the last call."""
+        return {}
 
     def scripted(self) -> Player | None:
         """A hand-written player to compare with, where the world has one."""

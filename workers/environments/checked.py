@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.layout import common_of
-from workers.environments.base import Environment, Outcome, Player, Present, Turn
+from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 
 __all__ = ["Checked"]
 
@@ -39,6 +39,17 @@ class Checked(Environment):
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
         return self._guarded("step", lambda: self._inner.step(actions))
+
+    def conclude(self) -> tuple[Outcome, ...]:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+        outcomes: tuple[Outcome, ...] = self._run("conclude", self._inner.conclude)
+        for outcome in outcomes:
+            self._check(outcome)
+        return outcomes
+
+    def take_episodes(self) -> Episodes:
+        """As the environment's."""
+        return self._inner.take_episodes()
 
     def scripted(self) -> Player | None:
         """As the environment's."""

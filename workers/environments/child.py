@@ -5,6 +5,7 @@ In flows: commands. Out flows: answers, each awaited until a deadline; `Lost` wh
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ from protocol.config import EnvironmentConfig
 from protocol.deadline import Deadline
 from protocol.errors import EnvironmentFault, RookeryError
 from protocol.spaces import World, parse_world
+from workers.environments.base import Episodes
 from workers.environments.commands import ANSWER, COMMAND, Kind
 
 __all__ = ["Child", "Lost"]
@@ -32,9 +34,11 @@ class Lost(Exception):
 
 
 class Child:
-    """Process number `index` of those that `config` asks for. Call `kill` or `end` in the end."""
+    """Process number `index` of those that `config` asks for, which adds what it tells of episodes to `episodes`. Call
+    `kill` or `end` in the end."""
 
-    def __init__(self, config: EnvironmentConfig, index: int) -> None:
+    def __init__(self, config: EnvironmentConfig, index: int, episodes: Episodes) -> None:
+        self._episodes = episodes
         self.pending: set[int] = set()
         """Groups whose turn is awaited."""
         self._last_words = ""
@@ -82,8 +86,11 @@ class Child:
     def wait(self, group: int, deadline: Deadline) -> None:
         """Returns when the turn of `group` is written; raises `Lost`, or the fault that the process met."""
         while group in self.pending:
-            _, number, _ = self._receive(deadline)
+            _, number, text = self._receive(deadline)
             self.pending.discard(number)
+            for (member, agent), (count, total) in json.loads(text) if text else ():
+                before = self._episodes.get((member, agent), (0, 0.0))
+                self._episodes[member, agent] = (before[0] + count, before[1] + total)
 
     def kill(self) -> None:
         """At once, with whatever it has started."""

@@ -23,7 +23,7 @@ from protocol.deadline import Deadline
 from protocol.errors import EnvironmentFault
 from protocol.memory import PREFIX, SharedFile, memory_dir
 from protocol.spaces import World
-from workers.environments.base import Environment, Turn
+from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.child import Child, Lost
 from workers.environments.exchange import Division, Exchange
 from workers.environments.group import Group
@@ -69,9 +69,10 @@ class ProcessEnvironment(Environment):
         self._used = [0] * config.processes
         self._seed = self._now = 0
         self._children: list[Child] = []
+        self._episodes: Episodes = {}
         try:
             for index in range(config.processes):
-                self._children.append(Child(config, index))
+                self._children.append(Child(config, index, self._episodes))
             self.world = self._meet()
             self._share()
         except BaseException:
@@ -96,6 +97,12 @@ class ProcessEnvironment(Environment):
             child.step(self._now)
         self._now = (self._now + 1) % self.groups
         return self._receive()
+
+    def take_episodes(self) -> Episodes:
+        """What ended since the last call in the processes' shares of a collection, which know nothing of one another."""
+        taken = dict(self._episodes)
+        self._episodes.clear()
+        return taken
 
     def close(self) -> None:
         """Ends all processes, which close their environments, and frees the memory."""
@@ -161,7 +168,7 @@ class ProcessEnvironment(Environment):
         while True:
             self._children[index].kill()
             self._count_restart(index, why)
-            child = self._children[index] = Child(self._config, index)
+            child = self._children[index] = Child(self._config, index, self._episodes)
             try:
                 world = child.world(self._patience())
             except Lost as lost:

@@ -18,6 +18,7 @@ from protocol.spaces import World
 from workers.environments import gymnasium_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
+from workers.environments.collections import Collection
 from workers.environments.dm_env_adapter import DmEnv, is_dm_env
 from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.matrix_game import MatrixGame
@@ -52,6 +53,8 @@ def make(config: EnvironmentConfig) -> Environment:
             )
     if config.processes:
         return ProcessEnvironment(config)
+    if config.members is not None:
+        return Collection(config, make)
     if config.id in BUILT_IN:
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
     if config.id.startswith("gymnasium:"):

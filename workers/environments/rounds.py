@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import World
-from workers.environments.base import Environment, Present, Turn
+from workers.environments.base import Environment, Outcome, Present, Turn
 
 __all__ = ["Rounds", "TurnMode"]
 
@@ -89,6 +89,22 @@ class Rounds(Environment):
         self._end_turn()
         self._change()
         return Turn(self._present(), env_steps=self.copies)
+
+    def conclude(self) -> tuple[Outcome, ...]:
+        """Of an episode that has just ended, what those are owed whose turn comes later."""
+        if self.turn_mode == "simultaneous" or not self._ended.size:
+            return ()
+        ended, outcomes = self._ended, []
+        done, not_done = np.ones(ended.size, np.bool_), np.zeros(ended.size, np.bool_)
+        for agent in range(self._next + 1, len(self.world.agents)):
+            told = Outcome(agent, ended, self._reward[agent, ended], done, not_done)
+            if not self._terminates:
+                told.terminated, told.truncated = not_done, done
+                told.final_index, told.final_observation = np.arange(ended.size), self._final[agent][: ended.size]
+            outcomes.append(told)
+            self._reward[agent, ended] = 0
+        self._done, self._ended = np.zeros_like(self._done), _NONE  # those that the last turn shows stay as they are
+        return tuple(outcomes)
 
     def _end_turn(self) -> None:
         """Tells the turn's rewards; where it was the last, keeps what each agent sees and starts a new episode."""

@@ -9,6 +9,7 @@ an answer of a few bytes for each; or the sentence of an error. It ends when its
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -55,7 +56,8 @@ class Stepper:
             environment, share = self._environments[group], shares[group]
             fresh = kind == Kind.RESET
             share.write(share.cut(environment.reset(seed)) if fresh else environment.step(share.actions()))
-            _answer(self._wire, Kind.TURN, group)
+            episodes = environment.take_episodes()
+            _answer(self._wire, Kind.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
 
     def close(self) -> None:
         """Closes its environments."""

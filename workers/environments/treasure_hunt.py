@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from workers.environments.base import Environment, Player, Present, Turn
+from workers.environments.base import Environment, Outcome, Player, Present, Turn
 from workers.environments.chance import Sparks
 from workers.environments.settings import fit_within_the_wall, validated
 from workers.environments.treasure_player import TreasurePlayer
@@ -153,6 +153,23 @@ class TreasureHunt(Environment):
         self._end_turn()
         self._entities_change()
         return Turn(self._present(), env_steps=self.copies, common=self._look_at_all())
+
+    def conclude(self) -> tuple[Outcome, ...]:
+        """Of an episode that has just ended, what those are owed whose turn comes later."""
+        if self.turn_mode == "simultaneous":
+            return ()
+        outcomes = []
+        for agent in range(self._next + 1, self.settings.agents):
+            ended = self._final_index[agent]
+            n = ended.size
+            if n:
+                cut, never = np.ones(n, np.bool_), np.zeros(n, np.bool_)
+                final = self._final[agent, :n], None if self._final_map is None else self._final_map[:n]
+                outcomes.append(Outcome(agent, ended, self._reward[agent, ended], never, cut, np.arange(n), *final))
+                self._reward[agent, ended] = 0
+                self._final_index[agent] = _NONE
+                self._truncated[agent].fill(False)
+        return tuple(outcomes)
 
     def _entities_change(self) -> None:
         """Every empty cell turns into a treasure with probability `spawn`; walls around it are never empty."""
