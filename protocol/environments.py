@@ -5,20 +5,27 @@ In flow: its keys. Out flow: a frozen `EnvironmentConfig`, whose parts are known
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from protocol.collection import STRUCTURES, Adversarial, Curriculum, Member, Split, check_structure
 from protocol.section import Section
+from protocol.spaces import Label
 
-__all__ = ["EnvironmentConfig"]
+__all__ = ["COLLECTION", "EnvironmentConfig"]
+
+COLLECTION = "collection"
+"""The id of several environments together."""
 
 
 class EnvironmentConfig(Section):
     """Which world, and how many copies of it each actor steps at once."""
 
     id: str = "treasure_hunt"
-    """`treasure_hunt`, `gymnasium:ID`, `pettingzoo:MODULE` or the user's own `module:function`."""
+    """`treasure_hunt`, `gymnasium:ID`, `pettingzoo:MODULE` or the user's own `module:function`; with `members`, which
+    have ids of their own, it is `collection`."""
     copies: int = Field(default=64, ge=1, le=1_000_000)
     turn_mode: Literal["sequential", "simultaneous"] | None = None
     """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
@@ -32,6 +39,21 @@ class EnvironmentConfig(Section):
     """Seconds after which a process that has not stepped its copies is taken to hang, and is started again."""
     restarts: int = Field(default=3, ge=0)
     """Times that each process is started again after a crash or a hang."""
+    members: Annotated[dict[Label, Member], Field(min_length=1)] | None = None
+    """ID -> environment, for several with the same agents; each episode is played in one of them. Where they are more
+    than one, exactly one of the keys below says in which."""
+    split: Split | None = None
+    curriculum: Curriculum | None = None
+    adversarial: Adversarial | None = None
+    prior: Annotated[dict[Label, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = None
+    """ID -> how likely each episode is played in it; the sum need not be 1."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _together(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("members") is not None:
+            return {"id": COLLECTION, **data}
+        return data
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -49,3 +71,34 @@ class EnvironmentConfig(Section):
                 f"processes equally; set copies to {nearest}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> Self:
+        check_structure(
+            self.members, {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
+        )
+        if self.members is None and self.id == COLLECTION:
+            raise ValueError(f"id is {COLLECTION} but there are no members; add them, or name a world")
+        if self.members is not None:
+            if self.id != COLLECTION:
+                raise ValueError(f"id is {self.id} and there are members, which name their own; remove one of the two")
+            if self.settings:
+                raise ValueError("settings stand beside members, which have their own; move them there")
+        return self
+
+    def member(self, name: str) -> EnvironmentConfig:
+        """One copy of the member `name`, as an environment by itself."""
+        assert self.members is not None
+        chosen = self.members[name]
+        return EnvironmentConfig(id=chosen.id, copies=1, turn_mode=self.turn_mode, settings=chosen.settings)
+
+    def evaluation(self) -> EnvironmentConfig:
+        """What policies are evaluated in: the test side of a split, all members of a curriculum or an adversarial set,
+        each equally likely; what has no other structure, or is drawn from a prior anyway, stays as it is."""
+        if self.members is None or self.prior is not None or len(self.members) == 1:
+            return self
+        names = self.split.test if self.split is not None else tuple(self.members)
+        members = {name: self.members[name] for name in names}
+        return self.model_copy(
+            update={**dict.fromkeys(STRUCTURES), "members": members, "prior": dict.fromkeys(names, 1.0)}
+        )

@@ -1,0 +1,146 @@
+"""Several environments with string IDs, and the structure that says when each of them is played.
+
+In flows: keys below `environment`. Out flows: frozen sections, known to name each other's IDs rightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from protocol.section import Section
+from protocol.spaces import Label
+
+__all__ = ["STRUCTURES", "Adversarial", "Curriculum", "Member", "Split", "check_structure"]
+
+STRUCTURES = ("split", "curriculum", "adversarial", "prior")
+_Share = Annotated[float, Field(ge=0, lt=1)]
+_Ids = Annotated[tuple[Label, ...], Field(min_length=1)]
+
+
+class Member(Section):
+    """One environment of several; its ID is the key that it stands under."""
+
+    id: str = Field(min_length=1)
+    """The world, as in `environment.id`."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Split(Section):
+    """Training draws an environment of `train` for each episode, evaluation one of `test`, all equally likely."""
+
+    train: _Ids
+    test: _Ids
+
+
+class Curriculum(Section):
+    """From simple environments to complex ones. One is open to training once all that it comes `after` are mastered."""
+
+    after: dict[Label, _Ids] = Field(min_length=1)
+    """ID -> those that come right before it; one that is not named here is open from the start."""
+    threshold: dict[Label, float]
+    """ID -> the mean return at which it is mastered, for each that another one comes after."""
+    episodes: int = Field(default=20, ge=1)
+    """Episodes, the last ones, of which that mean is taken."""
+    rehearsal: _Share = 0.2
+    """Share of the episodes that go on in mastered environments, so that they are not forgotten."""
+
+
+class Adversarial(Section):
+    """Each episode is in the environment in which the policies have done worst so far."""
+
+    tries: int = Field(default=5, ge=1)
+    """Episodes that end in every environment before the worst is looked for."""
+    episodes: int = Field(default=20, ge=1)
+    """Episodes, the last ones, whose mean return says how well the policies do."""
+    exploration: _Share = 0.1
+    """Share of the episodes whose environment is drawn, all equally likely, so that none goes unmeasured."""
+
+
+def check_structure(members: Collection[str] | None, given: Mapping[str, Any]) -> None:
+    """Raises ValueError unless there is one structure where there are several members, and none without; and unless it
+    names members only, and all that it has to. `given`: those that are there, by their key."""
+    if members is None:
+        for name in given:
+            raise ValueError(f"{name} orders members and there are none; add members, or remove {name}")
+        return
+    if len(given) > 1:
+        raise ValueError(f"{_all(given)} are given, and members have one structure; keep one of them")
+    if not given and len(members) > 1:
+        raise ValueError(
+            f"the members {_all(members)} have no structure that says when each is played; "
+            f"add one of {', '.join(STRUCTURES)}"
+        )
+    for structure in given.values():
+        match structure:
+            case Split():
+                _check_split(members, structure)
+            case Curriculum():
+                _check_curriculum(members, structure)
+            case Mapping():
+                _check_prior(members, structure)
+
+
+def _check_prior(members: Collection[str], prior: Mapping[str, float]) -> None:
+    _known("prior", prior, members)
+    for lacking in (one for one in members if one not in prior):
+        raise ValueError(f"prior lacks {lacking!r}, which is never played then; add it, or remove the member")
+
+
+def _check_split(members: Collection[str], split: Split) -> None:
+    for name, side in (("train", split.train), ("test", split.test)):
+        _known(f"split.{name}", side, members)
+        for one in (one for i, one in enumerate(side) if one in side[:i]):
+            raise ValueError(f"split.{name} names {one!r} twice; remove one")
+    both = [one for one in split.train if one in split.test]
+    if both:
+        raise ValueError(f"{both[0]!r} is in both split.train and split.test; remove it from one of them")
+    for one in members:
+        if one not in split.train and one not in split.test:
+            raise ValueError(f"{one!r} is in neither split.train nor split.test; add it to one of them")
+
+
+def _check_curriculum(members: Collection[str], curriculum: Curriculum) -> None:
+    after = curriculum.after
+    _known("curriculum.after", (*after, *(one for before in after.values() for one in before)), members)
+    cycle = _cycle(after)
+    if cycle:
+        raise ValueError(
+            f"curriculum.after goes in a circle, so none of it is ever open: {' after '.join(map(repr, cycle))}; "
+            "remove one of these"
+        )
+    _known("curriculum.threshold", curriculum.threshold, members)
+    before = {one for early in after.values() for one in early}
+    for one in (one for one in members if one in before and one not in curriculum.threshold):
+        raise ValueError(f"curriculum.threshold lacks {one!r}, which others come after; add its mean return")
+    for one in (one for one in curriculum.threshold if one not in before):
+        raise ValueError(f"curriculum.threshold names {one!r}, which nothing comes after; remove it")
+
+
+def _known(key: str, named: Iterable[str], members: Collection[str]) -> None:
+    for one in named:
+        if one not in members:
+            raise ValueError(f"{key} names {one!r}, which is no member; the members are {', '.join(members)}")
+
+
+def _cycle(after: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """IDs each of which comes after the next, the first one again at the end; empty where there is no circle."""
+    settled: set[str] = set()
+    for start in after:
+        path = [start]
+        while path:
+            following = next((one for one in after.get(path[-1], ()) if one not in settled), None)
+            if following is None:
+                settled.add(path.pop())
+            elif following in path:
+                return [*path[path.index(following) :], following]
+            else:
+                path.append(following)
+    return []
+
+
+def _all(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}"

@@ -1,0 +1,133 @@
+"""Several environments as one: each copy plays an episode of one member and, at its end, begins one of another.
+
+In flows: actions for all copies. Out flow: one turn of all copies, whichever members they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.base import Environment, Episodes, Turn
+from workers.environments.checked import Checked
+from workers.environments.collections.agreement import world_of
+from workers.environments.collections.choice import Choice, choice_of
+from workers.environments.collections.handover import change, without_news
+from workers.environments.collections.merging import Merger
+from workers.environments.collections.stage import Stage
+
+__all__ = ["Collection"]
+
+
+class Collection(Environment):
+    """`config.copies` copies of the members of `config`, each made by `make` with a single copy, when it is needed.
+
+    A copy that changes to another member leaves the environment it was in to whoever plays that member next, with the
+    episode that has begun there. A member's agents need not act at once, nor its episodes end together: copies have
+    their own pace. The same seed gives the same choices and episodes. Scores are those of these copies alone.
+
+    ConfigurationError where members differ in agents, spaces or common observations, or cannot be made.
+    """
+
+    def __init__(self, config: EnvironmentConfig, make: Callable[[EnvironmentConfig], Environment]) -> None:
+        assert config.members is not None
+        self._config, self._make, self.copies = config, make, config.copies
+        self._episodes: Episodes = {}
+        self._stages: dict[str, list[Stage]] = {member: [] for member in config.members}
+        """All that were made, by number."""
+        self._fresh: dict[str, int] = {}
+        """How many of these were used since the last reset: the first ones."""
+        self._waiting: dict[str, list[Stage]] = {}
+        """Those that nobody plays now, with an episode begun."""
+        try:
+            self.world = world_of({member: self._add(member).environment.world for member in config.members})
+        except BaseException:
+            self.close()
+            raise
+        self._many = [place.many for place in self.world.places]
+        self._merger = Merger(self.world, self.copies)
+        self._seed = 0
+        self._choice: Choice | None = None
+        self._playing: list[Stage] = []
+        """[E]"""
+
+    def reset(self, seed: int) -> Turn:
+        """New episodes in all copies, in members chosen anew: nothing is remembered of earlier scores."""
+        self._seed = seed
+        self._choice = choice_of(self._config, np.random.default_rng(seed))
+        self._fresh = dict.fromkeys(self._stages, 0)
+        self._waiting = {member: [] for member in self._stages}
+        for stages in self._stages.values():
+            for stage in stages:
+                stage.turn = None
+        self._playing = [self._take(self._choice.choose()) for _ in range(self.copies)]
+        return self._merger.merge([self._begin(stage) for stage in self._playing])
+
+    def step(self, actions: Sequence[NDArray]) -> Turn:
+        """Steps every copy's member; where an episode is over, another begins."""
+        given = self._merger.split(actions)
+        return self._merger.merge([self._advance(copy, given[copy]) for copy in range(self.copies)])
+
+    def take_episodes(self) -> Episodes:
+        """What ended since the last call."""
+        taken = dict(self._episodes)
+        self._episodes.clear()
+        return taken
+
+    def close(self) -> None:
+        """Closes all environments that were made."""
+        for stages in self._stages.values():
+            while stages:
+                stages.pop().environment.close()
+
+    def _advance(self, copy: int, actions: list[NDArray]) -> Turn:
+        stage = self._playing[copy]
+        try:
+            turn = stage.step(actions)
+        except EnvironmentFault as fault:
+            raise _of(stage, fault) from fault.__cause__
+        if not stage.over:
+            return turn
+        assert self._choice is not None
+        self._choice.ended(stage.member, stage.score)
+        following = self._choice.choose()
+        if following == stage.member:
+            return turn
+        stage.turn = without_news(turn)
+        self._waiting[stage.member].append(stage)
+        self._playing[copy] = self._take(following)
+        return change(turn, self._begin(self._playing[copy]), self._many)
+
+    def _begin(self, stage: Stage) -> Turn:
+        member = [*self._stages].index(stage.member)
+        source = np.random.SeedSequence(self._seed, spawn_key=(member, stage.number))
+        try:
+            return stage.begin(int(source.generate_state(1, np.uint64)[0]) >> 1)
+        except EnvironmentFault as fault:
+            raise _of(stage, fault) from fault.__cause__
+
+    def _take(self, member: str) -> Stage:
+        """One that nobody plays: with an episode begun, or to be reset, or new."""
+        if self._waiting[member]:
+            return self._waiting[member].pop()
+        number = self._fresh[member]
+        self._fresh[member] += 1
+        stages = self._stages[member]
+        return stages[number] if number < len(stages) else self._add(member)
+
+    def _add(self, member: str) -> Stage:
+        stages = self._stages[member]
+        try:
+            environment = Checked(self._make(self._config.member(member)))
+        except ConfigurationError as fault:
+            raise ConfigurationError(f"environment.members.{member}: {fault}") from fault.__cause__
+        stages.append(Stage(member, len(stages), environment, self._episodes))
+        return stages[-1]
+
+
+def _of(stage: Stage, fault: EnvironmentFault) -> EnvironmentFault:
+    return EnvironmentFault(f"member {stage.member}: {fault}")
