@@ -99,7 +99,7 @@ class ProcessEnvironment(Environment):
         return self._receive()
 
     def take_episodes(self) -> Episodes:
-        """What ended since the last call in the processes' shares of a collection, which know nothing of one another."""
+        """What ended since the last call in all processes, whose shares of a collection know nothing of one another."""
         taken = dict(self._episodes)
         self._episodes.clear()
         return taken
