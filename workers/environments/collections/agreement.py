@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.config import COLLECTION
+from protocol.environments import COLLECTION
 from protocol.errors import ConfigurationError
 from protocol.spaces import Place, World
 
@@ -45,7 +45,8 @@ def _agree(name: str, one: World, other_name: str, other: World) -> None:
         field, ours, theirs = _difference(place, other.place(place.name))
         if field:
             raise ConfigurationError(
-                f"{both} in the {field} of agent {place.name!r}, {_short(ours)} and {_short(theirs)}; make them the same"
+                f"{both} in the {field} of agent {place.name!r}, {_short(ours)} and {_short(theirs)}; "
+                "make them the same"
             )
     raise ConfigurationError(f"{both} in the order or structure of their populations; make them the same")
 

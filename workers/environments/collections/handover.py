@@ -23,8 +23,9 @@ __all__ = ["change", "without_news"]
 def change(ended: Turn, begun: Turn, places: Sequence[int]) -> Turn:
     """What `ended` tells of each agent, with its presence in `begun` (which brings no news itself) or as an outcome.
     `places`: C of each agent."""
+    entries: tuple[Present | Outcome, ...] = (*ended.outcomes, *ended.present)
     news: dict[int, _News] = {}
-    for told in (*ended.outcomes, *ended.present):
+    for told in entries:
         news.setdefault(told.agent, _News(places[told.agent])).add(told)
     present = tuple(
         replace(one, **news[one.agent].take(one.copies)) if one.agent in news else one for one in begun.present
@@ -76,7 +77,7 @@ class _News:
         self._untold[at] = False
         index = np.flatnonzero(self._truncated[at])
         finals = [self._finals[place] for place in at[index].tolist()]
-        seen, common = ([final[k] for final in finals if final[k] is not None] for k in (0, 1))
+        seen, common = ([part for final in finals if (part := final[k]) is not None] for k in (0, 1))
         return {
             "reward": self._reward[at],
             "terminated": self._terminated[at],

@@ -1,4 +1,4 @@
-"""One environment of a single copy, played episode by episode: whose actions are open, what was earned, when it is over.
+"""One environment of a single copy, played episode by episode: whose actions are open, what was earned, what is over.
 
 In flows: a copy's actions. Out flows: its turns; for each episode that is over a score, for each agent's a return.
 
@@ -69,7 +69,8 @@ class Stage:
             self._acted[where] += 1
         turn = self.environment.step(actions)
         ended = False
-        for told in (*turn.outcomes, *turn.present):
+        news: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        for told in news:
             ended |= self._enter(told)
         if ended and self._open.any():
             turn = self._conclude(turn)
