@@ -1,6 +1,7 @@
 """A guard around any environment: what raises inside, or contradicts the declared spaces, becomes one clear sentence.
 
-In flow: the turns of another environment. Out flow: the same turns, or an EnvironmentFault.
+In flows: actions, which are checked before the environment has them, and the turns of another environment. Out flow:
+the same turns, or an EnvironmentFault.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.layout import common_of
+from protocol.spaces import Place
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
+from workers.environments.rows import ActionRows, Flaw, MaskRows, Rows, flaw_of_numbers, flaw_of_shape
 
 __all__ = ["Checked"]
 
 _Told = Present | Outcome
+_COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
 
 
 class Checked(Environment):
@@ -27,17 +31,20 @@ class Checked(Environment):
         self._inner = inner
         self.world = inner.world
         self.copies, self.groups = inner.copies, inner.groups
-        self._rows = inner.copies // inner.groups
-        self._expected = [((*a.observation.shape,), np.dtype(a.observation.dtype)) for a in inner.world.agents]
+        self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
         self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
+        self._turn: Turn | None = None
+        """The last one, whose agents act next."""
 
     def reset(self, seed: int) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
         return self._guarded("reset", lambda: self._inner.reset(seed))
 
-    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
-        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data, if
+        an action is outside its space or illegal, and for a step before the reset."""
+        self._check_actions(actions)
         return self._guarded("step", lambda: self._inner.step(actions))
 
     def conclude(self) -> tuple[Outcome, ...]:
@@ -60,6 +67,7 @@ class Checked(Environment):
         self._run("close", self._inner.close)
 
     def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
+        self._turn = None
         turn = self._run(verb, call)
         self.restarts = self._inner.restarts
         if not isinstance(turn, Turn):
@@ -70,7 +78,8 @@ class Checked(Environment):
                 self._check(present)
             for outcome in turn.outcomes:
                 self._check(outcome)
-            self._check_common(turn.common, "common", self._rows)
+            self._check_common(turn.common, "common", self.copies // self.groups)
+        self._turn = turn
         return turn
 
     def _run(self, verb: str, call: Callable[[], Any]) -> Any:
@@ -84,76 +93,108 @@ class Checked(Environment):
                 f"{self.world.id} raised in {verb} ({text}); correct the environment, the traceback tells where"
             ) from fault
 
-    def _check(self, told: _Told) -> None:
-        agents = self.world.agents
-        if not 0 <= told.agent < len(agents):
+    def _check_actions(self, actions: Sequence[NDArray[Any]]) -> None:
+        turn = self._turn
+        if turn is None:
+            raise EnvironmentFault(f"{self.world.id}: step came before reset; call reset first")
+        if len(actions) != len(turn.present):
             raise EnvironmentFault(
-                f"{self.world.id} tells of agent number {told.agent} but has agents 0 to {len(agents) - 1}; "
+                f"{self.world.id}: step should be given an array of actions for each of the {len(turn.present)} agents "
+                f"present but is given {len(actions)}; give one for each"
+            )
+        with np.errstate(invalid="ignore", over="ignore"):
+            for present, chosen in zip(turn.present, actions, strict=True):
+                expected = self._agents[present.agent]
+                n = expected.rows if present.copies is None else len(present.copies)
+                flaw = expected.acted.flaw("action", chosen, n, present.action_mask)
+                if flaw is not None:
+                    raise self._fault(present.agent, flaw, "correct what chooses its actions")
+
+    def _check(self, told: _Told) -> None:
+        if not 0 <= told.agent < len(self._agents):
+            raise EnvironmentFault(
+                f"{self.world.id} tells of agent number {told.agent} but has agents 0 to {len(self._agents) - 1}; "
                 "correct the environment"
             )
-        shape, dtype = self._expected[told.agent]
-        copies = told.copies
-        n = self._rows if copies is None else len(copies)
-        if copies is not None:
-            self._array(told, "copies", copies, (n,), np.dtype(np.int64))
-            if n and not (copies[0] >= 0 and copies[-1] < self._rows and (copies[1:] > copies[:-1]).all()):
-                raise self._fault(told, "copies", f"increasing numbers in 0..{self._rows - 1}", str(copies))
-        if isinstance(told, Present):
-            self._array(told, "observation", told.observation, (n, *shape), dtype)
-            self._finite(told, "observation", told.observation)
-        self._array(told, "reward", told.reward, (n,), np.dtype(np.float32))
-        self._array(told, "terminated", told.terminated, (n,), np.dtype(np.bool_))
-        self._array(told, "truncated", told.truncated, (n,), np.dtype(np.bool_))
-        self._finite(told, "reward", told.reward)
-        self._check_final(told, shape, dtype)
-
-    def _check_final(self, told: _Told, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """A final observation for every truncated row, and for no other."""
-        index, final = told.final_index, told.final_observation
-        m = len(index)
-        if m == 0 and final is None and not told.truncated.any():
-            return
-        if not np.array_equal(np.flatnonzero(told.truncated), index):
-            expected = f"the truncated rows {np.flatnonzero(told.truncated)}"
-            raise self._fault(told, "final_index", expected, str(index))
-        if m == 0:
-            return
-        self._array(told, "final_observation", final, (m, *shape), dtype)
-        assert final is not None
-        self._finite(told, "final_observation", final)
-        self._check_common(told.final_common, "final_common", m)
+        expected = self._agents[told.agent]
+        flaw = expected.flaw(told)
+        if flaw is not None:
+            raise self._fault(told.agent, flaw, "correct the environment")
+        if len(told.final_index):
+            self._check_common(told.final_common, "final_common", len(told.final_index))
 
     def _check_common(self, got: Any, field: str, rows: int) -> None:
         """What all agents see, in `rows` copies; None where the world has nothing like that."""
         if self._common is None and got is None:
             return
-        expected = "nothing, as the world has no common observation"
+        flaw: Flaw | None = Flaw(field, "nothing, as the world has no common observation", _said(got))
         if self._common is not None:
             shape, dtype = (rows, *self._common[0]), self._common[1]
-            expected = f"an array {dtype}{list(shape)}"
-            if isinstance(got, np.ndarray) and got.shape == shape and got.dtype == dtype:
-                if got.dtype.kind != "f" or np.isfinite(got.sum()) or np.isfinite(got).all():
-                    return
-                expected = "finite"
-        said = f"{got.dtype}{list(got.shape)}" if isinstance(got, np.ndarray) else type(got).__name__
-        said = "not" if expected == "finite" else said
-        raise EnvironmentFault(f"{self.world.id}: {field} should be {expected} but is {said}; correct the environment")
+            flaw = flaw_of_shape(field, got, shape, dtype) or flaw_of_numbers(field, got)
+        if flaw is not None:
+            raise EnvironmentFault(
+                f"{self.world.id}: {flaw.field} should be {flaw.expected} but is {flaw.got}; correct the environment"
+            )
 
-    def _array(self, told: _Told, field: str, got: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        if not isinstance(got, np.ndarray):
-            raise self._fault(told, field, f"an array {dtype}{list(shape)}", type(got).__name__)
-        if got.shape != shape or got.dtype != dtype:
-            raise self._fault(told, field, f"{dtype}{list(shape)}", f"{got.dtype}{list(got.shape)}")
-
-    def _finite(self, told: _Told, field: str, got: NDArray[Any]) -> None:
-        # One NaN or infinity makes the sum NaN or infinite; a sum that merely overflowed is looked at in full.
-        if got.dtype.kind != "f" or np.isfinite(got.sum()) or np.isfinite(got).all():
-            return
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(got))[0])
-        raise self._fault(told, field, "finite numbers", f"{got[where]} at {list(where)}")
-
-    def _fault(self, told: _Told, field: str, expected: str, got: str) -> EnvironmentFault:
-        agent = self.world.agents[told.agent].name
+    def _fault(self, agent: int, flaw: Flaw, remedy: str) -> EnvironmentFault:
+        name = self.world.agents[agent].name
         return EnvironmentFault(
-            f"{self.world.id}, agent {agent}: {field} should be {expected} but is {got}; correct the environment"
+            f"{self.world.id}, agent {name}: {flaw.field} should be {flaw.expected} but is {flaw.got}; {remedy}"
         )
+
+
+class _Expected:
+    """What one agent must be told, in a group of `copies` copies."""
+
+    def __init__(self, place: Place, copies: int) -> None:
+        self.rows = copies * place.many
+        self.acted = ActionRows(place)
+        self._observed = Rows(place.observed)
+        self._masked = None if place.masked is None else MaskRows(place.masked, place.acted)
+
+    def flaw(self, told: _Told) -> Flaw | None:
+        """The first one."""
+        copies = told.copies
+        n = self.rows
+        if copies is not None:
+            flaw = self._flaw_of_copies(copies)
+            if flaw is not None:
+                return flaw
+            n = len(copies)
+        if isinstance(told, Present):
+            flaw = self._observed.flaw("observation", told.observation, n) or self._flaw_of_mask(told.action_mask, n)
+            if flaw is not None:
+                return flaw
+        return (
+            flaw_of_shape("reward", told.reward, (n,), _REWARD)
+            or flaw_of_shape("terminated", told.terminated, (n,), _END)
+            or flaw_of_shape("truncated", told.truncated, (n,), _END)
+            or flaw_of_numbers("reward", told.reward)
+            or self._flaw_of_finals(told)
+        )
+
+    def _flaw_of_copies(self, copies: Any) -> Flaw | None:
+        if not isinstance(copies, np.ndarray) or copies.ndim != 1 or copies.dtype != _COPIES:
+            return Flaw("copies", "int64[n]", _said(copies))
+        if len(copies) and not (copies[0] >= 0 and copies[-1] < self.rows and (copies[1:] > copies[:-1]).all()):
+            return Flaw("copies", f"increasing numbers in 0..{self.rows - 1}", str(copies))
+        return None
+
+    def _flaw_of_mask(self, mask: Any, n: int) -> Flaw | None:
+        """A mask where the agent has one, and only there."""
+        if self._masked is not None:
+            return self._masked.flaw("action_mask", mask, n)
+        return None if mask is None else Flaw("action_mask", "None, as the agent has none", _said(mask))
+
+    def _flaw_of_finals(self, told: _Told) -> Flaw | None:
+        """A final observation for every truncated row, and for no other."""
+        index, final = told.final_index, told.final_observation
+        if not len(index) and final is None and not told.truncated.any():
+            return None
+        if not np.array_equal(np.flatnonzero(told.truncated), index):
+            return Flaw("final_index", f"the truncated rows {np.flatnonzero(told.truncated)}", str(index))
+        return self._observed.flaw("final_observation", final, len(index)) if len(index) else None
+
+
+def _said(got: Any) -> str:
+    return f"{got.dtype}{list(got.shape)}" if isinstance(got, np.ndarray) else type(got).__name__

@@ -106,6 +106,7 @@ def test_wrong_data_name_environment_agent_field_expected_and_got(spoil: Any, wo
 
 def test_an_agent_that_the_world_does_not_have_is_a_fault() -> None:
     checked = Checked(Fake(put("agent", 1)))
+    checked.reset(0)
     with pytest.raises(EnvironmentFault, match="tells of agent number 1 but has agents 0 to 0"):
         checked.step([np.zeros(E, np.int64)])
 
@@ -123,20 +124,25 @@ def test_what_is_told_between_turns_is_checked_as_well(copies: list[int], reward
     none = np.zeros(2, np.bool_)
     outcome = Outcome(0, np.array(copies), np.array(reward, np.float32), none, none)
     checked = Checked(Fake(lambda present: Turn((present,), E, (outcome,))))
+    checked.reset(0)
     with pytest.raises(EnvironmentFault, match=f"fake, agent bird: {words}"):
         checked.step([np.zeros(E, np.int64)])
 
 
 def test_what_is_no_turn_is_a_fault() -> None:
+    checked = Checked(Fake(lambda present: (1, 2)))
+    checked.reset(0)
     with pytest.raises(EnvironmentFault, match="returned tuple from step"):
-        Checked(Fake(lambda present: (1, 2))).step([np.zeros(E, np.int64)])
+        checked.step([np.zeros(E, np.int64)])
 
 
 def test_very_large_finite_numbers_are_no_fault() -> None:
     def large(present: Present) -> None:
         present.observation[:] = np.finfo(np.float32).max
 
-    turn = Checked(Fake(large)).step([np.zeros(E, np.int64)])
+    checked = Checked(Fake(large))
+    checked.reset(0)
+    turn = checked.step([np.zeros(E, np.int64)])
     assert np.isfinite(turn.present[0].observation).all()
 
 
@@ -145,6 +151,7 @@ def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause()
         raise RuntimeError("the pole\nbroke")
 
     checked = Checked(Fake(explode))
+    checked.reset(0)
     with pytest.raises(EnvironmentFault, match=r"fake raised in step \(RuntimeError: the pole broke\)") as caught:
         checked.step([np.zeros(E, np.int64)])
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -157,10 +164,14 @@ def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
     def interrupt(present: Present) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(EnvironmentFault, match=r"^its own sentence$"):
-        Checked(Fake(fault)).step([])
-    with pytest.raises(KeyboardInterrupt):
-        Checked(Fake(interrupt)).step([])
+    for spoil, raised, words in (
+        (fault, EnvironmentFault, r"^its own sentence$"),
+        (interrupt, KeyboardInterrupt, None),
+    ):
+        checked = Checked(Fake(spoil))
+        checked.reset(0)
+        with pytest.raises(raised, match=words):
+            checked.step([np.zeros(E, np.int64)])
 
 
 def test_a_guarded_world_gives_the_same_rows() -> None:
@@ -188,9 +199,9 @@ def test_closing_the_guard_closes_the_environment() -> None:
     ("common", "expected", "got"),
     [
         (None, r"an array float32\[4, 2\]", "NoneType"),
-        (np.zeros((3, 2), np.float32), r"an array float32\[4, 2\]", r"float32\[3, 2\]"),
-        (np.zeros((4, 2)), r"an array float32\[4, 2\]", r"float64\[4, 2\]"),
-        (np.full((4, 2), np.nan, np.float32), "finite", "not"),
+        (np.zeros((3, 2), np.float32), r"float32\[4, 2\]", r"float32\[3, 2\]"),
+        (np.zeros((4, 2)), r"float32\[4, 2\]", r"float64\[4, 2\]"),
+        (np.full((4, 2), np.nan, np.float32), "finite numbers", r"nan at \[0, 0\]"),
     ],
 )
 def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expected: str, got: str) -> None:
