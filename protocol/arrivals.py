@@ -23,7 +23,7 @@ from protocol.common import Common
 from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, WireError
-from protocol.intake import check_actions, check_final_rows, read_columns, read_records
+from protocol.intake import ActionCheck, check_final_rows, read_columns, read_records
 from protocol.layout import Layout
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX
@@ -77,7 +77,7 @@ class _Intake:
     layout: Layout
     ledger: Ledger
     pool: Pool
-    actions: int
+    check: ActionCheck | None
     announced: dict[Key, int]
     settled: dict[Key, int]
     arrivals: deque[Arrival] = field(default_factory=deque)
@@ -107,13 +107,13 @@ class ExperienceReceiver:
         self._copied = 0
 
     def add_policy(
-        self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int, actions: int = 2**63 - 1
+        self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int, check: ActionCheck | None = None
     ) -> None:
-        """Accepts segments of `policy`, which has `actions` actions; a pool of `pool_slots` slots is made when the
-        first remote actor sends some."""
+        """Accepts segments of `policy` whose actions pass `check`; a pool of `pool_slots` slots is made when the first
+        remote actor sends some."""
         settled = ledger.entries()
         pool = Pool(layout, pool_slots)
-        self._intakes[policy] = _Intake(policy, layout, ledger, pool, actions, dict(settled), settled)
+        self._intakes[policy] = _Intake(policy, layout, ledger, pool, check, dict(settled), settled)
 
     def add_common(self, layout: Layout, blocks: int) -> None:
         """Accepts common observations of `layout`, and `blocks` blocks of them from actors that do not share memory."""
@@ -227,8 +227,8 @@ class ExperienceReceiver:
         if header.inline:
             packed = rest[1 : fields + 1]
             columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
-            if "action" in columns:
-                check_actions(columns["action"], records, layout, intake.actions)
+            if intake.check is not None:
+                intake.check(columns, records, layout)
             common = self._shelf.put(key, header.common, rest[fields + 1 :])
             return self._accept_inline(intake, key, header, records, columns, common)
         ring = self._ring(intake, key, header)
@@ -236,8 +236,7 @@ class ExperienceReceiver:
             raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
         if "final_row" in ring.columns:
             check_final_rows(ring.columns["final_row"][records["slot"]], layout)
-        if "action" in ring.columns:
-            check_actions(ring.columns["action"][records["slot"]], records, layout, intake.actions)
+        _check_in_place(intake, ring, records)
         common = self._shelf.near(key, header.common)
         records = self._fresh(intake, key, header.after, records)
         return self._queue(intake, Arrival(*key, ring, records, False, common))
@@ -342,8 +341,7 @@ class ExperienceReceiver:
             common = self._shelf.left(key)
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):
-                if "action" in ring.columns:
-                    check_actions(ring.columns["action"][records["slot"]], records, intake.layout, intake.actions)
+                _check_in_place(intake, ring, records)
                 fresh = self._fresh(intake, key, 0, records)
                 count = self._queue(intake, Arrival(*key, ring, fresh, False, common))
                 self._counters.add("salvaged", count)
@@ -357,3 +355,10 @@ class ExperienceReceiver:
         if reason not in self._quarantined and len(self._quarantined) < 100:
             self._quarantined.add(reason)
             log.warning("event=message_refused host=%s reason=%s", host, reason)
+
+
+def _check_in_place(intake: _Intake, ring: Ring, records: NDArray[np.void]) -> None:
+    """The actions in an actor's own memory, before they become indices."""
+    if intake.check is not None:
+        columns = {name: ring.columns[name][records["slot"]] for name in intake.check.columns}
+        intake.check(columns, records, intake.layout)

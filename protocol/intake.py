@@ -6,7 +6,7 @@ Legend: `n` segments of a message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from protocol.errors import WireError
 from protocol.layout import Layout
 from protocol.ring import RECORD
+from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
 
-__all__ = ["check_actions", "check_final_rows", "largest_frame", "read_columns", "read_frame", "read_records", "shown"]
+__all__ = ["ActionCheck", "check_final_rows", "largest_frame", "read_columns", "read_frame", "read_records", "shown"]
 
 _MOST = 2**63
 _LEAST_FRAME = 65_536
@@ -89,14 +90,72 @@ def check_final_rows(final_row: NDArray, layout: Layout) -> None:
         raise WireError(f"a final_row outside -1..{layout.length - 1}; use the same configuration and release")
 
 
-def check_actions(action: NDArray, records: NDArray[np.void], layout: Layout, actions: int) -> None:
-    """WireError unless every action [n, R] in a valid row is one of 0..`actions` - 1: it becomes an index."""
-    taken = action[:, layout.before : layout.before + layout.length]
-    valid = records["valid"]
-    if int(valid.min()) < layout.length:
-        taken = taken[np.arange(layout.length) < valid[:, None]]
-    if taken.size and (int(taken.min()) < 0 or int(taken.max()) >= actions):
-        raise WireError(f"an action outside 0..{actions - 1}; use the same configuration and release")
+class ActionCheck:
+    """What the actions of a policy may be: choices become indices, and one that was not legal has no probability.
+
+    `columns`: those it looks at.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._ranges: list[tuple[str, Any, Any]] = []
+        self._numbers: list[str] = []
+        self._masked: list[tuple[str, str, Any, tuple[int, ...]]] = []
+        masks = {leaf.name: leaf for leaf in (place.masked.leaves if place.masked is not None else ())}
+        for leaf in place.acted.leaves:
+            space = leaf.space
+            if isinstance(space, Box) and space.dtype.startswith("float"):
+                self._numbers.append(leaf.name)
+                continue
+            low, high, sizes = _range(space)
+            self._ranges.append((leaf.name, low, high))
+            mask = leaf.name.replace("action", "action_mask", 1)
+            if mask in masks:
+                self._masked.append((leaf.name, mask, low, sizes))
+        self.columns = (*(name for name, *_ in self._ranges), *self._numbers, *masks)
+
+    def __call__(self, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
+        """WireError unless every action in a valid row of segments [n] is one that there is, and was legal."""
+        valid = records["valid"]
+        real = None if int(valid.min()) == layout.length else np.arange(layout.length) < valid[:, None]
+        rows = slice(layout.before, layout.before + layout.length)
+
+        def taken(name: str) -> NDArray:
+            return columns[name][:, rows] if real is None else columns[name][:, rows][real]
+
+        for name, low, high in self._ranges:
+            action = taken(name)
+            if np.ndim(low) == 0 and np.ndim(high) == 0:
+                outside = bool(action.size) and (int(action.min()) < low or int(action.max()) > high)
+            else:
+                outside = bool(((action < low) | (action > high)).any())
+            if outside:
+                raise WireError(f"an {name} outside {_span(low, high)}; use the same configuration and release")
+        for name in self._numbers:
+            if not np.isfinite(taken(name)).all():
+                raise WireError(f"an {name} that is not finite; send numbers")
+        for name, mask, low, sizes in self._masked:
+            legal = taken(mask)
+            index = (taken(name) - low).reshape(*legal.shape[:-1], len(sizes))
+            index = index + np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+            if not np.take_along_axis(legal, index, -1).all():
+                raise WireError(f"an {name} that its mask forbids; choose among those that are legal")
+
+
+def _range(space: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """First and last value of each element (one number where there is one for all), and how many values each has."""
+    if isinstance(space, Discrete):
+        return space.start, space.start + space.n - 1, (space.n,)
+    if isinstance(space, MultiDiscrete):
+        start = np.array(space.start).reshape(space.shape if isinstance(space.start, tuple) else ())
+        return start, start + np.array(space.nvec).reshape(space.shape) - 1, space.nvec
+    if isinstance(space, MultiBinary):
+        return 0, 1, ()
+    low, high = (np.array(bound).reshape(space.shape if np.ndim(bound) else ()) for bound in (space.low, space.high))
+    return (low, high, ()) if low.ndim or high.ndim else (int(low), int(high), ())
+
+
+def _span(low: Any, high: Any) -> str:
+    return f"{low}..{high}" if np.ndim(low) == 0 and np.ndim(high) == 0 else "the choices of its elements"
 
 
 def _buffer(frame: Any) -> Any:

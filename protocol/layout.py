@@ -1,6 +1,6 @@
 """The layout of a policy's segments: an ordered table of fields that names, types and shapes every byte of a slot.
 
-In flows: an agent's spaces and what its algorithm adds. Out flow: a `Layout`, whose hash travels in every header.
+In flows: an agent's place in the tree and what its algorithm adds. Out flow: a `Layout`; its hash is in every header.
 Legend: `S` slots, `R = before + T + 1` rows of a slot, `T` segment length.
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 
 from protocol.config import PolicyConfig
 from protocol.errors import ConfigurationError, WireError
-from protocol.spaces import Agent, Box, World
+from protocol.spaces import Box, Leaf, Place, World
 
-__all__ = ["Field", "Layout", "common_layout", "common_of", "joined_shape", "segment_layout"]
+__all__ = ["Field", "Layout", "common_layout", "common_of", "segment_layout"]
 
 ALIGNMENT = 64
-_ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8"}
+_ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
 
 
 @dataclass(frozen=True)
@@ -100,31 +100,32 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def segment_layout(world: World, agent: Agent, config: PolicyConfig) -> Layout:
-    """The layout of the segments of `agent`'s policy.
+def segment_layout(world: World, place: Place, config: PolicyConfig) -> Layout:
+    """The layout of the segments of the policy of the agent at `place`: a column for each leaf that it sees or does.
 
-    `final_observation` [S, K, *shape] and `final_row` [S, K] (row 0..T-1, or -1 for none) are the side table of the
-    true last observations of truncated episodes; K is the most truncations that fit into one segment. What the world's
-    agents see in common is not here: `moment` [S, R] refers to it, and `final_common` [S, K, *shape] is that of the
-    side table.
+    `final_observation` [S, K, *shape] (one for each leaf of the observation) and `final_row` [S, K] (row 0..T-1, or -1
+    for none) are the side table of the true last observations of truncated episodes; K is the most truncations that fit
+    into one segment. What the world's agents see in common is not here: `moment` [S, R] refers to it, and
+    `final_common` [S, K, *shape] is that of the side table.
     """
-    observation, common = agent.observation, common_of(world)
-    dtype = _stored(observation)
+    common = common_of(world)
     ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
+    seen = [_column(leaf) for leaf in place.observed.leaves]
     fields = [
-        Field("observation", dtype, observation.shape),
-        Field("action", "<i8"),
+        *seen,
+        *(_column(leaf) for leaf in place.acted.leaves),
+        *(_column(leaf) for leaf in (place.masked.leaves if place.masked is not None else ())),
         Field("reward", "<f4"),
         Field("terminated", "|b1"),
         Field("truncated", "|b1"),
         Field("version", "<u8"),
         *(Field(name, kind) for name, kind in config.algorithm.row_fields),
-        Field("final_observation", dtype, (ends, *observation.shape), "slot"),
+        *(Field(f"final_{field.name}", field.dtype, (ends, *field.shape), "slot") for field in seen),
         Field("final_row", "<i4", (ends,), "slot"),
     ]
     if common is not None:
         fields.append(Field("moment", "<u8"))
-        fields.append(Field("final_common", _stored(common), (ends, *common.shape), "slot"))
+        fields.append(Field("final_common", _stored(common.dtype), (ends, *common.shape), "slot"))
     return Layout(tuple(fields), config.segment_length, config.algorithm.before)
 
 
@@ -145,17 +146,12 @@ def common_of(world: World) -> Box | None:
 def common_layout(box: Box, copies: int, moments: int) -> Layout:
     """The layout of a ring of common observations (protocol/common.py): a slot is a block of `moments` moments of
     `copies` copies, [S, moments, copies, *shape]."""
-    return Layout((Field("common", _stored(box), (copies, *box.shape)),), length=moments - 1)
+    return Layout((Field("common", _stored(box.dtype), (copies, *box.shape)),), length=moments - 1)
 
 
-def joined_shape(layout: Layout) -> tuple[int, int] | None:
-    """Numbers of an agent's own and of the common observation, which its policy takes as one vector of float32; None
-    where there is nothing common."""
-    shapes = {field.name: field.shape for field in layout.fields}
-    if "final_common" not in shapes:
-        return None
-    return math.prod(shapes["observation"]), math.prod(shapes["final_common"][1:])
+def _column(leaf: Leaf) -> Field:
+    return Field(leaf.name, _stored(leaf.space.dtype), tuple(leaf.space.shape))
 
 
-def _stored(box: Box) -> str:
-    return np.dtype(box.dtype).newbyteorder("<").str
+def _stored(dtype: str) -> str:
+    return np.dtype(dtype).newbyteorder("<").str

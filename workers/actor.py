@@ -24,6 +24,7 @@ from protocol.spaces import parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
+from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.acting.seating import seat_agents
@@ -52,7 +53,7 @@ class Actor:
         self._quota = welcome.quota
         plans = self._plans = plan_policies(run, environment.world)
         self._counters = self._open_counters(plans)
-        self._performers = {name: Performer(plan.agent, plan.config) for name, plan in plans.items()}
+        self._performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
         self._subscribers = {
             name: WeightSubscriber(life.context, name, p.manifest, run.transport)
             for name, p in self._performers.items()
@@ -112,7 +113,7 @@ class Actor:
                         seat.flush(self._check)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome)
-            actions = [seats[present.agent, turn.group].act(present, self._check) for present in turn.present]
+            actions = act_together(seats, turn, self._check)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             env_steps += turn.env_steps

@@ -12,6 +12,7 @@ from protocol.config import IQN
 from protocol.messages import PolicyFacts
 from protocol.spaces import World
 from workers.plan import PolicyPlan
+from workers.policies.interface import Interface
 
 __all__ = ["facts_of"]
 
@@ -35,8 +36,7 @@ def _network(plan: PolicyPlan) -> dict[str, Any]:
     """What protocol/README.md, "Acting", needs to compute actions from the weights."""
     algorithm, network = plan.config.algorithm, plan.config.network
     common = {
-        "observation": list(plan.agent.observation.shape),
-        "actions": plan.agent.action.n,
+        **_ends(plan.interface),
         "hidden": list(network.hidden),
         "activation": network.activation,
     }
@@ -49,6 +49,20 @@ def _network(plan: PolicyPlan) -> dict[str, Any]:
             "dueling": algorithm.dueling,
         }
     return {"kind": "actor_critic", **common, "normalize_observation": algorithm.normalize_observation}
+
+
+def _ends(interface: Interface) -> dict[str, Any]:
+    """The vector that the network takes and what its outputs mean, column by column."""
+    shown, actions = interface.shown, interface.actions
+    return {
+        "observation": list(shown.shape),
+        "inputs": [
+            {"column": part.column, "at": part.at, "width": part.width, "choices": [list(one) for one in part.choices]}
+            for part in shown.parts
+        ],
+        "actions": sum(actions.sizes) + actions.amounts,
+        "outputs": actions.describe(),
+    }
 
 
 def _compact(data: object) -> str:

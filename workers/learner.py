@@ -17,7 +17,7 @@ from protocol import compression
 from protocol.arrivals import ExperienceReceiver
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.intake import largest_frame
+from protocol.intake import ActionCheck, largest_frame
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
@@ -166,7 +166,7 @@ class Learner:
             sum(ledger.counts().values()) * plan.layout.length,
         )
         compression.check_package(plan.config.compress)
-        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.agent.action.n)
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, ActionCheck(plan.interface.place))
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.weights.manifest, path, plan.config.publish_mode, plan.config.wire_weights

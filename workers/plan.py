@@ -1,6 +1,6 @@
 """What follows from a run's configuration and its world: who plays what, how large rings are. Pure, but for `ring`.
 
-Legend: `E` copies, `T` segment length.
+Legend: `E` copies, `C` agents that one template stands for in a copy (1 for a named agent), `T` segment length.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from protocol.config import IQN, PolicyConfig, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
-from protocol.layout import Layout, common_layout, common_of, joined_shape, segment_layout
+from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
-from protocol.spaces import Agent, Box, World
+from protocol.spaces import Place, World
 from workers.learning.governor import Governor
+from workers.policies.interface import Interface
 
 __all__ = ["PolicyPlan", "plan_policies", "seed_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """One policy of a run: `agents` are the indices of the agents it plays, `agent` one of them (all are alike) with
-    what the policy is shown as its observation. `common`: the layout of common observations, where there are any."""
+    """One policy of a run: `agents` are the indices of the agents it plays, which are alike; `interface` is what it is
+    shown and does. `common`: the layout of common observations, where there are any."""
 
     name: str
     agents: tuple[int, ...]
-    agent: Agent
+    interface: Interface
     config: PolicyConfig
     layout: Layout
     copies: int
@@ -41,12 +42,17 @@ class PolicyPlan:
     @property
     def streams(self) -> int:
         """Streams of this policy in one actor."""
-        return len(self.agents) * self.copies
+        return len(self.agents) * self.copies * self.many
+
+    @property
+    def many(self) -> int:
+        """C."""
+        return self.interface.place.many
 
     @property
     def block(self) -> int:
         """Segments that are written and finish together: those of one agent in one group of copies."""
-        return self.copies // self.groups
+        return self.copies // self.groups * self.many
 
     @property
     def writers(self) -> int:
@@ -123,16 +129,23 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         common = common_layout(box, where.copies // where.async_factor, moments)
     for name in dict.fromkeys(mapping.values()):
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
-        agent = world.agents[agents[0]]
+        places = [world.places[i] for i in agents]
         config = run.policy_config(name)
-        layout = segment_layout(world, agent, config)
-        joined = joined_shape(layout)
-        if joined is not None:
-            agent = agent.model_copy(update={"observation": Box(shape=(sum(joined),))})
+        layout = segment_layout(world, places[0], config)
         plan = PolicyPlan(
-            name, agents, agent, config, layout, where.copies, where.async_factor, run.actors, run.lock_timeout, common
+            name,
+            agents,
+            Interface.at(world, places[0]),
+            config,
+            layout,
+            where.copies,
+            where.async_factor,
+            run.actors,
+            run.lock_timeout,
+            common,
         )
         _check(plan)
+        _check_places(plan, places)
         plans[name] = plan
     return plans
 
@@ -141,6 +154,23 @@ def seed_of(seed: int, *names: object) -> int:
     """A 63-bit seed for one purpose, from the run's seed and names; different names give unrelated seeds."""
     digest = hashlib.blake2b(repr((seed, *names)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
+    """Blocks of one policy are equal, and an algorithm knows some actions only."""
+    first = places[0]
+    for place in places:
+        if place.many != first.many:
+            raise ConfigurationError(
+                f"policy {plan.name!r} is shared by {first.name!r}, which stands for {first.many} agents, and "
+                f"{place.name!r}, which stands for {place.many}; give them policies of their own"
+            )
+    actions = plan.interface.actions
+    if isinstance(plan.config.algorithm, IQN) and (not actions.single or actions.masked):
+        what = "has a mask of legal actions" if actions.single else "does more than choose one of a number of values"
+        raise ConfigurationError(
+            f"policy {plan.name!r}: agent {first.name!r} {what}, which iqn cannot learn; use ppo for it"
+        )
 
 
 def _check(plan: PolicyPlan) -> None:

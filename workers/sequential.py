@@ -32,6 +32,7 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
 from workers.acting.block import Rows
+from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.acting.seating import seat_agents
@@ -126,7 +127,7 @@ class Sequential:
             member = Member(plan, run, share, 1, device, channel, self._learner_page, self._publish, folder)
             member.resume(None, Version(0, 0))
             self._members.append(member)
-            performer = self._performers[plan.name] = Performer(plan.agent, plan.config)
+            performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
             seats |= seat_agents(plan, world, performer, channel, run.seed, _NAME, self._common)
         self._seats = seats
         self._books = Books(run, names, folder)
@@ -154,7 +155,7 @@ class Sequential:
                         seat.flush(_never)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome)
-            actions = [seats[present.agent, turn.group].act(present, _never) for present in turn.present]
+            actions = act_together(seats, turn, _never)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             env_steps += turn.env_steps

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from numpy.typing import NDArray
+
 from protocol.spaces.leaves import Box
 from protocol.spaces.nodes import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
-from protocol.spaces.records import Record
+from protocol.spaces.records import Record, field_of
 from protocol.spaces.space import LeafSpace, elements
 
 __all__ = ["Leaf", "Place", "Role", "places_of"]
@@ -83,6 +85,21 @@ class Place:
     def many(self) -> int:
         """The most that stand here at once in one copy of the world: `capacity`, or 1."""
         return self.capacity or 1
+
+    def parts(self, role: Role, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """leaf name -> its own array, a view on `rows` of `observed` (role "observation"), `acted` or `masked`."""
+        fields = self._fields[role]
+        return {role: rows} if fields is None else {name: rows[field] for name, field in fields}
+
+    @cached_property
+    def _fields(self) -> dict[str, list[tuple[str, str]] | None]:
+        """(leaf name, field of its record) of each role; None where rows are plain."""
+        records = {"observation": self.observed, "action": self.acted, "action_mask": self.masked}
+        return {
+            role: [(leaf.name, field_of(leaf)) for leaf in record.leaves] if record.nested else None
+            for role, record in records.items()
+            if record is not None
+        }
 
     def _record(self, role: Role) -> Record:
         return Record.of([leaf for leaf in self.leaves if leaf.role == role])

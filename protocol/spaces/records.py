@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from protocol.spaces.places import Leaf
 
-__all__ = ["Record"]
+__all__ = ["Record", "field_of"]
 
 
 @dataclass(frozen=True)

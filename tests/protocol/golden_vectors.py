@@ -51,7 +51,7 @@ RUN, ACTOR, POLICY, TOKEN, NONCE = "0123abcd", "actor-0", "gem", "00112233445566
 WORLD = World(
     id="walk", agents=(Agent(name="gem", observation=Box(shape=(2,)), action=Discrete(n=2)),), episode_steps=10
 )
-LAYOUT: Layout = segment_layout(WORLD, WORLD.agents[0], PolicyConfig(segment_length=2))
+LAYOUT: Layout = segment_layout(WORLD, WORLD.places[0], PolicyConfig(segment_length=2))
 MANIFEST = json.dumps(
     [
         {"name": "policy_weight", "dtype": "<f4", "shape": [2, 2], "offset": 0},

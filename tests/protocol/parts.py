@@ -17,6 +17,7 @@ from protocol.arrivals import Arrival, ExperienceReceiver
 from protocol.counters import Counters
 from protocol.credit import Credit
 from protocol.experience import ExperienceSender
+from protocol.intake import ActionCheck
 from protocol.layout import Field, Layout
 from protocol.ledger import Ledger
 from protocol.messages import Route
@@ -168,7 +169,7 @@ class Learner:
         base: int = 0,
         pool: int = 12,
         layout: Layout = LAYOUT,
-        actions: int = 2**63 - 1,
+        check: ActionCheck | None = None,
     ) -> None:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", base)
@@ -178,7 +179,7 @@ class Learner:
         self.receiver = ExperienceReceiver(
             self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
         )
-        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool, actions)
+        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool, check)
         self.got: list[tuple[str, int, int]] = []
         self.columns: dict[int, dict[str, np.ndarray]] = {}
         self.wrong = 0

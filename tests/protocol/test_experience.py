@@ -16,12 +16,14 @@ from protocol import acknowledgements, arrivals, experience
 from protocol.acknowledgements import ack_topic
 from protocol.codec import encode
 from protocol.credit import Block
+from protocol.intake import ActionCheck
 from protocol.layout import Field, Layout
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, files
 from protocol.messages import Ack, Refusal, Segments
 from protocol.ring import FINISHED, RECORD, WRITING, Ring
 from protocol.sockets import connect
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.protocol.parts import (
     BLOCK,
     LAYOUT,
@@ -380,6 +382,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from protocol.messages import Route
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.protocol.parts import Actor
 actor = Actor(Path(sys.argv[1]), blocks=6, credits=1, flow="drop_oldest")
 actor.sender.route(Route.model_validate_json(sys.argv[2]), inline=False)
@@ -455,7 +458,8 @@ def test_G2_what_an_actor_finished_and_died_with_while_no_learner_was_there_is_f
 
 @pytest.mark.parametrize("damage", ["valid", "action"])
 def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Path, damage: str) -> None:
-    learner = Learner(actions=100)
+    agent = Agent(name="a", observation=Box(shape=(1,)), action=Discrete(n=100))
+    learner = Learner(check=ActionCheck(World(id="w", agents=(agent,)).places[0]))
     with closing(learner):
         with python(KILLED, memory_dir / RING, learner.route.model_dump_json()) as process:
             assert line(process) == "ready"

@@ -11,8 +11,9 @@ import pytest
 import zmq
 
 from protocol.codec import encode
+from protocol.intake import ActionCheck
 from protocol.ledger import Ledger
-from tests.protocol.golden_vectors import LAYOUT, RUN, columns, messages, record
+from tests.protocol.golden_vectors import LAYOUT, RUN, WORLD, columns, messages, record
 from tests.protocol.parts import Learner, until
 
 POLICY = "gem"
@@ -25,7 +26,7 @@ class Stranger:
         self.learner = Learner(layout=LAYOUT)
         self.receiver = self.learner.receiver
         self.receiver._run = RUN
-        self.receiver.add_policy(POLICY, LAYOUT, Ledger(None), 2, actions=2)
+        self.receiver.add_policy(POLICY, LAYOUT, Ledger(None), 2, ActionCheck(WORLD.places[0]))
         self._push = self.learner.context.socket(zmq.PUSH)
         self._push.connect(self.learner.addresses[1])
 

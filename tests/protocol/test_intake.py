@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.intake import check_actions, check_final_rows, largest_frame, read_columns, read_records
+from protocol.intake import ActionCheck, check_final_rows, largest_frame, read_columns, read_records
 from protocol.layout import Field, Layout
 from protocol.ring import RECORD
+from protocol.spaces import Agent, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Place, World
 from tests.protocol.parts import LAYOUT, content
 
-DTYPES = st.sampled_from(["|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f4", "<f8"])
+DTYPES = st.sampled_from(["|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"])
 
 
 def _records(count: int = 3, first: int = 1) -> np.ndarray:
@@ -108,12 +110,60 @@ def test_an_action_that_the_policy_does_not_have_is_refused_in_valid_rows_alone(
     action = np.full((3, LAYOUT.rows), 4, np.int64)
     action[:, : LAYOUT.before] = action[:, rows:] = np.iinfo(np.int64).min
     action[1, LAYOUT.before + 1 :] = 99
-    check_actions(action, records, LAYOUT, 5)
+    check = ActionCheck(_place(action=Discrete(n=5)))
+    check({"action": action}, records, LAYOUT)
     for wrong in (5, -1):
         spoilt = action.copy()
         spoilt[2, rows - 1] = wrong
         with pytest.raises(WireError, match=r"an action outside 0\.\.4; use the same"):
-            check_actions(spoilt, records, LAYOUT, 5)
+            check({"action": spoilt}, records, LAYOUT)
+
+
+def _place(**spaces: Any) -> Place:
+    return World(id="w", agents=(Agent(name="a", observation=Box(shape=(1,)), **spaces),)).places[0]
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "wrong"),
+    [
+        (Discrete(n=3, start=2), 4, 1),
+        (MultiDiscrete(nvec=(2, 3), start=(0, 5)), [1, 7], [1, 8]),
+        (MultiBinary(shape=(2,)), [0, 1], [0, 2]),
+        (Box(shape=(2,), low=-1, high=1), [-3.0, 0.5], [np.nan, 0.0]),
+        (Box(shape=(2,), dtype="int32", low=(0, -2), high=4), [4, -2], [0, -3]),
+    ],
+)
+def test_an_action_of_any_space_is_one_that_there_is(space: Any, good: Any, wrong: Any) -> None:
+    """Amounts are kept as they were drawn, beyond the bounds of a box as well, but are numbers."""
+    records, rows = _records(), LAYOUT.before + LAYOUT.length
+    action = np.empty((3, LAYOUT.rows, *space.shape), space.dtype)
+    action[...] = good
+    action[:, rows:] = np.array(wrong).astype(space.dtype)
+    check = ActionCheck(_place(action=space))
+    check({"action": action}, records, LAYOUT)
+    action[1, rows - 1] = wrong
+    with pytest.raises(WireError, match=r"an action (outside|that is not finite)"):
+        check({"action": action}, records, LAYOUT)
+
+
+def test_an_action_is_one_that_was_legal() -> None:
+    records, rows = _records(), LAYOUT.before + LAYOUT.length
+    hands = Dict(spaces={"left": Discrete(n=3, start=1), "force": Box(shape=(1,)), "right": MultiDiscrete(nvec=(2, 2))})
+    columns = {
+        "action.left": np.full((3, LAYOUT.rows), 2),
+        "action.force": np.zeros((3, LAYOUT.rows, 1), np.float32),
+        "action.right": np.tile([0, 1], (3, LAYOUT.rows, 1)),
+        "action_mask.left": np.tile([False, True, False], (3, LAYOUT.rows, 1)),
+        "action_mask.right": np.tile([True, False, False, True], (3, LAYOUT.rows, 1)),
+    }
+    check = ActionCheck(_place(action=hands, action_mask=True))
+    assert set(check.columns) == columns.keys()
+    check(columns, records, LAYOUT)
+    for name, wrong in (("action.left", 1), ("action.right", [1, 1]), ("action.right", [0, 0])):
+        spoilt = {**columns, name: columns[name].copy()}
+        spoilt[name][0, rows - 1] = wrong
+        with pytest.raises(WireError, match=f"an {name} that its mask forbids"):
+            check(spoilt, records, LAYOUT)
 
 
 def test_a_truth_value_is_0_or_1() -> None:

@@ -76,7 +76,7 @@ def test_columns_are_aligned_and_share_no_byte(fields: list[Field], length: int,
     assert payload == layout.segment_bytes * slots
 
 
-@pytest.mark.parametrize("dtype", ["|O", "O", ">f4", "<f2", "<c8", "|S4", "<U2", "f4", ""])
+@pytest.mark.parametrize("dtype", ["|O", "O", ">f4", ">f2", "<c8", "|S4", "<U2", "f4", ""])
 def test_a_dtype_that_another_language_could_not_read_is_refused(dtype: str) -> None:
     with pytest.raises(WireError, match="allowed are"):
         Field("x", dtype)
@@ -86,7 +86,7 @@ def test_a_policys_layout_follows_from_its_world_and_algorithm() -> None:
     agent = Agent(name="a", observation=Box(shape=(5, 5), dtype="uint8"), action=Discrete(n=4))
     world = World(id="w", agents=(agent,), episode_steps=30)
     run = parse_run({"policies": {"q": {"algorithm": {"name": "iqn", "frames": 4}}}})
-    ppo, iqn = (segment_layout(world, agent, run.policy_config(name)) for name in ("a", "q"))
+    ppo, iqn = (segment_layout(world, world.places[0], run.policy_config(name)) for name in ("a", "q"))
     shapes = {field.name: (field.dtype, ppo.shape(field, 2)) for field in ppo.fields}
     assert shapes["observation"] == ("|u1", (2, 65, 5, 5))
     assert shapes["final_observation"] == ("|u1", (2, 3, 5, 5))  # 64 rows hold at most 3 ends of 30 steps

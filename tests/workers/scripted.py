@@ -24,6 +24,7 @@ from protocol.version import Version, pack
 from workers.acting.block import Rows
 from workers.acting.seat import Seat
 from workers.environments.base import Present
+from workers.policies.interface import Interface
 from workers.reporting import LearnerReport
 
 AGENT = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
@@ -39,7 +40,7 @@ def config(algorithm: PPO | IQN, length: int = 4) -> PolicyConfig:
 
 def layout_of(policy: PolicyConfig, world: World = WORLD) -> Layout:
     """The layout of its segments."""
-    return segment_layout(world, AGENT, policy)
+    return segment_layout(world, world.places[0], policy)
 
 
 def common_of(copies: int, blocks: int, moments: int = 4, turns: int | None = 1) -> CommonWriter:
@@ -56,11 +57,14 @@ def tell(common: CommonWriter, t: int) -> None:
 class Performer:
     """Acts t mod 5 on observation t, and remembers what it saw; `word` is the version that stands in the rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World = WORLD, agent: int = 0) -> None:
+        self.interface = Interface.at(world, world.places[agent])
         self.word = np.uint64(pack(Version(1, 1)))
         self.seen: list[NDArray] = []
 
-    def act(self, observation: NDArray, noise: object, greedy: bool = False) -> dict[str, NDArray]:
+    def act(
+        self, observation: NDArray, noise: object, greedy: bool = False, legal: object = None
+    ) -> dict[str, NDArray]:
         """[E, 2] or, stacked, [E, F, 2]."""
         self.seen.append(observation.copy())
         t = observation.reshape(len(observation), -1)[:, -1]

@@ -101,7 +101,7 @@ def play(run: dict[str, Any], agents: int, period: int | None, turns: list[tuple
     for name, one in plans.items():
         for position, agent in enumerate(one.agents):
             noise: Any = np.random.default_rng(0)
-            performer: Any = scripted.Performer()
+            performer: Any = scripted.Performer(where, agent)
             first = position * COPIES
             seats[agent] = Seat(name, performer, ways[name], COPIES, first, noise, common=common)
     names = list(plans)

@@ -42,7 +42,7 @@ def plan_of(**policy: Any) -> PolicyPlan:
 
 def told(plan: PolicyPlan) -> tuple[Policy, Weights, dict[str, Any]]:
     """The policy with lively normalisers, its weights as the wire's manifest names them, and its network's facts."""
-    policy = build(plan.agent, plan.config, seed=3)
+    policy = build(plan.interface, plan.config, seed=3)
     rng = np.random.default_rng(1)
     for name, buffer in policy.named_buffers():
         if name.endswith(("mean", "variance")):

@@ -11,11 +11,13 @@ from torch import from_numpy
 
 from protocol.config import IQN, PolicyConfig
 from protocol.manifest import Manifest
-from protocol.spaces import Agent
 from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
+from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
+from workers.policies.distributions import Noise
 from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
 
 __all__ = ["Performer"]
 
@@ -23,8 +25,9 @@ __all__ = ["Performer"]
 class Performer:
     """One policy on the actor. `seed` only matters until the first weights are adopted."""
 
-    def __init__(self, agent: Agent, config: PolicyConfig, seed: int = 0) -> None:
-        self._modules = [build(agent, config, seed) for _ in range(2)]
+    def __init__(self, interface: Interface, config: PolicyConfig, seed: int = 0) -> None:
+        self.interface = interface
+        self._modules = [build(interface, config, seed) for _ in range(2)]
         self._flat = [flatten_(module) for module in self._modules]
         self._live = 0
         self._single_frame = isinstance(config.algorithm, IQN) and config.algorithm.frames == 1
@@ -57,8 +60,15 @@ class Performer:
         self.word = np.uint64(pack(version))
         self.adopted += 1
 
-    def act(self, observation: NDArray, noise: np.random.Generator, greedy: bool = False) -> dict[str, NDArray]:
-        """Actions and further row fields, [n] each, for `observation` [n, *shape] (or [n, F, *shape])."""
+    def act(
+        self, observation: NDArray, noise: Noise, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+    ) -> dict[str, NDArray]:
+        """What the policy does on `observation` [n, *shape] (or [n, F, *shape]) and further row fields, [n, ...] each;
+        `legal` [n, C]: the values that it may choose, of all heads."""
         if self._single_frame:
             observation = observation[:, None]
-        return self._modules[self._live].act(from_numpy(observation), noise, greedy=greedy)
+        module = self._modules[self._live]
+        if legal is None:
+            return module.act(from_numpy(observation), noise, greedy=greedy)
+        assert isinstance(module, ActorCritic)
+        return module.act(from_numpy(observation), noise, greedy=greedy, legal=legal)

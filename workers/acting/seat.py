@@ -4,8 +4,8 @@ Row t is (observation, action, reward and end *caused by that action*, version).
 observation; rewards and ends that arrive between its turns are added to it. Streams may have their own pace: where all
 stand at the same row, a field is one slice assignment for all of them, otherwise it is an index.
 What all agents of the world see in common is written elsewhere, once (protocol/common.py): a row holds the number of
-its moment, and the policy is shown its own observation and the common one as one vector.
-Legend: `E` streams (copies, times the places of an agent that stands for many), `n` of them present in this turn; `T`
+its moment.
+Legend: `E` streams (copies, times the C places of an agent that stands for many), `n` of them present in this turn; `T`
 segment length; `F` stacked frames; `K` side-table entries.
 """
 
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.common import CommonWriter
 from protocol.errors import EnvironmentFault
-from protocol.layout import joined_shape
 from protocol.ring import Ring
 from workers.acting.block import Block, Index, Rows
 from workers.acting.performer import Performer
@@ -28,7 +27,7 @@ from workers.environments.base import Outcome, Present
 
 __all__ = ["Seat", "Sender"]
 
-_HISTORY = ("observation", "terminated", "truncated", "moment")
+_HISTORY = ("terminated", "truncated", "moment")
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -49,7 +48,7 @@ class Seat:
     """Agent `name`, which `performer` plays in `streams` streams, numbered from `first_stream`.
 
     A block that is older than `flush_after` seconds is shipped with the rows it has. `common` holds what all agents
-    see; its newest moment is that of the turn which is told, and stream s is of the copy s % E there.
+    see; its newest moment is that of the turn which is told, and stream s is of the copy s // C % copies there.
     """
 
     def __init__(
@@ -67,9 +66,10 @@ class Seat:
         self.name = name
         self.performer = performer
         self._sender = sender
-        self._noise = noise
+        self.noise = noise
         self._flush_after, self._clock = flush_after, clock
-        layout = sender.ring.layout
+        layout, interface = sender.ring.layout, performer.interface
+        self._place, self._shown, self._actions = interface.place, interface.shown, interface.actions
         self._before, self._length = layout.before, layout.length
         self._numbers = np.arange(first_stream, first_stream + streams, dtype=np.uint64)
         self._everyone: NDArray[np.int64] = np.arange(streams)
@@ -79,20 +79,19 @@ class Seat:
         self._span: int | None = None
         """After how many moments a block is shipped with the rows it has."""
         if common is not None:
-            self._copies = (self._numbers % np.uint64(common.copies)).astype(np.int64)
+            self._copies = self._numbers.astype(np.int64) // self._place.many % common.copies
             self._span = None if common.turns is None else common.turns * self._length
         self._block: Block | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
-        self._joined = joined_shape(layout)
-        kind = np.dtype(layout.fields[0].dtype if common is None else np.float32)
-        shape = layout.fields[0].shape if self._joined is None else (sum(self._joined),)
-        self._stack = np.zeros((streams, layout.before + 1, *shape), kind) if self._before else None
+        shown = self._shown
+        self._stack = np.zeros((streams, layout.before + 1, *shown.shape), shown.dtype) if self._before else None
         self._begins = np.ones(streams, np.bool_)
         """Streams whose next observation is the first of an episode."""
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
-        self._history = [name for name in _HISTORY if name in self._row_fields]
-        self._acted = [name for name in self._row_fields if name in ("action", "log_probability", "value")]
+        self._seen = [leaf.name for leaf in self._place.observed.leaves]
+        self._history = [name for name in self._row_fields if name in _HISTORY or name in self._seen]
+        self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
         self._returns = np.zeros(streams)
         self._streams: Index = slice(None)
         """Those that act in this turn."""
@@ -100,9 +99,10 @@ class Seat:
         self.return_sum = 0.0
         self.steps = 0
 
-    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[np.int64]:
-        """Closes the open rows with what the last actions brought, opens the next ones, and returns actions [n]."""
-        return self.record(present, self.performer.act(self.observe(present, on_wait), self._noise))
+    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
+        """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
+        seen = self.observe(present, on_wait)
+        return self.record(present, self.performer.act(seen, self.noise, legal=self.legal(present)))
 
     def observe(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
         """First half of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
@@ -113,27 +113,39 @@ class Seat:
             self._close(block, streams, present)
         if block is None or block.full(streams, self._length) or self._is_old(block):
             self._begin_block(streams, present.observation, on_wait)
-        seen = present.observation if self._joined is None else self._join(streams, present.observation)
+        seen = present.observation if self._shown.plain else self._join(streams, present.observation)
         return seen if self._stack is None else self._push_frame(streams, seen)
 
-    def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray[np.int64]:
+    def legal(self, present: Present) -> NDArray[np.bool_] | None:
+        """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
+        mask = present.action_mask
+        if not self._actions.masked or mask is None:
+            return None
+        return self._actions.legal(self._place.parts("action_mask", mask).__getitem__, (len(mask),))
+
+    def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray:
         """Second half of `act`: opens a row with the observation and what the policy did; returns the actions."""
         block, streams = self._block, self._streams
         assert block is not None
+        done, actions = self._actions.rows(acted["action"], acted.get("amount"))
         where = (streams, block.at(streams) if self._before == 0 else block.at(streams) + self._before)
         columns = block.columns
-        columns["observation"][where] = present.observation
+        self._write_seen(columns, where, present.observation)
         columns["version"][where] = self.performer.word
         if self._common is not None:
             columns["moment"][where] = self._common.moment
-        for name in self._acted:
+        if present.action_mask is not None:
+            for name, mask in self._place.parts("action_mask", present.action_mask).items():
+                columns[name][where] = mask
+        for name, chosen in done.items():
+            columns[name][where] = chosen
+        for name in self._said:
             columns[name][where] = acted[name]
         block.open(streams)
         block.version_max = self.performer.word
         self._begins[streams] = False
-        action: NDArray[np.int64] = acted["action"]
-        self.steps += len(action)
-        return action
+        self.steps += len(actions)
+        return actions
 
     def receive(self, outcome: Outcome) -> None:
         """Adds what arrived between an agent's turns to its open rows; an end closes them."""
@@ -165,8 +177,7 @@ class Seat:
         block = self._block
         if block is not None and self._is_old(block):
             block.spread()
-            shape = block.columns["observation"].shape[2:]
-            self._begin_block(_NOBODY, np.empty((0, *shape), block.columns["observation"].dtype), on_wait)
+            self._begin_block(_NOBODY, self._place.observed.zeros(0), on_wait)
 
     def _choose(self, present: Present) -> Index:
         """The streams present, as a slice of all where they all stand at the same row."""
@@ -225,7 +236,8 @@ class Seat:
                 f"agent {self.name!r} was truncated more than {room} times within {self._length} steps, which the "
                 "world's episode_steps rules out; correct episode_steps or leave it out"
             )
-        block.columns["final_observation"][streams, entry] = brought.final_observation
+        assert brought.final_observation is not None
+        self._write_seen(block.columns, (streams, entry), brought.final_observation, "final_")
         if self._common is not None:
             block.columns["final_common"][streams, entry] = brought.final_common
         block.columns["final_row"][streams, entry] = block.at(streams)
@@ -239,7 +251,7 @@ class Seat:
         tail: dict[str, NDArray] = {}
         if old is not None:
             following = (streams, old.at(streams) + self._before)
-            old.columns["observation"][following] = observation
+            self._write_seen(old.columns, following, observation)
             if self._common is not None:
                 old.columns["moment"][following] = self._common.moment
             if not old.even:  # streams that do not act now take their open rows along
@@ -275,7 +287,7 @@ class Seat:
         idle[acting] = False
         streams = np.flatnonzero(idle)
         at = block.rows[streams] + self._before
-        for name in ("observation", "moment"):
+        for name in (*self._seen, "moment"):
             if name in block.columns:
                 block.columns[name][streams, at] = block.columns[name][streams, at - 1]
 
@@ -310,15 +322,17 @@ class Seat:
         self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
         self._sender.finish(block.slots, valid, block.history)
 
-    def _join(self, streams: Index, observation: NDArray) -> NDArray[np.float32]:
+    def _join(self, streams: Index, observation: NDArray) -> NDArray:
         """[n, D]: own observations, then what all see, as the policy takes it."""
-        assert self._common is not None
-        assert self._joined is not None
-        n = len(observation)
-        seen = np.empty((n, sum(self._joined)), np.float32)
-        seen[:, : self._joined[0]] = observation.reshape(n, -1)
-        seen[:, self._joined[0] :] = self._common.newest[self._copies[streams]].reshape(n, -1)
-        return seen
+        parts = self._place.parts("observation", observation)
+        if self._common is not None:
+            parts["common"] = self._common.newest[self._copies[streams]]
+        return self._shown.join(parts.__getitem__, (len(observation),))
+
+    def _write_seen(self, columns: dict[str, NDArray], where: Any, observation: NDArray, before: str = "") -> None:
+        """Observations into their columns, each called as its leaf with `before` in front."""
+        for name, part in self._place.parts("observation", observation).items():
+            columns[before + name][where] = part
 
     def _is_old(self, block: Block) -> bool:
         """Whether it goes on for longer than `flush_after` seconds, or than memory for common observations lasts."""
@@ -371,4 +385,5 @@ def _only(present: Present, keep: NDArray[np.bool_]) -> Present:
         final_index=position[present.final_index],
         final_observation=present.final_observation,
         final_common=present.final_common,
+        action_mask=None if present.action_mask is None else present.action_mask[keep],
     )

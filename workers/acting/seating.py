@@ -32,7 +32,7 @@ def seat_agents(
         for group in range(plan.groups):
             source = seed_of(seed, "noise", *actor, agent, *([group] if group else []))
             generator = np.random.Generator(np.random.Philox(source))
-            first = position * plan.copies + group * plan.block
+            first = position * plan.copies * plan.many + group * plan.block
             name, after = world.agents[agent].name, plan.config.flush_after
             seat = Seat(name, performer, sender, plan.block, first, generator, after, common=common)
             seats[agent, group] = seat

@@ -3,7 +3,7 @@
 In flow: `Segments` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
 changed in place, and metrics.
 
-Legend: `T` segment length, `b` segments of a minibatch, `A` actions.
+Legend: `T` segment length, `b` segments of a minibatch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from workers.algorithms.returns import next_values
 from workers.algorithms.vtrace import vtrace
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.distributions import likelihood
 from workers.policies.networks import input_rows
 from workers.policies.workspace import Workspace
 
@@ -41,10 +42,12 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
     One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
     Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
     """
-    shape, rows = batch.action.shape, batch.action.numel()
-    logits, values = policy(policy.inputs(batch.observation))
-    log_policy = logits[:, :rows].log_softmax(0)
-    log_ratio = log_policy.gather(0, batch.action.view(1, -1)).view(shape) - batch.log_probability
+    shape, rows = batch.reward.shape, batch.reward.numel()
+    outputs, values = policy(policy.inputs(batch.observation))
+    action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
+    assert action is not None
+    log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, policy.log_std, action, amount, legal)
+    log_ratio = log_probability.view(shape) - batch.log_probability
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
     ratio = (log_ratio * batch.mask).exp()
     with torch.no_grad():
@@ -69,7 +72,7 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
             advantage = normalized(advantage, weight)
     clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
     policy_loss = -(torch.minimum(ratio * advantage, clipped * advantage) * weight).sum()
-    entropy = -((log_policy.exp() * log_policy).sum(0) * weight.view(-1)).sum()
+    entropy = (uncertainty * weight.view(-1)).sum()
     value_loss = (value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip) * weight).sum()
     loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
     with torch.no_grad():
@@ -83,6 +86,11 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
             "ratio_mean": (ratio * weight).sum(),
         }
     return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target)
+
+
+def _rows(column: Tensor | None, rows: int) -> Tensor | None:
+    """[T, b, ...] -> [T * b, ...]."""
+    return None if column is None else column.reshape(rows, *column.shape[2:])
 
 
 def normalized(x: Tensor, weight: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 In flow: `Segments`, whose rows beyond `valid` may hold anything. Out flow: a `Batch` that is finite wherever the
 segments' real rows are, with a mask, and minibatches of it.
 
-Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch.
+Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch. Actions
+are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Minibatch:
     final_place: Tensor
     """[k] int64: place t * b + i of the row that each true last observation belongs to"""
     action: Tensor
-    """[T, b] int64"""
+    """[T, b] int64, or [T, b, H]"""
     reward: Tensor
     """[T, b]"""
     terminated: Tensor
@@ -44,6 +45,10 @@ class Minibatch:
     """[T, b] bool: nothing flows back over this row, because the episode or the segment ends with it"""
     mask: Tensor
     """[T, b] float32: 1 for rows to train on, 0 for the rest"""
+    amount: Tensor | None
+    """[T, b, D], where actions have amounts"""
+    legal: Tensor | None
+    """[T, b, C] bool, where not all values are legal always"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class Batch:
     value: Tensor
     cut: Tensor
     mask: Tensor
+    amount: Tensor | None
+    legal: Tensor | None
     rows: int
     """Rows to train on."""
 
@@ -78,7 +85,9 @@ class Batch:
         torch.index_select(self.observation.flatten(0, 1), 0, places, out=observation[: len(places)])
         observation[len(places) :] = self.final_observation[index[segment], entry]
         columns = {name: getattr(self, name).index_select(1, index) for name in _COLUMNS}
-        return Minibatch(observation, final_row[segment, entry] * len(index) + segment, **columns)
+        amount, legal = (None if one is None else one.index_select(1, index) for one in (self.amount, self.legal))
+        place = final_row[segment, entry] * len(index) + segment
+        return Minibatch(observation, place, **columns, amount=amount, legal=legal)
 
 
 _COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "value", "cut", "mask")
@@ -114,7 +123,9 @@ def prepare(segments: Segments) -> Batch:
         segments.observation,
         segments.final_observation,
         final_row,
-        **{name: column.T.contiguous() for name, column in columns.items()},
+        **{name: _time_first(column) for name, column in columns.items()},
+        amount=None if segments.amount is None else _time_first(segments.amount),
+        legal=None if segments.legal is None else _time_first(segments.legal),
         rows=count,
     )
 
@@ -132,14 +143,24 @@ def _without_garbage(segments: Segments, real: Tensor) -> Segments:
     """Zeros in all rows that are not real: a NaN there would reach every gradient in spite of a mask."""
     shown = torch.arange(real.shape[1] + 1, device=real.device) <= segments.valid[:, None]
     shown &= (segments.valid > 0)[:, None]
-    trailing = segments.observation.dim() - 2
     return replace(
         segments,
-        observation=segments.observation.masked_fill(~shown.view(*shown.shape, *[1] * trailing), 0),
-        action=segments.action.masked_fill(~real, 0),
+        observation=_filled(segments.observation, ~shown, 0),
+        action=_filled(segments.action, ~real, 0),
+        amount=None if segments.amount is None else _filled(segments.amount, ~real, 0),
+        legal=None if segments.legal is None else _filled(segments.legal, ~real, True),
         reward=segments.reward.masked_fill(~real, 0.0),
         terminated=segments.terminated & real,
         truncated=segments.truncated & real,
         log_probability=segments.log_probability.masked_fill(~real, 0.0),
         value=segments.value.masked_fill(~real, 0.0),
     )
+
+
+def _time_first(column: Tensor) -> Tensor:
+    return column.transpose(0, 1).contiguous()
+
+
+def _filled(column: Tensor, where: Tensor, value: float) -> Tensor:
+    """`column` [B, T, ...] with `value` at rows `where` [B, T]."""
+    return column.masked_fill(where.view(*where.shape, *[1] * (column.dim() - 2)), value)

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from protocol.config import PPO, PolicyConfig
 from protocol.layout import Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
+from workers.policies.interface import Interface
 
 __all__ = ["ACTOR", "POLICY", "RUN", "Load", "copy_out", "fill"]
 
@@ -40,9 +41,17 @@ class Load:
     @property
     def layout(self) -> Layout:
         """What PPO stores for an agent with such observations."""
-        agent = Agent(name=POLICY, observation=Box(shape=(self.floats,)), action=Discrete(n=4))
-        world = World(id="bench", agents=(agent,), episode_steps=1000)
+        world = World(id="bench", agents=(self._agent,), episode_steps=1000)
         return segment_layout(world, world.places[0], PolicyConfig(algorithm=PPO(), segment_length=64))
+
+    @property
+    def interface(self) -> Interface:
+        """What its policy sees and does."""
+        return Interface.of(self._agent)
+
+    @property
+    def _agent(self) -> Agent:
+        return Agent(name=POLICY, observation=Box(shape=(self.floats,)), action=Discrete(n=4))
 
     @property
     def slots(self) -> int:

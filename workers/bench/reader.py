@@ -47,7 +47,7 @@ class Reader:
         sockets = self._ports.sockets
         self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, 1, self._counters)
         self._receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots)
-        self._stage = Stage(POLICY, load.layout, load.batch, self._receiver, self._counters, torch.device("cpu"))
+        self._stage = Stage(POLICY, load.interface, load.layout, load.batch, self._receiver, self._counters, torch.device("cpu"))
         self._there = context.socket(zmq.PULL)
         self._there.bind(f"{ipc}-there")
         self._back = context.socket(zmq.PUSH)

@@ -1,6 +1,7 @@
 """What an update is given: the batch of each discipline, as tensors on the learner's device.
 
-Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames.
+Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames. Actions
+are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Segments:
     observation: Tensor
     """[B, T + 1, *shape]"""
     action: Tensor
-    """[B, T] int64"""
+    """[B, T] int64, or [B, T, H]"""
     reward: Tensor
     """[B, T]"""
     terminated: Tensor
@@ -37,6 +38,10 @@ class Segments:
     """[B, K, *shape]: the true last observation of each truncated episode"""
     final_row: Tensor
     """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
+    amount: Tensor | None = None
+    """[B, T, D], where there are amounts"""
+    legal: Tensor | None = None
+    """[B, T, C] bool, where not all values are legal always"""
 
 
 @dataclass(frozen=True, slots=True)

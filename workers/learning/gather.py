@@ -6,7 +6,7 @@ Legend: `b` transitions, `F` frames, `R` rows of a slot, `n` steps of a return.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,14 @@ from protocol.common import Common
 from protocol.config import IQN
 from protocol.layout import Layout
 from protocol.ring import Ring
+from workers.policies.interface import Interface
 
 __all__ = ["gather"]
 
 
 def gather(
     ring: Ring,
+    interface: Interface,
     layout: Layout,
     records: NDArray[np.void],
     row: NDArray[np.int64],
@@ -34,9 +36,7 @@ def gather(
     read.
     """
     rows = layout.rows
-    columns = {
-        name: ring.columns[name].reshape(ring.slots * rows) for name in ("action", "reward", "terminated", "truncated")
-    }
+    columns = {name: ring.columns[name].reshape(ring.slots * rows) for name in ("reward", "terminated", "truncated")}
     base = records["slot"].astype(np.int64) * rows + layout.before
     valid = records["valid"].astype(np.int64)
     total = np.zeros(len(row), np.float32)
@@ -53,7 +53,7 @@ def gather(
         alive &= ~(columns["terminated"][index] | columns["truncated"][index])
     end = base + last
     terminated, truncated = columns["terminated"][end], columns["truncated"][end]
-    seen = _Seen(ring, records["stream"], common)
+    seen = _Seen(ring, interface, records["stream"], common)
     first = base - records["before"].astype(np.int64)
     stack = _stack_index(base + row, first, columns, config.frames)
     after = _stack_index(end + 1, first, columns, config.frames)
@@ -67,7 +67,7 @@ def gather(
         following[cut, -1] = seen.final(slots, entry)
     batch = {
         "observation": now,
-        "action": columns["action"][base + row],
+        "action": interface.actions.index(seen.at(base + row), (len(row),)),
         "reward": total,
         "discount": np.where(terminated, np.float32(0), discount),
         "next_observation": following,
@@ -94,30 +94,37 @@ def _stack_index(
 
 
 class _Seen:
-    """What the policy of streams [b] saw: its own observation, or that joined with the common one."""
+    """What the policy for `interface` of streams [b] saw."""
 
-    def __init__(self, ring: Ring, stream: NDArray[np.uint64], common: Common | None) -> None:
-        self._columns = columns = ring.columns
-        self._stream, self._common = stream, common
-        self._own = columns["observation"].reshape(-1, *columns["observation"].shape[2:])
+    def __init__(self, ring: Ring, interface: Interface, stream: NDArray[np.uint64], common: Common | None) -> None:
+        self._columns, self._shown = ring.columns, interface.shown
+        self._stream, self._common = stream // interface.place.many, common
         self.there = np.ones(len(stream), np.bool_)
         """[b]: whether everything asked for was there."""
 
+    def at(self, rows: NDArray[np.int64]) -> Callable[[str], NDArray]:
+        """column -> `rows` of it, as one long column."""
+
+        def pick(name: str) -> NDArray:
+            column = self._columns[name]
+            return column.reshape(-1, *column.shape[2:])[rows]
+
+        return pick
+
     def frames(self, rows: NDArray[np.int64], which: NDArray[np.int64] | slice = slice(None)) -> NDArray:
         """Rows [b, F] of the ring as one long column, of the streams `which`: [b, F, *shape]."""
-        own = self._own[rows]
-        if self._common is None:
-            return own
-        place, found = self._common.rows(self._columns["moment"].reshape(-1)[rows], self._stream[which])
-        self.there[which] &= found.all(1)
-        return _join(own, self._common.values[place], 2)
+        own = self.at(rows)
+
+        def pick(name: str) -> NDArray:
+            if name != "common":
+                return own(name)
+            assert self._common is not None
+            place, found = self._common.rows(own("moment"), self._stream[which])
+            self.there[which] &= found.all(1)
+            return self._common.values[place]
+
+        return self._shown.join(pick, rows.shape)
 
     def final(self, slots: NDArray[np.uint32], entry: NDArray[np.int64]) -> NDArray:
         """Entries [b] of the side tables of `slots`: [b, *shape]."""
-        own = self._columns["final_observation"][slots, entry]
-        return own if self._common is None else _join(own, self._columns["final_common"][slots, entry], 1)
-
-
-def _join(own: NDArray, common: NDArray, axes: int) -> NDArray[np.float32]:
-    flat = [part.reshape(*part.shape[:axes], math.prod(part.shape[axes:])) for part in (own, common)]
-    return np.concatenate(flat, axis=axes, dtype=np.float32)
+        return self._shown.join(lambda name: self._columns[f"final_{name}"][slots, entry], entry.shape)

@@ -58,7 +58,7 @@ class Member:
         self.name = plan.name
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
         self._rows_expected = max(1.0, run.steps * share)
-        self.policy = build(plan.agent, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
+        self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
         self.weights = flatten_(self.policy)
         self.update = build_update(self.policy, plan.config)
         self._folder = folder / "checkpoints" / plan.name if folder is not None else None
@@ -76,10 +76,19 @@ class Member:
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
             kept = plan.kept_blocks * plan.block
             self._replay = Replay(
-                plan.name, plan.layout, algorithm, source, counters, plan.governor(), seed, plan.kept_rows, kept
+                plan.name,
+                plan.interface,
+                plan.layout,
+                algorithm,
+                source,
+                counters,
+                plan.governor(),
+                seed,
+                plan.kept_rows,
+                kept,
             )
         else:
-            self._stage = Stage(plan.name, plan.layout, plan.batch_segments, source, counters, device)
+            self._stage = Stage(plan.name, plan.interface, plan.layout, plan.batch_segments, source, counters, device)
 
     @property
     def progress(self) -> float:
@@ -147,7 +156,7 @@ class Member:
             "train_steps": self.update.train_steps,
             "rows": self._rows,
             "weights_hash": self.weights.hash,
-            "agent": self._plan.agent.model_dump(),
+            "agent": self._plan.interface.place.agent.model_dump(),
             "config": self._plan.config.model_dump(mode="json"),
         }
         path = checkpoint.save(

@@ -20,6 +20,7 @@ from workers.learning.batches import Transitions
 from workers.learning.gather import gather
 from workers.learning.governor import Governor
 from workers.learning.source import Source
+from workers.policies.interface import Interface
 
 __all__ = ["Replay"]
 
@@ -40,6 +41,7 @@ class Replay:
     def __init__(
         self,
         policy: str,
+        interface: Interface,
         layout: Layout,
         config: IQN,
         source: Source,
@@ -49,7 +51,7 @@ class Replay:
         capacity: int,
         ring_segments: int,
     ) -> None:
-        self._policy, self._layout, self._config = policy, layout, config
+        self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
         self._capacity, self._ring_segments = capacity, ring_segments
         self._source, self._counters = source, counters
         self._governor = governor
@@ -212,7 +214,8 @@ class Replay:
             mine = self._ring[index] == number
             ring, records = self._rings[number], self._records[index[mine]]
             with ring.reading():
-                part, there = gather(ring, self._layout, records, row[mine], self._config, self._commons[number])
+                common = self._commons[number]
+                part, there = gather(ring, self._interface, self._layout, records, row[mine], self._config, common)
                 parts.append(part)
                 versions = ring.columns["version"][records["slot"], self._layout.before + row[mine]]
                 intact = ring.intact(records) & there

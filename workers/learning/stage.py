@@ -1,11 +1,13 @@
 """The stream discipline's way from ring to update: each segment is copied once into the next batch, then settled.
 
-Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once.
+Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once. Actions
+are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,51 +16,46 @@ from numpy.typing import NDArray
 from protocol.arrivals import Arrival
 from protocol.counters import Counters
 from protocol.intake import shown
-from protocol.layout import Layout, joined_shape
+from protocol.layout import Field, Layout
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
 from workers.learning.source import Source
+from workers.policies.interface import Interface
 
 __all__ = ["Stage"]
 
-_FIELDS = (
-    "observation",
-    "action",
-    "reward",
-    "terminated",
-    "truncated",
-    "log_probability",
-    "value",
-    "final_observation",
-    "final_row",
-)
-_OBSERVED = ("observation", "final_observation")
-_ACTED = ("action", "reward", "terminated", "truncated", "log_probability", "value")
+_SCALARS = ("reward", "terminated", "truncated", "log_probability", "value")
+_PER_STEP = ("action", "amount", "legal", *_SCALARS)
 
 
 class Stage:
     """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it."""
 
     def __init__(
-        self, policy: str, layout: Layout, segments: int, source: Source, counters: Counters, device: torch.device
+        self,
+        policy: str,
+        interface: Interface,
+        layout: Layout,
+        segments: int,
+        source: Source,
+        counters: Counters,
+        device: torch.device,
     ) -> None:
         self._policy, self._source, self._counters, self._device = policy, source, counters, device
         self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
-        self._joined = joined_shape(layout)
-        for field in layout.fields:
-            if field.name in _FIELDS:
-                shape, kind = layout.shape(field, segments), np.dtype(field.dtype)
-                if self._joined is not None and field.name in _OBSERVED:
-                    shape, kind = (*shape[:2], sum(self._joined)), np.dtype(np.float32)
-                if field.name == "final_row":
-                    kind = np.dtype(np.int64)  # as an index is needed
-                array = np.zeros(shape, kind)
-                tensor = torch.from_numpy(array)
-                if device.type == "cuda":
-                    tensor = tensor.pin_memory()
-                self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
+        self._shown, self._actions, self._many = interface.shown, interface.actions, interface.place.many
+        fields = {field.name: field for field in layout.fields}
+        self._as_they_are = [name for name in (*_SCALARS, "final_row") if name in fields]
+        """Columns that are copied into the array of the same name."""
+        self._as_they_are += ["observation", "final_observation"] if self._shown.plain else []
+        self._as_they_are += ["action"] if self._actions.plain else []
+        for name, (shape, kind) in self._forms(segments, fields).items():
+            tensor = torch.from_numpy(np.zeros(shape, kind))
+            if device.type == "cuda":
+                tensor = tensor.pin_memory()
+            self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
         self._valid = np.zeros(segments, np.int64)
         self._batch = self._segments(lambda tensor: tensor) if device.type == "cpu" else None
         """Where the memory that fills up is what an update reads, its views are made once."""
@@ -90,9 +87,26 @@ class Stage:
         self.count = 0
         return self._batch or self._segments(lambda tensor: tensor.to(self._device, non_blocking=True))
 
+    def _forms(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Shape and dtype of every array of a batch."""
+        rows, ends = (segments, self._layout.rows), fields["final_row"].shape
+        actions, shown = self._actions, self._shown
+        forms: dict[str, tuple[tuple[int, ...], Any]] = {
+            name: (rows, np.dtype(fields[name].dtype)) for name in _SCALARS if name in fields
+        }
+        forms["observation"] = (*rows, *shown.shape), shown.dtype
+        forms["final_observation"] = (segments, *ends, *shown.shape), shown.dtype
+        forms["final_row"] = (segments, *ends), np.int64  # as an index is needed
+        forms["action"] = rows if actions.single else (*rows, len(actions.sizes)), np.int64
+        if actions.amounts:
+            forms["amount"] = (*rows, actions.amounts), np.float32
+        if actions.masked:
+            forms["legal"] = (*rows, sum(actions.sizes)), np.bool_
+        return forms
+
     def _segments(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Segments:
         tensors = {name: move(tensor) for name, tensor in self._tensors.items()}
-        acted = {name: tensors[name][:, : self._length] for name in _ACTED}
+        acted = {name: tensors[name][:, : self._length] for name in _PER_STEP if name in tensors}
         return Segments(
             observation=tensors["observation"],
             valid=move(torch.from_numpy(self._valid)),
@@ -108,15 +122,14 @@ class Stage:
         if int(slots[-1]) - int(slots[0]) == n - 1 and bool((np.diff(slots) == 1).all()):
             source = slice(int(slots[0]), int(slots[-1]) + 1)
         with arrival.ring.reading():
-            for name, target in self._arrays.items():
-                if self._joined is not None and name in _OBSERVED:
-                    continue
+            for name in self._as_they_are:
+                target = self._arrays[name]
                 if isinstance(source, slice) or name == "final_row":
                     target[at : at + n] = arrival.ring.columns[name][source]
                 else:
                     np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
             versions = arrival.ring.columns["version"][source][:, : self._length].copy()
-            there = self._join(arrival, records, source, slice(at, at + n))
+            there = self._read(arrival, records, source, slice(at, at + n))
             intact = arrival.ring.intact(records) & there
         if not intact.all():
             versions = versions[intact]
@@ -132,23 +145,38 @@ class Stage:
         self._counters.add(f"received.{self._policy}", n)
         self._counters.add(f"rows_received.{self._policy}", int(records["valid"].sum()))
 
-    def _join(
+    def _read(
         self, arrival: Arrival, records: NDArray[np.void], source: slice | NDArray[np.int64], to: slice
     ) -> NDArray[np.bool_]:
-        """Copies what the policy is shown, its own observation and the common one, to places `to` of the batch; [n]:
-        whether all of it was there."""
-        if self._joined is None:
+        """Fills places `to` of what is made of several columns; [n]: whether all common observations were there."""
+        columns = arrival.ring.columns
+        arrays = {name: array[to] for name, array in self._arrays.items()}
+
+        def pick(name: str) -> NDArray:
+            return columns[name][source]
+
+        if not self._actions.plain:
+            lead = arrays["action"].shape[:2]
+            arrays["action"][...] = self._actions.index(pick, lead)
+            if self._actions.amounts:
+                arrays["amount"][...] = self._actions.amount(pick, lead)
+        if self._actions.masked:
+            arrays["legal"][...] = self._actions.legal(pick, arrays["legal"].shape[:2])
+        if self._shown.plain:
             return np.ones(len(records), np.bool_)
-        assert arrival.common is not None
-        (own, common), columns = self._joined, arrival.ring.columns
-        target, final = self._arrays["observation"][to], self._arrays["final_observation"][to]
-        for joined, name, beside in ((target, "observation", None), (final, "final_observation", "final_common")):
-            joined[..., :own] = columns[name][source].reshape(*joined.shape[:2], own)
-            if beside is not None:
-                joined[..., own:] = columns[beside][source].reshape(*joined.shape[:2], common)
-        place, found = arrival.common.rows(columns["moment"][source], records["stream"])
-        target[..., own:] = arrival.common.values[place].reshape(*place.shape, common)
-        target[~found] = np.nan
+        found = np.ones(arrays["observation"].shape[:2], np.bool_)
+        if arrival.common is not None:
+            place, found = arrival.common.rows(columns["moment"][source], records["stream"] // self._many)
+
+        def seen(name: str) -> NDArray:
+            if name != "common":
+                return pick(name)
+            assert arrival.common is not None
+            return arrival.common.values[place]
+
+        self._shown.write(seen, arrays["observation"])
+        self._shown.write(lambda name: pick(f"final_{name}"), arrays["final_observation"])
+        arrays["observation"][~found] = np.nan
         return np.asarray((found | ~shown(records, self._layout)).all(1))
 
     def _squeeze(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:

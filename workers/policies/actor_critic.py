@@ -1,12 +1,13 @@
-"""The policy of PPO: discrete actions and a value from two separate perceptrons.
+"""The policy of PPO: actions of any kind and a value from two separate perceptrons.
 
-In flow: observations. Out flows: actions with their log-probabilities and values (acting), or logits and normalised
-values with gradients (learning).
+In flow: observations. Out flows: actions with their log-probabilities and values (acting), or outputs and
+normalised values with gradients (learning).
 
 Units: the value head speaks in normalised units; `value = returns.mean + returns.std * head`. Everything that leaves
 the policy by `act`, and so `Segments.value`, is in the unit of the reward.
 
-Legend: `B` rows acted on, `N` rows learnt from, `A` actions, `H` units.
+Legend: `B` rows acted on, `N` rows learnt from, `A` outputs, `K` heads, `C` their values, `D` amounts
+(distributions.py), `H` units.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.kernels import Activation
 from workers.policies.networks import HIDDEN_GAIN, RunningMoments, orthogonal
 from workers.policies.towers import evaluate, towers
@@ -47,14 +49,14 @@ class ActorCritic(nn.Module):
     def __init__(
         self,
         shape: Sequence[int],
-        actions: int,
+        heads: Heads,
         hidden: Sequence[int],
         activation: Activation,
         *,
         normalize_observation: bool = False,
     ) -> None:
         super().__init__()
-        self.shape, self.actions, self.activation = tuple(shape), actions, activation
+        self.shape, self.heads, self.activation = tuple(shape), heads, activation
         self.features, self.scratch = prod(shape), Workspace()
         sizes = [self.features, *hidden]
         for index, (inputs, units) in enumerate(pairwise(sizes)):
@@ -63,8 +65,10 @@ class ActorCritic(nn.Module):
                 self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(2 * units))
             else:
                 self._add(f"layer_{index}", stack, torch.zeros(2, 1, units))
-        self._add("policy", orthogonal((sizes[-1], actions), 0.01), torch.zeros(actions))
+        self._add("policy", orthogonal((sizes[-1], heads.outputs), 0.01), torch.zeros(heads.outputs))
         self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
+        # the same everywhere, and 1 at first: half the range of a bounded action
+        self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
         self.observations = RunningMoments(sizes[0]) if normalize_observation else None
         self.returns = RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
 
@@ -74,7 +78,7 @@ class ActorCritic(nn.Module):
 
     def _tensors(self) -> list[nn.Parameter]:
         # parameters() walks all modules by name, which takes longer than a layer
-        return [parameter for parameter in self._parameters.values() if parameter is not None]
+        return [tensor for name, tensor in self._parameters.items() if tensor is not None and name != "log_std"]
 
     def inputs(self, observation: Tensor) -> Tensor:
         """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that."""
@@ -85,7 +89,7 @@ class ActorCritic(nn.Module):
         return x.sub_(self.observations.mean).div_(self.observations.std).clamp_(-CLIP, CLIP)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`inputs(...)` [N, I] -> logits [A, N] and normalised values [N], with gradients.
+        """`inputs(...)` [N, I] -> outputs [A, N] and normalised values [N], with gradients.
 
         One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
         """
@@ -110,28 +114,18 @@ class ActorCritic(nn.Module):
         bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)
 
     @torch.inference_mode()
-    def act(self, observation: Tensor, noise: np.random.Generator, *, greedy: bool = False) -> dict[str, NDArray]:
-        """Actions for `observation` [B, *shape].
+    def act(
+        self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+    ) -> dict[str, NDArray]:
+        """Actions for `observation` [B, *shape], of which values `legal` [B, C] may be chosen.
 
-        Returns `action` int64 [B], `log_probability` float32 [B] and `value` float32 [B] in the unit of the reward.
-        Takes B float32 numbers from `noise`, or none when `greedy` (then the likeliest action is chosen).
+        Returns `action` int64 [B] (or [B, K] where there is more than one head or an amount), `amount` float32 [B, D]
+        if there are any, `log_probability` float32 [B] and `value` float32 [B] in the unit of the reward.
+        Takes numbers from `noise` as `draw` says, or none when `greedy` (then the likeliest action is chosen).
         """
         weights = [tensor.detach() for tensor in self._tensors()]
         logits, values, _ = evaluate(self.inputs(observation), weights, self.activation, self.scratch)
         mean, std = self.returns.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
-        action, log_probability = sample(logits.cpu().numpy(), None if greedy else noise)
-        return {"action": action, "log_probability": log_probability, "value": value}
-
-
-def sample(
-    logits: NDArray[np.float32], noise: np.random.Generator | None
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Actions and log-probabilities [B] from softmax(logits) [A, B], by inversion; its mode without `noise`."""
-    rows = logits.shape[1]
-    shifted = logits - logits.max(0)
-    cumulative = np.exp(shifted).cumsum(0)
-    total = cumulative[-1]
-    # below A by construction: only the first A - 1 bounds are counted
-    action = shifted.argmax(0) if noise is None else (cumulative[:-1] <= noise.random(rows, np.float32) * total).sum(0)
-    return action, shifted[action, np.arange(rows)] - np.log(total)
+        log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
+        return {**draw(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal), "value": value}

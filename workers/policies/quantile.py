@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from workers.policies.distributions import Noise
 from workers.policies.kernels import Activation
 from workers.policies.networks import Perceptron, input_rows
 
@@ -101,7 +102,7 @@ class QuantileNetwork(nn.Module):
         return input_rows(observation, (self.frames, *self.shape)).to(self.midpoints.device)
 
     @torch.inference_mode()
-    def act(self, observation: Tensor, noise: np.random.Generator, *, greedy: bool = False) -> dict[str, NDArray]:
+    def act(self, observation: Tensor, noise: Noise, *, greedy: bool = False) -> dict[str, NDArray]:
         """Epsilon-greedy actions for `observation` [B, F, *shape]: `action` int64 [B].
 
         Takes B float32 numbers and B integers from `noise`, or none when `greedy` (then epsilon is 0).

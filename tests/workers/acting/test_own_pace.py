@@ -48,7 +48,7 @@ class Game:
     def __post_init__(self) -> None:
         policy = scripted.config(IQN(frames=self.frames) if self.frames > 1 else PPO(), LENGTH)
         world = scripted.WORLD if self.common is None else scripted.SHARING
-        self.performer = scripted.Performer()
+        self.performer = scripted.Performer(world)
         self.sender = scripted.Sender(scripted.layout_of(policy, world), self.copies, self.blocks)
         self.seat = scripted.seat(self.sender, self.performer, self.copies, common=self.common)
         self.rows: list[list[Row]] = [[] for _ in range(self.copies)]

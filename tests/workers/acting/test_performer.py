@@ -21,6 +21,7 @@ from workers.acting.performer import Performer
 from workers.actor import Actor
 from workers.policies.build import build
 from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
 from workers.reporting import ActorReport
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=2))
@@ -35,7 +36,7 @@ class Learner:
         self.ports = Ports(self.context, "127.0.0.1", 0)
         address = self.ports.bind({2: zmq.XPUB})[2]
         self.publisher = WeightPublisher(self.ports.sockets[2], Counters(None, WeightPublisher.COUNTERS))
-        self.policy = build(AGENT, CONFIG, 1)
+        self.policy = build(Interface.of(AGENT), CONFIG, 1)
         self.weights = flatten_(self.policy)
         self.publisher.add_policy("a", self.weights.manifest, None, "snapshot")
         self.subscriber = WeightSubscriber(self.context, "a", self.weights.manifest, "tcp")
@@ -75,7 +76,7 @@ def _first(performer: Performer) -> float:
 
 def test_weights_are_adopted_whole_into_the_spare_module_and_then_act_C2_J3(learner: Learner) -> None:
     """C2, J3: nothing changes between two looks, whatever is published; rows get the packed version."""
-    performer = Performer(AGENT, CONFIG)
+    performer = Performer(Interface.of(AGENT), CONFIG)
     assert performer.version == NOTHING
     learner.publish(5)
     until(lambda: performer.sync(learner.subscriber))
@@ -109,7 +110,7 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
 
 def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: Learner) -> None:
     """C12: staleness is learner version minus adopted version, and is zero again after a look."""
-    performer = Performer(AGENT, CONFIG)
+    performer = Performer(Interface.of(AGENT), CONFIG)
     learner.publish(1)
     until(lambda: performer.sync(learner.subscriber))
     counters = Counters(None, *ActorReport.names(["a"]))

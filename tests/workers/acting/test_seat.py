@@ -144,7 +144,7 @@ def test_observations_of_another_number_of_copies_are_told_in_one_sentence() -> 
 def test_more_truncations_than_episode_steps_allows_are_told_in_one_sentence() -> None:
     world = World(id="liar", agents=(scripted.AGENT,), episode_steps=100)
     policy = scripted.config(PPO(), LENGTH)
-    layout = scripted.segment_layout(world, scripted.AGENT, policy)
+    layout = scripted.segment_layout(world, world.places[0], policy)
     seat = scripted.seat(scripted.Sender(layout, 1, 2), scripted.Performer(), 1)
 
     def turn(t: int) -> Present:

@@ -16,6 +16,7 @@ from workers.algorithms.iqn import IQNUpdate, estimates, quantile_huber
 from workers.learning.batches import Transitions
 from workers.policies.build import build
 from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
@@ -25,7 +26,7 @@ B, F = 6, 2
 def updater(**algorithm: Any) -> IQNUpdate:
     network = Network(hidden=(16, 16))
     config = PolicyConfig(algorithm=IQN(frames=F, **algorithm), model_config=network, learning_rate=0.01)
-    policy = build(AGENT, config, 0)
+    policy = build(Interface.of(AGENT), config, 0)
     assert isinstance(policy, QuantileNetwork)
     return IQNUpdate(policy, config)
 
@@ -205,7 +206,7 @@ def test_e10_iqn_learns_a_chain_whose_reward_lies_at_its_end() -> None:
     agent = Agent(name="a", observation=Box(shape=(6,)), action=Discrete(n=2))
     algorithm = IQN(gamma=0.9, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=0.005)
-    policy = build(agent, config, 0)
+    policy = build(Interface.of(agent), config, 0)
     assert isinstance(policy, QuantileNetwork)
     update, rng, places = IQNUpdate(policy, config), np.random.default_rng(0), torch.eye(6)[:, None]
     for _ in range(400):

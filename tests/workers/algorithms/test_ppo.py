@@ -20,6 +20,7 @@ from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
 from workers.policies.workspace import Workspace
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
@@ -29,7 +30,7 @@ B, T = 8, 16
 def setting(seed: int = 0, **algorithm: Any) -> tuple[ActorCritic, PolicyConfig]:
     network = Network(hidden=(16, 16))
     config = PolicyConfig(algorithm=PPO(**algorithm), model_config=network, learning_rate=0.01)
-    policy = build(AGENT, config, seed)
+    policy = build(Interface.of(AGENT), config, seed)
     assert isinstance(policy, ActorCritic)
     return policy, config
 
@@ -123,7 +124,8 @@ def written_out(policy: ActorCritic, s: Segments, config: PPO) -> dict[str, floa
 
 def poisoned(segments: Segments, valid: Tensor) -> Segments:
     """The same segments cut to `valid` rows, with garbage in all rows beyond."""
-    changed = {field.name: getattr(segments, field.name).clone() for field in fields(segments)}
+    given = {field.name: getattr(segments, field.name) for field in fields(segments)}
+    changed = {name: tensor.clone() for name, tensor in given.items() if tensor is not None}
     for b, rows in enumerate(valid.tolist()):
         changed["observation"][b, rows + 1 if rows else 0 :] = torch.nan
         changed["action"][b, rows:] = 2**40
@@ -137,7 +139,8 @@ def poisoned(segments: Segments, valid: Tensor) -> Segments:
 
 def zeroed(segments: Segments) -> Segments:
     """Poisoned segments with zeros for garbage."""
-    changed = {field.name: getattr(segments, field.name).clone() for field in fields(segments)}
+    given = {field.name: getattr(segments, field.name) for field in fields(segments)}
+    changed = {name: tensor.clone() for name, tensor in given.items() if tensor is not None}
     for name in ("observation", "reward", "log_probability", "value", "final_observation"):
         changed[name].nan_to_num_(0)
     changed["action"][changed["action"] > 3] = 0
@@ -250,7 +253,7 @@ def test_e10_ppo_learns_which_action_pays() -> None:
     """E10: a contextual bandit with a delayed half of its reward; random earns 0.25 a step, the best 1."""
     agent = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=4))
     config = PolicyConfig(algorithm=PPO(minibatches=2, epochs=2, gamma=0.5), learning_rate=0.005)
-    policy = build(agent, config, 0)
+    policy = build(Interface.of(agent), config, 0)
     update = build_update(policy, config)
     assert isinstance(update, PPOUpdate)
     rng, history = np.random.default_rng(0), []

@@ -25,11 +25,12 @@ class Table:
         self.environment, self.copies = Checked(environment), environment.copies
         policy, world = scripted.config(PPO(), LENGTH), environment.world
         self.senders = [
-            scripted.Sender(segment_layout(world, agent, policy), environment.copies, 400) for agent in world.agents
+            scripted.Sender(segment_layout(world, place, policy), environment.copies * place.many, 400)
+            for place in world.places
         ]
         self.seats = [
-            Seat(agent.name, scripted.Performer(), sender, environment.copies, 0, np.random.default_rng(0))  # type: ignore[arg-type]
-            for agent, sender in zip(world.agents, self.senders, strict=True)
+            Seat(agent.name, scripted.Performer(world, i), sender, environment.copies, 0, np.random.default_rng(0))  # type: ignore[arg-type]
+            for i, (agent, sender) in enumerate(zip(world.agents, self.senders, strict=True))
         ]
 
         self.next: dict[int, set[int]] = {}

@@ -265,9 +265,9 @@ def test_the_seats_of_an_actor_write_no_row_that_mixes_what_was_before_a_crash_w
     truncated, its bootstrap observation is its own, and the next row is another episode's first."""
     rows, policy = 4, PolicyConfig(algorithm=PPO(), segment_length=6)
     with started("Diary", 8, processes=2, groups=2) as environment:
-        layout = segment_layout(environment.world, environment.world.agents[0], policy)
+        layout = segment_layout(environment.world, environment.world.places[0], policy)
         senders = [Sender(layout, rows, 6) for _ in range(2)]
-        seats = [seat(sender, Performer(), rows, rows * group) for group, sender in enumerate(senders)]
+        seats = [seat(sender, Performer(environment.world), rows, rows * group) for group, sender in enumerate(senders)]
         turn = environment.reset(3)
         for call in range(60):
             if call in (21, 40):

@@ -84,7 +84,7 @@ class Line:
             )
             self.sender.route(learner, inline=not near)
         noise: Any = np.random.default_rng(0)
-        performer: Any = scripted.Performer()
+        performer: Any = scripted.Performer(scripted.SHARING)
         self.seat = Seat("one", performer, self.sender, COPIES, 0, noise, common=self.common)
         self.source: Any = scripted.Source() if way == "sequential" else self.receiver
 
@@ -112,14 +112,33 @@ class Line:
     def stage(self, segments: int) -> Stage:
         """The stream discipline's reader."""
         layout, cpu = self.sender.ring.layout, torch.device("cpu")
-        return Stage("one", layout, segments, self.source, self.learner_counters, cpu)
+        return Stage(
+            "one",
+            scripted.Performer(scripted.SHARING).interface,
+            layout,
+            segments,
+            self.source,
+            self.learner_counters,
+            cpu,
+        )
 
     def replay(self) -> Replay:
         """The replay discipline's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
         governor, layout = Governor(100.0, 1, 16, 1_000, paces=False), self.sender.ring.layout
-        return Replay("one", layout, config, self.source, self.learner_counters, governor, 0, 1_000, 1_000)
+        return Replay(
+            "one",
+            scripted.Performer(scripted.SHARING).interface,
+            layout,
+            config,
+            self.source,
+            self.learner_counters,
+            governor,
+            0,
+            1_000,
+            1_000,
+        )
 
     def close(self) -> None:
         self.receiver.close()
@@ -142,7 +161,8 @@ def line(policy: Any, memory_dir: Path, way: str) -> Iterator[Line]:
 
 def arrays(batch: Segments | Transitions) -> dict[str, np.ndarray]:
     """Its fields as arrays."""
-    return {name: getattr(batch, name).numpy().copy() for name in type(batch).__dataclass_fields__}
+    fields = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
+    return {name: tensor.numpy().copy() for name, tensor in fields.items() if tensor is not None}
 
 
 def of_each_way(policy: Any, memory_dir: Path, batch: Callable[[Line], Any]) -> list[dict[str, np.ndarray]]:

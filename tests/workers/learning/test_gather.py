@@ -67,7 +67,7 @@ def test_gather_equals_the_step_by_step_reference_and_reads_no_poison_B5_D5_U7_U
     for segment, entry in enumerate(records):
         rows = np.arange(int(entry["valid"]))
         chosen = np.repeat(entry[None], len(rows))
-        found, _ = gather(ring, layout, chosen, rows, config)
+        found, _ = gather(ring, scripted.Performer().interface, layout, chosen, rows, config)
         for row in rows:
             t, stop = segment * length + int(row), segment * length + int(entry["valid"])
             _equal({name: array[row] for name, array in found.items()}, stream, t, stop, config)
@@ -121,7 +121,8 @@ def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config:
 def test_three_step_return_by_hand_U10() -> None:
     stream = record([NEITHER] * 8, 8, 1)
     records = np.concatenate(stream.sender.finished)
-    found, _ = gather(stream.sender.ring, stream.sender.ring.layout, records, np.array([2]), IQN(n_step=3, gamma=0.5))
+    ring, interface = stream.sender.ring, scripted.Performer().interface
+    found, _ = gather(ring, interface, ring.layout, records, np.array([2]), IQN(n_step=3, gamma=0.5))
     assert found["reward"].tolist() == [2 + 0.5 * 3 + 0.25 * 4]
     assert found["discount"].tolist() == [0.125]
     assert found["next_observation"].tolist() == [[[0.0, 5.0]]]

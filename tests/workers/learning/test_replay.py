@@ -34,7 +34,22 @@ def replay_of(
     source, counters = scripted.Source(), scripted.counters()
     governor = Governor(ratio, start, batch, 1_000, paces=False)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    return Replay("one", layout, config, source, counters, governor, 0, capacity, ring_segments), source, counters
+    return (
+        Replay(
+            "one",
+            scripted.Performer().interface,
+            layout,
+            config,
+            source,
+            counters,
+            governor,
+            0,
+            capacity,
+            ring_segments,
+        ),
+        source,
+        counters,
+    )
 
 
 def acted(segments: int, copies: int = 1, frames: int = 1, blocks: int | None = None) -> scripted.Sender:
@@ -241,7 +256,7 @@ def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
     source, counters = scripted.Source(), scripted.counters()
     governor = Governor(1, LENGTH, LENGTH, LENGTH, paces=True)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    replay = Replay("one", layout, config, source, counters, governor, 0, 2 * LENGTH, 2)
+    replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 2 * LENGTH, 2)
     sender = acted(40)
     for at, records in enumerate(sender.finished):
         source.arrive(sender.ring, _of_one_row(records) if at < 39 else records)
@@ -269,7 +284,7 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     source, counters = scripted.Source(), scripted.counters()
     governor = Governor(0.25, 1, 1, LENGTH, paces=True)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    replay = Replay("one", layout, config, source, counters, governor, 0, 1_000, 1_000)
+    replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000)
     sender = acted(6)
     for records in sender.finished:
         source.arrive(sender.ring, records)

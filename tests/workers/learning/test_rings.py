@@ -75,14 +75,27 @@ class Bench:
     def stage(self, segments: int) -> Stage:
         """The stream discipline's reader."""
         layout = self.read.layout
-        return Stage("one", layout, segments, self.source, self.counters, torch.device("cpu"))
+        return Stage(
+            "one", scripted.Performer().interface, layout, segments, self.source, self.counters, torch.device("cpu")
+        )
 
     def replay(self, kept: int = 1_000_000) -> Replay:
         """The replay discipline's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
         governor = Governor(100.0, 1, 4, 1_000, paces=False)
-        return Replay("one", self.read.layout, config, self.source, self.counters, governor, 0, 1_000_000, kept)
+        return Replay(
+            "one",
+            scripted.Performer().interface,
+            self.read.layout,
+            config,
+            self.source,
+            self.counters,
+            governor,
+            0,
+            1_000_000,
+            kept,
+        )
 
     def close(self) -> None:
         self.source.queue.clear()
@@ -102,7 +115,8 @@ def bench(policy: Any, mode: str, blocks: int = 8) -> Iterator[Bench]:
 
 def arrays(batch: Segments | Transitions) -> dict[str, NDArray]:
     """Its fields as arrays."""
-    return {name: getattr(batch, name).numpy().copy() for name in type(batch).__dataclass_fields__}
+    fields = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
+    return {name: tensor.numpy().copy() for name, tensor in fields.items() if tensor is not None}
 
 
 def test_F1_ring_checksums_and_lock_timeout_are_what_the_configuration_says(memory_dir: Path) -> None:

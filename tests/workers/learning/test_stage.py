@@ -19,7 +19,11 @@ def staged(segments: int) -> tuple[Stage, scripted.Source, Counters]:
     """A stage for batches of `segments`."""
     source, counters = scripted.Source(), scripted.counters()
     layout = scripted.layout_of(POLICY)
-    return Stage("one", layout, segments, source, counters, torch.device("cpu")), source, counters
+    return (
+        Stage("one", scripted.Performer().interface, layout, segments, source, counters, torch.device("cpu")),
+        source,
+        counters,
+    )
 
 
 def test_a_batch_fills_from_partial_announcements_and_carries_the_rest_over() -> None:

@@ -10,22 +10,24 @@ import torch
 
 from protocol.config import IQN, PPO, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.policies.actor_critic import ActorCritic, sample
+from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
+from workers.policies.distributions import Heads, draw
 from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork
 
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 
 
 def actor_critic(**changes: Any) -> ActorCritic:
-    policy = build(AGENT, PolicyConfig(algorithm=PPO(**changes)), 3)
+    policy = build(Interface.of(AGENT), PolicyConfig(algorithm=PPO(**changes)), 3)
     assert isinstance(policy, ActorCritic)
     return policy
 
 
 def quantile(**changes: Any) -> QuantileNetwork:
-    policy = build(AGENT, PolicyConfig(algorithm=IQN(**changes)), 3)
+    policy = build(Interface.of(AGENT), PolicyConfig(algorithm=IQN(**changes)), 3)
     assert isinstance(policy, QuantileNetwork)
     return policy
 
@@ -39,11 +41,11 @@ def test_initial_weights_depend_on_the_seed_alone(algorithm: PPO | IQN) -> None:
     config = PolicyConfig(algorithm=algorithm)
     torch.manual_seed(5)
     state = torch.get_rng_state()
-    first = flatten_(build(AGENT, config, 1)).bytes_view()
+    first = flatten_(build(Interface.of(AGENT), config, 1)).bytes_view()
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(6)
-    np.testing.assert_array_equal(first, flatten_(build(AGENT, config, 1)).bytes_view())
-    assert not np.array_equal(first, flatten_(build(AGENT, config, 2)).bytes_view())
+    np.testing.assert_array_equal(first, flatten_(build(Interface.of(AGENT), config, 1)).bytes_view())
+    assert not np.array_equal(first, flatten_(build(Interface.of(AGENT), config, 2)).bytes_view())
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.float32, torch.float64])
@@ -78,14 +80,14 @@ def test_acting_agrees_with_what_the_learner_computes() -> None:
 
 def test_actions_follow_the_softmax() -> None:
     logits = np.log(np.array([0.1, 0.2, 0.3, 0.4], np.float32))[:, None].repeat(200_000, 1)
-    action, log_probability = sample(logits, np.random.default_rng(0))
+    action, log_probability = draw(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
     np.testing.assert_allclose(np.bincount(action) / len(action), [0.1, 0.2, 0.3, 0.4], atol=0.005)
     np.testing.assert_allclose(log_probability, logits[action, 0], atol=1e-5)
 
 
 def test_an_impossible_action_is_never_drawn_and_huge_logits_do_not_overflow() -> None:
     logits = np.array([-np.inf, 1e4, 1e4, -np.inf], np.float32)[:, None].repeat(10_000, 1)
-    action, log_probability = sample(logits, np.random.default_rng(0))
+    action, log_probability = draw(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
     assert set(action) == {1, 2}
     np.testing.assert_allclose(log_probability, np.log(0.5), atol=1e-6)
 

@@ -14,13 +14,14 @@ from protocol.config import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import Policy, build
 from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork
 
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=3))
 
 
 def make(algorithm: PPO | IQN, seed: int = 0) -> Policy:
-    return build(AGENT, PolicyConfig(algorithm=algorithm), seed)
+    return build(Interface.of(AGENT), PolicyConfig(algorithm=algorithm), seed)
 
 
 @pytest.mark.parametrize("algorithm", [PPO(normalize_observation=True), IQN(dueling=True)])
@@ -84,7 +85,11 @@ def test_parameters_come_first_aligned_and_in_one_float_view() -> None:
 
 
 def test_the_manifest_is_json_and_its_hash_tells_networks_apart() -> None:
-    small, same, wide = make(PPO(), 1), make(PPO(), 2), build(AGENT, PolicyConfig(model_config=Network(hidden=(8,))), 1)
+    small, same, wide = (
+        make(PPO(), 1),
+        make(PPO(), 2),
+        build(Interface.of(AGENT), PolicyConfig(model_config=Network(hidden=(8,))), 1),
+    )
     weights = flatten_(small)
     first = {"name": weights.entries[0].name, "dtype": "<f4", "shape": list(weights.entries[0].shape), "offset": 0}
     assert json.loads(weights.manifest.text)[0] == first

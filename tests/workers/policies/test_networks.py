@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.distributions import Heads
 from workers.policies.kernels import Activation, tanh
 from workers.policies.networks import RunningMoments
 from workers.policies.workspace import Workspace
@@ -31,7 +32,7 @@ def plain(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("hidden", [(), (8,), (8, 6), (8, 6, 10)])
 def test_towers_have_the_outputs_and_gradients_of_plain_torch(hidden: tuple[int, ...], activation: Activation) -> None:
     torch.manual_seed(0)
-    policy = ActorCritic((3, 2), 4, hidden, activation)
+    policy = ActorCritic((3, 2), Heads((4,)), hidden, activation)
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     x = torch.randn(11, 6)

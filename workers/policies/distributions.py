@@ -1,0 +1,135 @@
+"""What actions a network's outputs mean: a categorical distribution a head, a normal one an amount, all independent.
+
+In flow: outputs [A, n], logits of all heads first, then means of the amounts. Out flows: samples (acting), or
+log-probabilities and entropies with gradients (learning).
+
+Legend: `n` rows, `K` heads, `C` values of all heads, `D` amounts, `A = C + D`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, pi
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["Heads", "Noise", "draw", "likelihood"]
+
+_IMPOSSIBLE = -1e9
+"""Logit of what is not legal: its probability is 0, and 0 times its logarithm is 0 as well."""
+
+
+class Noise(Protocol):
+    """Where random numbers come from: numpy's generator, or several of them side by side."""
+
+    def random(self, size: int, dtype: type[np.float32] = ..., /) -> NDArray[np.float32]:
+        """Uniform in [0, 1)."""
+
+    def standard_normal(self, size: tuple[int, int], dtype: type[np.float32] = ..., /) -> NDArray[np.float32]:
+        """Normal."""
+
+    def integers(self, low: int, high: int, size: int, /) -> NDArray[np.int64]:
+        """Uniform in low..high - 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """`sizes` [K]: values of each head; `amounts`: D."""
+
+    sizes: tuple[int, ...]
+    amounts: int = 0
+
+    @property
+    def outputs(self) -> int:
+        """A."""
+        return sum(self.sizes) + self.amounts
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one head and nothing else: actions are [n] then, not [n, K]."""
+        return len(self.sizes) == 1 and not self.amounts
+
+
+def likelihood(
+    outputs: Tensor,
+    heads: Heads,
+    log_std: Tensor | None,
+    action: Tensor,
+    amount: Tensor | None = None,
+    legal: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy [n] of `action` ([n] or [n, K] int64) with `amount` [n, D] under `outputs` [A, n].
+
+    `log_std` [D]; `legal` [n, C]: where False, a value has no probability.
+    """
+    chances, entropy = [], []
+    at = 0
+    for head, size in enumerate(heads.sizes):
+        logits = outputs[at : at + size]
+        if legal is not None:
+            logits = logits.masked_fill(~legal[:, at : at + size].T, _IMPOSSIBLE)
+        log_policy = logits.log_softmax(0)
+        index = action.view(1, -1) if heads.single else action[:, head].unsqueeze(0)
+        chances.append(log_policy.gather(0, index)[0])
+        entropy.append(-(log_policy.exp() * log_policy).sum(0))
+        at += size
+    if heads.amounts:
+        assert log_std is not None
+        assert amount is not None
+        error = (amount.T - outputs[at:]) * (-log_std).exp()[:, None]
+        chances.append(-(0.5 * error.square() + log_std[:, None] + 0.5 * log(2 * pi)).sum(0))
+        entropy.append((log_std + 0.5 * (1 + log(2 * pi))).sum().expand(outputs.shape[1]))
+    if len(chances) == 1:
+        return chances[0], entropy[0]
+    return torch.stack(chances).sum(0), torch.stack(entropy).sum(0)
+
+
+def draw(
+    outputs: NDArray[np.float32],
+    heads: Heads,
+    log_std: NDArray[np.float32] | None,
+    noise: Noise | None,
+    legal: NDArray[np.bool_] | None = None,
+) -> dict[str, NDArray]:
+    """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest without
+    `noise`. Takes n float32 numbers for each head, then [n, D] normal ones."""
+    actions, chance = [], np.zeros(outputs.shape[1], np.float32)
+    at = 0
+    for size in heads.sizes:
+        logits = outputs[at : at + size]
+        if legal is not None:
+            logits = np.where(legal[:, at : at + size].T, logits, np.float32(_IMPOSSIBLE))
+        action, log_probability = _sample(logits, noise)
+        if heads.single:
+            return {"action": action, "log_probability": log_probability}
+        actions.append(action)
+        chance += log_probability
+        at += size
+    found: dict[str, NDArray] = {}
+    if heads.amounts:
+        assert log_std is not None
+        mean = outputs[at:].T
+        error = np.zeros_like(mean) if noise is None else noise.standard_normal(mean.shape, np.float32)
+        found["amount"] = mean + np.exp(log_std) * error
+        chance -= (0.5 * error * error + log_std + np.float32(0.5 * log(2 * pi))).sum(1)
+    n = outputs.shape[1]
+    return {
+        "action": np.stack(actions, 1) if actions else np.empty((n, 0), np.int64),
+        "log_probability": chance,
+        **found,
+    }
+
+
+def _sample(logits: NDArray[np.float32], noise: Noise | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions and log-probabilities [n] from softmax(logits) [C, n], by inversion; its mode without `noise`."""
+    rows = logits.shape[1]
+    shifted = logits - logits.max(0)
+    cumulative = np.exp(shifted).cumsum(0)
+    total = cumulative[-1]
+    # below C by construction: only the first C - 1 bounds are counted
+    action = shifted.argmax(0) if noise is None else (cumulative[:-1] <= noise.random(rows, np.float32) * total).sum(0)
+    return action, shifted[action, np.arange(rows)] - np.log(total)

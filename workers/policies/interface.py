@@ -1,0 +1,32 @@
+"""Both ends of a policy: what it is shown and what it does. Without torch: the coordinator and relays plan with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.layout import common_of
+from protocol.spaces import Agent, Place, World
+from workers.policies.actions import Actions
+from workers.policies.shown import Shown
+
+__all__ = ["Interface"]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What the agent at `place`, or any of its kind, sees and does."""
+
+    place: Place
+    shown: Shown
+    actions: Actions
+
+    @classmethod
+    def at(cls, world: World, place: Place) -> Interface:
+        """The interface of the policy that plays the agent at `place`; ConfigurationError where no policy can."""
+        return cls(place, Shown(place, common_of(world)), Actions(place))
+
+    @classmethod
+    def of(cls, agent: Agent) -> Interface:
+        """The interface of an agent in a world of its own."""
+        world = World(id="alone", agents=(agent,))
+        return cls.at(world, world.places[0])

@@ -1,0 +1,103 @@
+"""What a policy is shown of a row: the columns of all that it may see, as one vector of numbers.
+
+In flow: the leaves of an agent's own observations and of the common one, but for evaluation-only ones. Out flow: arrays
+[..., *shape]. One box on its own is shown as it is, in its own shape and dtype; anything else is a vector of float32,
+leaf after leaf: numbers as they are, each choice as many numbers as it has values, of which one is 1 (one-hot).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ConfigurationError
+from protocol.spaces import Box, Leaf, Place
+from protocol.spaces.leaves import Discrete, MultiDiscrete, Text
+
+__all__ = ["Part", "Shown"]
+
+MOST = 1 << 24
+"""Numbers that a policy is shown at most."""
+Pick = Callable[[str], NDArray]
+"""column -> its rows [..., *shape of the leaf]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One column's place in the vector: numbers `at`..`at + width` of it."""
+
+    column: str
+    at: int
+    width: int
+    choices: tuple[tuple[int, int], ...] = ()
+    """(first, how many) values of each element in C order, where each is shown one-hot."""
+
+    def write(self, target: NDArray[np.float32], rows: NDArray) -> None:
+        """Fills this part of `target` [..., D]; an element with none of its values is shown as zeros."""
+        if not self.choices:
+            target[..., self.at : self.at + self.width] = rows.reshape(*target.shape[:-1], self.width)
+            return
+        elements = rows.reshape(*target.shape[:-1], len(self.choices))
+        at = self.at
+        for element, (first, count) in enumerate(self.choices):
+            values = np.arange(first, first + count)
+            np.equal(elements[..., element, None], values, out=target[..., at : at + count], casting="unsafe")
+            at += count
+
+
+class Shown:
+    """What the policy of the agent at `place` is shown; `common` is what all agents see besides."""
+
+    def __init__(self, place: Place, common: Box | None = None) -> None:
+        parts: list[Part] = []
+        width = 0
+        for leaf in place.observed.leaves:
+            if not leaf.evaluation_only:
+                parts.append(_part(leaf, width))
+                width += parts[-1].width
+        if common is not None:
+            parts.append(Part("common", width, math.prod(common.shape)))
+            width += parts[-1].width
+        if not 0 < width <= MOST:
+            raise ConfigurationError(
+                f"agent {place.name!r} shows its policy {width} numbers, which should be 1 to {MOST}; "
+                "give it something to see, or fewer choices"
+            )
+        self.parts = tuple(parts)
+        self.width = width
+        leaf = place.observed.leaves[0]
+        self.plain = common is None and not place.observed.nested and isinstance(leaf.space, Box)
+        """Whether the one column `observation` is shown as it is."""
+        self.shape: tuple[int, ...] = leaf.space.shape if self.plain else (width,)
+        self.dtype = np.dtype(leaf.space.dtype) if self.plain else np.dtype(np.float32)
+
+    def join(self, pick: Pick, lead: tuple[int, ...]) -> NDArray:
+        """Rows [*lead, *shape] of what `pick` gives for each column (`common` among them)."""
+        if self.plain:
+            return pick("observation")
+        target = np.empty((*lead, self.width), np.float32)
+        self.write(pick, target)
+        return target
+
+    def write(self, pick: Pick, target: NDArray[np.float32]) -> None:
+        """The same into `target` [..., D], where what is shown is not plain."""
+        for part in self.parts:
+            part.write(target, pick(part.column))
+
+
+def _part(leaf: Leaf, at: int) -> Part:
+    space = leaf.space
+    choices: tuple[tuple[int, int], ...] = ()
+    if isinstance(space, Discrete):
+        choices = ((space.start, space.n),)
+    elif isinstance(space, MultiDiscrete):
+        first = space.start if isinstance(space.start, tuple) else (space.start,) * len(space.nvec)
+        choices = tuple(zip(first, space.nvec, strict=True))
+    elif isinstance(space, Text):
+        choices = ((1, len(space.charset)),) * space.max_length
+    width = sum(count for _, count in choices) if choices else math.prod(space.shape)
+    return Part(leaf.name, at, width, choices)
