@@ -14,7 +14,7 @@ from rich.console import Console
 
 from launch import local
 from launch.configuration import load, preset_names, sentence
-from launch.console import Display, Plain, Silent, summary_table
+from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.folder import make_folder, write_config
 from launch.processes import python
 from protocol import RELEASE
@@ -92,6 +92,9 @@ def train(
         click.echo("rookery: the run ended before it could write a summary; see the logs in its folder", err=True)
         sys.exit(1)
     console.print(summary_table(outcome.summary))
+    by_environment = environments_table(outcome.summary)
+    if by_environment is not None:
+        console.print(by_environment)
     console.print(f"run folder: {folder}", highlight=False)
     if as_json:
         click.echo(json.dumps(outcome.summary, indent=2))

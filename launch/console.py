@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Display", "Plain", "Silent", "summary_table"]
+__all__ = ["Display", "Plain", "Silent", "environments_table", "summary_table"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
@@ -95,6 +95,19 @@ def summary_table(summary: dict[str, Any]) -> Table:
             *(_number(known.get(k)) for k in ("random", "scripted")),
             *(_number(curve[k]) for k in ("first", "last", "best")),
         )
+    return table
+
+
+def environments_table(summary: dict[str, Any]) -> Table | None:
+    """Of a collection: what each policy did in each environment, one row for both; None where there is only one."""
+    if not summary["environments"]:
+        return None
+    table = Table(title="by environment, over the whole run", title_justify="left")
+    for column in ("policy", "environment", "episodes", "mean return"):
+        table.add_column(column, justify="left" if column in ("policy", "environment") else "right")
+    for policy, places in summary["environments"].items():
+        for name, found in places.items():
+            table.add_row(policy, name, f"{found['episodes']:,}", _number(found["return_mean"]))
     return table
 
 

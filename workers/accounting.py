@@ -6,10 +6,10 @@ received = trained + duplicates + rejected + held + lost_in_learner
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-__all__ = ["Page", "Pages", "segment_books", "total"]
+__all__ = ["Page", "Pages", "environment_books", "segment_books", "total"]
 
 Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
@@ -19,6 +19,25 @@ Pages = Mapping[tuple[str, int], Page]
 def total(pages: Iterable[Page], *names: str) -> int:
     """Sum of the named counters over pages; a page may lack some."""
     return int(sum(page.get(name, 0) for page in pages for name in names))
+
+
+def environment_books(
+    policies: Iterable[str], members: Collection[str], actors: Pages
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """policy -> member of a collection -> `episodes` that ended there and their `return_mean`; empty without members."""
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for policy in policies if members else ():
+        found[policy] = {}
+        for member in members:
+            episodes, returns = (
+                sum(page.get(f"{kind}.{policy}/{member}", 0) for page in actors.values())
+                for kind in ("episodes", "returns")
+            )
+            found[policy][member] = {
+                "episodes": int(episodes),
+                "return_mean": returns / episodes if episodes else None,
+            }
+    return found
 
 
 def segment_books(

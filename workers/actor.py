@@ -34,7 +34,7 @@ from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.life import Life, Stop, log_to, run_dir_of, worker_command
 from workers.plan import PolicyPlan, plan_policies, seed_of
-from workers.reporting import ActorReport
+from workers.reporting import ActorReport, count_environment
 
 __all__ = ["Actor", "main"]
 
@@ -130,7 +130,7 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            self._counters.set("environment_restarts", self._environment.restarts)
+            count_environment(self._counters, self._environment, self._plans)
             for seat in self._seats.values():
                 seat.flush(self._check)
             self._follow_routes()
@@ -225,7 +225,7 @@ class Actor:
             if not sender.drain(max(0.0, end - time.monotonic()), self._follow_routes):
                 log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
         self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats.values()))
-        self._counters.set("environment_restarts", self._environment.restarts)
+        count_environment(self._counters, self._environment, self._plans)
 
     def _share(self, plan: CommonPlan | None) -> CommonWriter | None:
         """Where what all agents see is written."""
@@ -257,7 +257,8 @@ class Actor:
     def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:
         run_dir = run_dir_of(self._welcome)
         name = f"{self._welcome.name}.{self._welcome.incarnation}"
-        return Counters(run_dir / "counters" / name if run_dir else None, *ActorReport.names(list(plans)))
+        names = ActorReport.names(list(plans), list(self._run.environment.members or ()))
+        return Counters(run_dir / "counters" / name if run_dir else None, *names)
 
 
 def main(life: Life) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from protocol.config import Run
 from protocol.counters import read_counters
 from protocol.ledger import Ledger
-from workers.accounting import Page, Pages, segment_books, total
+from workers.accounting import Page, Pages, environment_books, segment_books, total
 from workers.events import EventLog
 
 __all__ = ["Books"]
@@ -34,6 +34,9 @@ class Books:
         self._run, self._policies, self._folder = run, policies, folder
         self._returns: dict[str, dict[int, list[float]]] = {p: defaultdict(lambda: [0, 0.0]) for p in policies}
         self._recent: dict[str, list[float]] = {p: [] for p in policies}
+        self._members = list(run.environment.members or ())
+        self._seen: dict[str, tuple[float, float]] = {}
+        """policy/member -> (episodes, sum of returns) at the last look."""
         self._events = EventLog(folder / "tensorboard")
         self._metrics = (folder / "metrics.jsonl").open("a")
         self._last: tuple[float, int, int] | None = None
@@ -63,7 +66,7 @@ class Books:
         if self._last is not None and agent_steps > self._last[2]:
             self.acting_until = now
         rates = self._rates(now, env_steps, agent_steps)
-        policies = {policy: self._policy_view(policy, learners) for policy in self._policies}
+        policies = {policy: self._policy_view(policy, actors, learners) for policy in self._policies}
         self.view = {
             "steps": self._run.steps,
             "env_steps": env_steps,
@@ -111,6 +114,7 @@ class Books:
             "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._policies)) / seconds,
             "versions": {p: _newest(learners, f"version.{p}") for p in self._policies},
             "returns": {p: self._curve(p) for p in self._policies},
+            "environments": environment_books(self._policies, self._members, actors),
             "baselines": dict(baselines),
             "segments": segment_books(self._policies, actors, learners, self._ledgers(), clean),
             "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
@@ -191,7 +195,7 @@ class Books:
             "agent_steps_per_second": (agent_steps - agent_then) / elapsed,
         }
 
-    def _policy_view(self, policy: str, learners: Pages) -> dict[str, Any]:
+    def _policy_view(self, policy: str, actors: Pages, learners: Pages) -> dict[str, Any]:
         recent = self._recent[policy]
         self._recent[policy] = []
         previous = self.view.get("policies", {}).get(policy, {}).get("return")
@@ -202,7 +206,20 @@ class Books:
             "version": _newest(learners, f"version.{policy}"),
             "train_steps": total(learners.values(), f"steps_made.{policy}"),
             "lag": _lag(learners.values(), [policy])["mean"],
+            **self._by_environment(policy, actors),
         }
+
+    def _by_environment(self, policy: str, actors: Pages) -> dict[str, float]:
+        """`return/MEMBER` of a collection: of the episodes that ended there since the last look, if any did."""
+        found: dict[str, float] = {}
+        for member in self._members:
+            place = f"{policy}/{member}"
+            count, returns = (sum(p.get(f"{k}.{place}", 0) for p in actors.values()) for k in ("episodes", "returns"))
+            before = self._seen.get(place, (0, 0.0))
+            if count > before[0]:
+                found[f"return/{member}"] = (returns - before[1]) / (count - before[0])
+                self._seen[place] = (count, returns)
+        return found
 
     def _waits(self, actors: Pages, learners: Pages) -> dict[str, float]:
         waits: dict[str, float] = defaultdict(float)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protocol.counters import Counters
 from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
@@ -12,8 +12,10 @@ from protocol.report import Report
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
+from workers.environments.base import Environment
+from workers.plan import PolicyPlan
 
-__all__ = ["ActorReport", "LearnerReport"]
+__all__ = ["ActorReport", "LearnerReport", "count_environment"]
 
 _BINS = 200
 """Parts of the run for which returns are told apart."""
@@ -41,8 +43,8 @@ class ActorReport:
         self._agent_steps = self._collected_at = 0
 
     @staticmethod
-    def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Names of an actor's counters: whole ones and seconds."""
+    def names(policies: Sequence[str], members: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+        """Names of an actor's counters: whole ones, and seconds and returns. `members` of a collection."""
         whole = [
             "env_steps",
             "agent_steps",
@@ -65,7 +67,9 @@ class ActorReport:
                 )
             ]
         waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain") for policy in policies]
-        return whole, [*waits, *LOCK_SECONDS]
+        places = [f"{policy}/{member}" for policy in policies for member in members]
+        whole += [f"episodes.{place}" for place in places]
+        return whole, [*waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]
 
     def count(self, env_steps: int, agent_steps: int) -> None:
         """After each turn: totals so far."""
@@ -102,6 +106,15 @@ class ActorReport:
             metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
             metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
         return Report(self.state, counters=self._counters.snapshot(), metrics=metrics, episodes=episodes)
+
+
+def count_environment(counters: Counters, environment: Environment, plans: Mapping[str, PolicyPlan]) -> None:
+    """Brings an actor's counters up to date: restarts, and what ended in which member of a collection."""
+    counters.set("environment_restarts", environment.restarts)
+    for (member, agent), (episodes, returns) in environment.take_episodes().items():
+        policy = next(name for name, plan in plans.items() if agent in plan.agents)
+        counters.add(f"episodes.{policy}/{member}", episodes)
+        counters.add(f"returns.{policy}/{member}", returns)
 
 
 class LearnerReport:

@@ -45,7 +45,7 @@ from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.life import INCOMPLETE, claim, log_to
 from workers.plan import PolicyPlan, plan_policies, seed_of
-from workers.reporting import ActorReport, LearnerReport
+from workers.reporting import ActorReport, LearnerReport, count_environment
 from workers.yardsticks import yardsticks
 
 __all__ = ["Sequential", "command"]
@@ -114,7 +114,8 @@ class Sequential:
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else Common(self._common.ring)
-        self._actor_page = Counters(folder / "counters" / "actor-0.1", *ActorReport.names(names))
+        counted = ActorReport.names(names, list(run.environment.members or ()))
+        self._actor_page = Counters(folder / "counters" / "actor-0.1", *counted)
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
         self._members: list[Member] = []
@@ -203,6 +204,7 @@ class Sequential:
                 performer.swap(version)
 
     def _observe(self, agent_steps: int) -> None:
+        count_environment(self._actor_page, self._environment, self._plans)
         for seat, policy in zip(self._seats.values(), self._policy_of_seats(), strict=True):
             count, total = seat.take_episodes()
             if count:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent
-from workers.environments.base import Environment, Player, Present
+from workers.environments.base import Environment, Outcome, Player, Present
 from workers.environments.registry import BUILT_IN, make
 
 __all__ = ["baselines", "play", "random_player"]
@@ -42,11 +42,11 @@ class _Account:
         """Has every copy given its episodes?"""
         return bool((self._finished >= self._quota).all())
 
-    def add(self, present: Present) -> None:
+    def add(self, told: Present | Outcome) -> None:
         """Enters what the previous actions brought; an end closes the episode with that reward in it."""
-        copies = np.arange(self._running.size) if present.copies is None else present.copies
-        self._running[copies] += present.reward
-        ended = copies[present.terminated | present.truncated]
+        copies = np.arange(self._running.size) if told.copies is None else told.copies
+        self._running[copies] += told.reward
+        ended = copies[told.terminated | told.truncated]
         wanted = ended[self._finished[ended] < self._quota]
         self.returns.extend(self._running[wanted].tolist())
         self._finished[ended] += 1
@@ -68,8 +68,9 @@ def play(
     turn = environment.reset(seed)
     for _ in range(_LIMIT * quota):
         turn = environment.step([players[names[present.agent]](present) for present in turn.present])
-        for present in turn.present:
-            accounts[present.agent].add(present)
+        told: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        for one in told:
+            accounts[one.agent].add(one)
         if all(account.full for account in accounts):
             return {name: _mean(account.returns) for name, account in zip(names, accounts, strict=True)}
     raise EnvironmentFault(
