@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from protocol.errors import Refused, Timeout
 from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
 from protocol.report import Report
 from protocol.schema import Schemas
-from protocol.sockets import Ports, connect
+from protocol.security import new_keys
+from protocol.sockets import Ports, connect, open_context
 from tests.protocol.parts import until
 from tests.tools import ROOT
 
@@ -45,12 +47,12 @@ def polite(message: Message) -> Message | None:
 class Coordinator:
     """A `ControlServer` in a thread, which answers by a script and notes what it heard."""
 
-    def __init__(self, base: int, answer: Answer = polite) -> None:
+    def __init__(self, base: int, answer: Answer = polite, keys: str = "") -> None:
         self.answer = answer
         self.heard: list[Message] = []
         self.refused = 0
         self.quarantined = (0, 0)
-        self._context = zmq.Context(1)
+        self._context = open_context(keys, "coordinator")
         self._ports = Ports(self._context, "127.0.0.1", base)
         until(self._bind)
         self._ending = threading.Event()
@@ -86,8 +88,8 @@ class Coordinator:
 
 
 @contextmanager
-def coordinator(base: int, answer: Answer = polite) -> Iterator[Coordinator]:
-    made = Coordinator(base, answer)
+def coordinator(base: int, answer: Answer = polite, keys: str = "") -> Iterator[Coordinator]:
+    made = Coordinator(base, answer, keys)
     try:
         yield made
     finally:
@@ -449,6 +451,24 @@ def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, 
         until(lambda: server.refused == len(bad))
         worker.client.start(worker.take)
         until(lambda: worker.client.pulse)
+
+
+def test_nobody_joins_as_another_role_than_that_of_its_key(tmp_path: Path, free_port_block: int) -> None:
+    """The right key opens the door; what its holder may call itself is a question of its own."""
+    new_keys(tmp_path / "keys")
+    keys = str(tmp_path / "keys")
+    context = open_context(keys, "actor")
+    with coordinator(free_port_block, keys=keys) as server:
+        for role in ("learner", "actor"):
+            client = ControlClient(context, f"tcp://127.0.0.1:{free_port_block}", role)
+            if role == "actor":
+                assert client.join(5) == welcome()
+            else:
+                with pytest.raises(Refused, match="a join as learner with the key of role actor; give each worker"):
+                    client.join(5)
+            client.close()
+        assert [join.role for join in server.of(Join)] == ["actor"]
+    context.destroy(linger=0)
 
 
 def test_a_peer_that_keeps_sending_garbage_is_quarantined_alone(worker: Worker, free_port_block: int) -> None:
