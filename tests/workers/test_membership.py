@@ -167,6 +167,20 @@ def test_messages_of_a_former_incarnation_are_not_taken(tmp_path: Path) -> None:
     assert members.leave(leave(old)) is None
 
 
+def test_messages_of_a_stranger_under_a_members_name_are_not_taken(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    member = admitted(members, join("actor", "x"))
+    assert members.beat(Beat(name=member.name, token="guess", incarnation=1, state="acting")) is None
+    assert members.leave(Leave(name=member.name, token="guess", incarnation=1)) is None
+    assert members.living_actors() == [("actor-0", 1)]
+
+
+def test_learners_and_all_others_have_a_lease_each(tmp_path: Path) -> None:
+    members = members_of(tmp_path, actor_timeout=5, learner_timeout=7)
+    assert admitted(members, join("learner", "x")).lease == 7
+    assert admitted(members, join("actor", "y")).lease == 5
+
+
 def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp_path: Path) -> None:
     first = members_of(tmp_path)
     actor = admitted(first, join("actor", "x"))
@@ -202,8 +216,18 @@ def test_one_that_was_away_longer_than_its_lease_joins_again_as_what_it_was(tmp_
     member = admitted(members, join("actor", "x"))
     members.expire(member.seen + 100)
     back = admitted(members, join("actor", "x", "actor-0", incarnation=1), {("actor-0", 1): 40})
-    assert (back.incarnation, back.quota) == (1, 100)
+    assert (back.incarnation, back.quota, back.steps_before) == (1, 100, 0)
     assert members.restarts == {}
+
+
+def test_an_incarnation_that_was_replaced_does_not_come_back(tmp_path: Path) -> None:
+    """The name went on with another process: whoever asks for it now is a new one."""
+    members = members_of(tmp_path)
+    first = admitted(members, join("actor", "x"))
+    members.expire(first.seen + 100)
+    second = admitted(members, join("actor", "y"))
+    members.expire(second.seen + 100)
+    assert admitted(members, join("actor", "x", "actor-0", incarnation=1)).incarnation == 3
 
 
 def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""What a worker tells of its episodes until it is heard."""
+
+from __future__ import annotations
+
+from protocol import report
+from protocol.report import Unheard
+
+ONE, TWO, THREE = (("gem", steps, 1, 0.5) for steps in (10, 20, 30))
+
+
+def test_what_was_not_sent_is_not_taken_for_heard_when_an_older_answer_comes() -> None:
+    unheard = Unheard()
+    assert unheard.with_new([ONE]) == [ONE]
+    unheard.told(sent=False)
+    unheard.answered(known=True)
+    assert unheard.with_new([]) == [ONE]
+
+
+def test_an_answer_is_for_what_was_told_before_it() -> None:
+    unheard = Unheard()
+    unheard.with_new([ONE, TWO])
+    unheard.told(sent=True)
+    unheard.with_new([THREE])
+    unheard.answered(known=True)
+    assert unheard.with_new([]) == [THREE]
+    unheard.answered(known=True)
+    assert unheard.with_new([]) == [THREE]
+
+
+def test_a_coordinator_that_does_not_know_the_worker_has_heard_nothing() -> None:
+    unheard = Unheard()
+    unheard.with_new([ONE])
+    unheard.told(sent=True)
+    unheard.answered(known=False)
+    assert unheard.with_new([TWO]) == [ONE, TWO]
+
+
+def test_the_oldest_are_forgotten_while_nobody_listens() -> None:
+    unheard = Unheard()
+    many = [("gem", steps, 1, 0.5) for steps in range(report._KEPT + 5)]
+    assert unheard.with_new(many) == many[5:]

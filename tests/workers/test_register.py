@@ -1,0 +1,78 @@
+"""What a coordinator that returns knows of its run: all that the earlier one wrote, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from protocol.messages import Route
+from workers.register import Member, Register
+
+ROUTE = Route(policy="a", learner="learner-a", incarnation=2, experience="e", weights="w", acknowledgements="k")
+
+
+def filled(path: Path) -> Register:
+    """With an entry of every kind."""
+    made = Register(path)
+    made.members["actor-0"] = Member(
+        "actor-0",
+        "actor",
+        "token",
+        2,
+        platform.node(),
+        os.getpid(),
+        "node",
+        5.0,
+        index=1,
+        policies=["a", "b"],
+        quota=70,
+        steps_before=30,
+        state="acting",
+        routes=[ROUTE],
+        counters={"env_steps": 15.0},
+        metrics={"rate": 1.0},
+    )
+    made.incarnations.update({"actor-0": 2, "learner-a": 1})
+    made.quotas.update({("actor-0", 1): 100, ("actor-0", 2): 70})
+    made.told["actor-0", 2, "a"] = 12
+    made.ended["learner-a", 1] = {"steps_made.a": 3.0}
+    made.clean.add(("learner-a", 1))
+    made.restarts["actor-0"] = 1
+    return made
+
+
+def test_everything_comes_back_G2(tmp_path: Path) -> None:
+    first = filled(tmp_path / "state.json")
+    first.save()
+    again = Register(tmp_path / "state.json")
+    for name in ("run_id", "incarnations", "quotas", "told", "ended", "clean"):
+        assert getattr(again, name) == getattr(first, name), name
+    assert again.restarts == {"actor-0": 1, "coordinator": 1}
+    (member,) = again.members.values()
+    old = first.members["actor-0"]
+    same = [name for name in Member.__slots__ if name not in ("seen", "heard", "state", "metrics")]
+    assert [getattr(member, name) for name in same] == [getattr(old, name) for name in same]
+    assert not member.heard
+    assert member.seen > 0  # its lease begins now
+    assert (tmp_path / "run_id").read_text() == f"{first.run_id}\n"
+
+
+def test_a_register_that_could_not_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    made = filled(tmp_path / "state.json")
+    made.save()
+    made.restarts["actor-0"] = 9
+    made.told["actor-0", 2, "a"] = object()  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        made.save()
+    assert Register(tmp_path / "state.json").restarts["actor-0"] == 1
+
+
+def test_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    one, other = (Register(folder / "state.json").run_id for folder in folders)
+    assert one != other
