@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,10 @@ from protocol.common import CommonWriter
 from protocol.errors import EnvironmentFault
 from protocol.ring import Ring
 from workers.acting.block import Block, Index, Rows
+from workers.acting.moments import Moments
 from workers.acting.performer import Performer
+from workers.acting.sight import Sight
+from workers.acting.tally import Tally
 from workers.environments.base import Outcome, Present
 
 __all__ = ["Seat", "Sender"]
@@ -69,35 +72,25 @@ class Seat:
         self.noise = noise
         self._flush_after, self._clock = flush_after, clock
         layout, interface = sender.ring.layout, performer.interface
-        self._place, self._shown, self._actions = interface.place, interface.shown, interface.actions
+        self._actions = interface.actions
         self._before, self._length = layout.before, layout.length
         self._numbers = np.arange(first_stream, first_stream + streams, dtype=np.uint64)
         self._everyone: NDArray[np.int64] = np.arange(streams)
-        self._common = common
-        self._copies: NDArray[np.int64] = self._everyone
-        """[E]: which copy each stream is of, among those of a moment."""
-        self._span: int | None = None
-        """After how many moments a block is shipped with the rows it has."""
+        copies = self._everyone
         if common is not None:
-            self._copies = self._numbers.astype(np.int64) // self._place.many % common.copies
-            self._span = None if common.turns is None else common.turns * self._length
+            copies = self._numbers.astype(np.int64) // interface.place.many % common.copies
+        ring = sender.ring.nonce
+        self._moments = None if common is None else Moments(common, ring, copies, self._length, self._before)
+        self._sight = Sight(interface, streams, self._before + 1, common, copies)
         self._block: Block | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
-        shown = self._shown
-        self._stack = np.zeros((streams, layout.before + 1, *shown.shape), shown.dtype) if self._before else None
-        self._begins = np.ones(streams, np.bool_)
-        """Streams whose next observation is the first of an episode."""
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
-        self._seen = [leaf.name for leaf in self._place.observed.leaves]
-        self._history = [name for name in self._row_fields if name in _HISTORY or name in self._seen]
+        self._history = [name for name in self._row_fields if name in _HISTORY or name in self._sight.names]
         self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
-        self._returns = np.zeros(streams)
+        self._tally = Tally(streams)
         self._streams: Index = slice(None)
         """Those that act in this turn."""
-        self.episodes = 0
-        self.return_sum = 0.0
-        self.steps = 0
 
     def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
@@ -113,15 +106,11 @@ class Seat:
             self._close(block, streams, present)
         if block is None or block.full(streams, self._length) or self._is_old(block):
             self._begin_block(streams, present.observation, on_wait)
-        seen = present.observation if self._shown.plain else self._join(streams, present.observation)
-        return seen if self._stack is None else self._push_frame(streams, seen)
+        return self._sight.show(streams, present.observation)
 
     def legal(self, present: Present) -> NDArray[np.bool_] | None:
         """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
-        mask = present.action_mask
-        if not self._actions.masked or mask is None:
-            return None
-        return self._actions.legal(self._place.parts("action_mask", mask).__getitem__, (len(mask),))
+        return self._sight.legal(present.action_mask)
 
     def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray:
         """Second half of `act`: opens a row with the observation and what the policy did; returns the actions."""
@@ -130,21 +119,17 @@ class Seat:
         done, actions = self._actions.rows(acted["action"], acted.get("amount"))
         where = (streams, block.at(streams) if self._before == 0 else block.at(streams) + self._before)
         columns = block.columns
-        self._write_seen(columns, where, present.observation)
+        self._sight.write(columns, where, present.observation)
+        self._sight.write_mask(columns, where, present.action_mask)
         columns["version"][where] = self.performer.word
-        if self._common is not None:
-            columns["moment"][where] = self._common.moment
-        if present.action_mask is not None:
-            for name, mask in self._place.parts("action_mask", present.action_mask).items():
-                columns[name][where] = mask
+        if self._moments is not None:
+            columns["moment"][where] = self._moments.now
         for name, chosen in done.items():
             columns[name][where] = chosen
         for name in self._said:
             columns[name][where] = acted[name]
         block.open(streams)
         block.version_max = self.performer.word
-        self._begins[streams] = False
-        self.steps += len(actions)
         return actions
 
     def receive(self, outcome: Outcome) -> None:
@@ -163,9 +148,7 @@ class Seat:
 
     def take_episodes(self) -> tuple[int, float]:
         """(episodes, sum of their returns) since the last call."""
-        taken = (self.episodes, self.return_sum)
-        self.episodes, self.return_sum = 0, 0.0
-        return taken
+        return self._tally.take()
 
     @property
     def open_rows(self) -> int:
@@ -177,7 +160,7 @@ class Seat:
         block = self._block
         if block is not None and self._is_old(block):
             block.spread()
-            self._begin_block(_NOBODY, self._place.observed.zeros(0), on_wait)
+            self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), on_wait)
 
     def _choose(self, present: Present) -> Index:
         """The streams present, as a slice of all where they all stand at the same row."""
@@ -216,15 +199,10 @@ class Seat:
             columns["reward"][where] += brought.reward
         columns["terminated"][where] = brought.terminated
         columns["truncated"][where] = brought.truncated
-        self._returns[streams] += brought.reward
-        done = brought.terminated | brought.truncated
-        if not done.any():
+        ended = self._tally.add(streams, brought.reward, brought.terminated | brought.truncated)
+        if not len(ended):
             return
-        ended = self._everyone[streams][done]
-        self.episodes += len(ended)
-        self.return_sum += float(self._returns[ended].sum())
-        self._returns[ended] = 0.0
-        self._begins[ended] = True
+        self._sight.begin(ended)
         if len(brought.final_index):
             self._side_table(block, self._everyone[streams][brought.final_index], brought)
 
@@ -237,8 +215,8 @@ class Seat:
                 "world's episode_steps rules out; correct episode_steps or leave it out"
             )
         assert brought.final_observation is not None
-        self._write_seen(block.columns, (streams, entry), brought.final_observation, "final_")
-        if self._common is not None:
+        self._sight.write(block.columns, (streams, entry), brought.final_observation, "final_")
+        if self._moments is not None:
             block.columns["final_common"][streams, entry] = brought.final_common
         block.columns["final_row"][streams, entry] = block.at(streams)
         block.ends[streams] += 1
@@ -251,9 +229,9 @@ class Seat:
         tail: dict[str, NDArray] = {}
         if old is not None:
             following = (streams, old.at(streams) + self._before)
-            self._write_seen(old.columns, following, observation)
-            if self._common is not None:
-                old.columns["moment"][following] = self._common.moment
+            self._sight.write(old.columns, following, observation)
+            if self._moments is not None:
+                old.columns["moment"][following] = self._moments.now
             if not old.even:  # streams that do not act now take their open rows along
                 self._end_idle(old, streams)
                 opened = np.flatnonzero(old.opened)
@@ -277,8 +255,8 @@ class Seat:
             block.opened[opened] = True
             block.told = True
             block.version_min = carried["version"].min()
-        if self._common is not None:
-            self._hold(block, opened)
+        if self._moments is not None:
+            self._moments.hold(block, opened)
 
     def _end_idle(self, block: Block, acting: Index) -> None:
         """Behind an end that is followed by nothing yet, the last observation once more: it is never learned from, but
@@ -287,27 +265,9 @@ class Seat:
         idle[acting] = False
         streams = np.flatnonzero(idle)
         at = block.rows[streams] + self._before
-        for name in (*self._seen, "moment"):
+        for name in (*self._sight.names, "moment"):
             if name in block.columns:
                 block.columns[name][streams, at] = block.columns[name][streams, at - 1]
-
-    def _hold(self, block: Block, opened: NDArray[np.int64]) -> None:
-        """Keeps the moments that the new block refers to: of its history, of its open rows and all from now on. Those
-        that are too old are written anew, so that an agent that is away for long holds up no memory."""
-        common, moments = self._common, block.columns["moment"]
-        assert common is not None
-        refers = np.zeros(moments.shape, np.bool_)
-        refers[opened, self._before] = True
-        known = np.broadcast_to(block.history, len(moments))[:, None]
-        refers[:, : self._before] = np.arange(self._before) >= self._before - known
-        stream, row = np.nonzero(refers)
-        found, oldest = moments[stream, row], common.moment
-        if self._span is not None:
-            late = found.astype(np.int64) < common.moment - self._span
-            found[late] = common.renew(found[late], self._copies[stream[late]])
-            moments[stream, row] = found
-        block.since_moment = common.moment
-        common.hold((self._sender.ring.nonce, block.slots.start), min(oldest, int(found.min(initial=oldest))))
 
     def _finish(self, block: Block) -> None:
         self._block = None
@@ -317,45 +277,16 @@ class Seat:
         table["version_min"][block.slots] = block.version_min
         table["version_max"][block.slots] = block.version_max
         valid = block.at(slice(None))
-        if self._common is not None:
-            self._common.close((self._sender.ring.nonce, block.slots.start))
+        if self._moments is not None:
+            self._moments.close(block)
         self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
         self._sender.finish(block.slots, valid, block.history)
 
-    def _join(self, streams: Index, observation: NDArray) -> NDArray:
-        """[n, D]: own observations, then what all see, as the policy takes it."""
-        parts = self._place.parts("observation", observation)
-        if self._common is not None:
-            parts["common"] = self._common.newest[self._copies[streams]]
-        return self._shown.join(parts.__getitem__, (len(observation),))
-
-    def _write_seen(self, columns: dict[str, NDArray], where: Any, observation: NDArray, before: str = "") -> None:
-        """Observations into their columns, each called as its leaf with `before` in front."""
-        for name, part in self._place.parts("observation", observation).items():
-            columns[before + name][where] = part
-
     def _is_old(self, block: Block) -> bool:
         """Whether it goes on for longer than `flush_after` seconds, or than memory for common observations lasts."""
-        if (
-            self._common is not None
-            and self._span is not None
-            and self._common.moment - block.since_moment > self._span
-        ):
+        if self._moments is not None and self._moments.is_late(block):
             return True
         return self._flush_after is not None and self._clock() - block.since > self._flush_after and block.count() > 0
-
-    def _push_frame(self, streams: Index, observation: NDArray) -> NDArray:
-        """The last F observations of each stream, newest last; at an episode's start all are its first."""
-        stack, begins = self._stack, self._begins[streams]
-        assert stack is not None
-        seen = stack[streams]
-        seen[:, :-1] = seen[:, 1:]
-        seen[:, -1] = observation
-        if begins.any():
-            seen[begins] = observation[begins][:, None]
-        if not isinstance(streams, slice):
-            stack[streams] = seen
-        return seen
 
     def _refuse_early(self, present: Present, fresh: NDArray[np.bool_]) -> None:
         """What is told of an action that was never made belongs to no row."""

@@ -1,0 +1,80 @@
+"""What an agent sees: in the columns of its rows, and as its policy is shown it.
+
+In flow: rows of observations. Out flows: columns, one a leaf; what the policy takes, joined and stacked.
+Legend: `E` streams, `n` of them; `F` stacked frames; `C` values of all heads of the policy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.common import CommonWriter
+from workers.acting.block import Index
+from workers.policies.interface import Interface
+
+__all__ = ["Sight"]
+
+
+class Sight:
+    """Of `streams` streams; stream i is of copy `copies[i]` among those of a moment of `common`."""
+
+    def __init__(
+        self, interface: Interface, streams: int, frames: int, common: CommonWriter | None, copies: NDArray[np.int64]
+    ) -> None:
+        self._place, self._shown, self._actions = interface.place, interface.shown, interface.actions
+        self._common, self._copies = common, copies
+        shown = self._shown
+        self._stack = np.zeros((streams, frames, *shown.shape), shown.dtype) if frames > 1 else None
+        self._begins = np.ones(streams, np.bool_)
+        self.names = [leaf.name for leaf in self._place.observed.leaves]
+        """The columns of observations."""
+
+    def show(self, streams: Index, observation: NDArray) -> NDArray:
+        """What the policy is to see of `observation` (n rows): [n, *shape], stacked [n, F, *shape]."""
+        seen = observation
+        if not self._shown.plain:
+            parts = self._place.parts("observation", observation)
+            if self._common is not None:
+                parts["common"] = self._common.newest[self._copies[streams]]
+            seen = self._shown.join(parts.__getitem__, (len(observation),))
+        return seen if self._stack is None else self._push(self._stack, streams, seen)
+
+    def begin(self, streams: NDArray[np.int64]) -> None:
+        """The next observation of `streams` is the first of an episode."""
+        self._begins[streams] = True
+
+    def legal(self, mask: NDArray | None) -> NDArray[np.bool_] | None:
+        """[n, C]: which values may be chosen, of a mask's n rows; None where all may be, always."""
+        if mask is None:
+            return None
+        return self._actions.legal(self._place.parts("action_mask", mask).__getitem__, (len(mask),))
+
+    def write(self, columns: dict[str, NDArray], where: Any, observation: NDArray, before: str = "") -> None:
+        """Observations into their columns, each called as its leaf with `before` in front."""
+        if not self._place.observed.nested:  # the usual case, in every turn of every seat
+            columns[before + "observation"][where] = observation
+            return
+        for name, part in self._place.parts("observation", observation).items():
+            columns[before + name][where] = part
+
+    def write_mask(self, columns: dict[str, NDArray], where: Any, mask: NDArray | None) -> None:
+        """Masks into theirs."""
+        if mask is not None:
+            for name, part in self._place.parts("action_mask", mask).items():
+                columns[name][where] = part
+
+    def _push(self, stack: NDArray, streams: Index, newest: NDArray) -> NDArray:
+        """The last F observations of each stream, newest last; at an episode's start all are its first."""
+        begins = self._begins[streams]
+        seen = stack[streams]
+        seen[:, :-1] = seen[:, 1:]
+        seen[:, -1] = newest
+        if begins.any():
+            seen[begins] = newest[begins][:, None]
+        if not isinstance(streams, slice):
+            stack[streams] = seen
+        self._begins[streams] = False
+        return seen

@@ -1,0 +1,40 @@
+"""Returns of episodes as they end.
+
+In flows: rewards and ends of streams. Out flow: how many episodes ended, and the sum of their returns.
+Legend: `E` streams.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.acting.block import Index
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Of `streams` streams."""
+
+    def __init__(self, streams: int) -> None:
+        self._returns = np.zeros(streams)
+        self._everyone: NDArray[np.int64] = np.arange(streams)
+        self._episodes, self._sum = 0, 0.0
+
+    def add(self, streams: Index, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Enters rewards; the streams whose episode ended with them."""
+        self._returns[streams] += reward
+        if not done.any():
+            return self._everyone[:0]
+        ended = self._everyone[streams][done]
+        self._episodes += len(ended)
+        self._sum += float(self._returns[ended].sum())
+        self._returns[ended] = 0.0
+        return ended
+
+    def take(self) -> tuple[int, float]:
+        """(episodes, sum of their returns) since the last call."""
+        taken = (self._episodes, self._sum)
+        self._episodes, self._sum = 0, 0.0
+        return taken
