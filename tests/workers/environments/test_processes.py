@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -316,6 +317,29 @@ def test_beyond_the_budget_it_is_an_error_that_says_how_the_last_process_ended(h
     said = str(caught.value)
     assert f"is lost: {end}; its 1 restarts are used up, correct the environment, or raise" in said
     assert "the process of copies 0-1 " in said or "the process of copies 2-3 " in said
+
+
+def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(processes, "time", SimpleNamespace(sleep=waits.append))
+    with started("Diary", 4, processes=2, restarts=2) as environment:
+        turn = environment.reset(0)
+        for lost in (0, 1, 0, 1):
+            lose(lost, signal.SIGKILL)
+            turn = environment.step(actions_for(turn, 4, 0))
+        assert environment.restarts == 4
+    assert waits == pytest.approx([0.01, 0.01, 0.02, 0.02])
+
+
+def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what it takes to start; then the run ends in a sentence instead of waiting."""
+    monkeypatch.setattr(processes, "_START_SECONDS", 0.0)
+    with started("Diary", 2, step_timeout=30) as environment:
+        assert environment.reset(0).present
+    with pytest.raises(EnvironmentFault, match=r"copies 0-1 did not start: it did not answer within 0\.01 s; see what"):
+        make(config("Diary", 2, 1, step_timeout=0.01))
 
 
 def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once() -> None:
