@@ -1,0 +1,84 @@
+"""Seats of one policy act in one forward pass, each with its own noise, each getting its own rows back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protocol.config import IQN, PPO
+from protocol.spaces import Agent, Box, Discrete, World
+from tests.workers import scripted
+from workers.acting.ensemble import act_together
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.environments.base import Present, Turn
+from workers.policies.interface import Interface
+
+WORLD = World(
+    id="w", agents=tuple(Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=5)) for name in "abc")
+)
+COPIES = 4
+
+
+class Counted(Performer):
+    """A performer that counts its forward passes."""
+
+    passes = 0
+
+    def act(self, *given: Any, **more: Any) -> dict[str, NDArray]:
+        """As its parent's."""
+        self.passes += 1
+        return super().act(*given, **more)
+
+
+def table(policies: dict[str, Counted], algorithm: PPO | IQN) -> dict[tuple[int, int], Seat]:
+    """A seat for each agent of WORLD, at the policy that `policies` names."""
+    config = scripted.config(algorithm, 8)
+    seats = {}
+    for agent, name in enumerate("abc"):
+        sender = scripted.Sender(scripted.layout_of(config, WORLD), COPIES, 4)
+        noise = np.random.default_rng(agent)
+        seats[agent, 0] = Seat(name, policies[name], sender, COPIES, 0, noise)
+    return seats
+
+
+def present(agent: int, t: int, rows: list[int] | None = None) -> Present:
+    """Random observations that are the same in every run."""
+    seen = np.random.default_rng((agent, t)).standard_normal((COPIES, 2)).astype(np.float32)
+    seen = seen if rows is None else seen[rows]
+    n = len(seen)
+    nothing = np.zeros(n, np.bool_)
+    where = None if rows is None else np.array(rows)
+    return Present(agent, seen, np.zeros(n, np.float32), nothing, nothing.copy(), where)
+
+
+def policy(algorithm: PPO | IQN, seed: int = 1) -> Counted:
+    """One with initial weights of `seed`."""
+    return Counted(Interface.at(WORLD, WORLD.places[0]), scripted.config(algorithm, 8), seed)
+
+
+@pytest.mark.parametrize("algorithm", [PPO(), IQN(frames=2, epsilon=0.5)], ids=["ppo", "iqn"])
+def test_a_shared_policy_makes_one_pass_and_everybody_does_what_they_would_alone(algorithm: PPO | IQN) -> None:
+    shared, other = policy(algorithm), policy(algorithm, 2)
+    together = table({"a": shared, "b": other, "c": shared}, algorithm)
+    apart = table({name: policy(algorithm, 2 if name == "b" else 1) for name in "abc"}, algorithm)
+    for t in range(6):
+        rows: list[int] | None = [0, 2] if t == 3 else None
+        turn = Turn((present(0, t), present(1, t), present(2, t, rows)))
+        found = act_together(together, turn, scripted.never)
+        alone = [apart[one.agent, 0].act(one, scripted.never) for one in turn.present]
+        for mine, theirs in zip(found, alone, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    assert (shared.passes, other.passes) == (6, 6)
+
+
+def test_nobody_waits_for_who_is_not_there() -> None:
+    shared = policy(PPO())
+    seats = table(dict.fromkeys("abc", shared), PPO())
+    assert act_together(seats, Turn(()), scripted.never) == []
+    (action,) = act_together(seats, Turn((present(1, 0),)), scripted.never)
+    assert len(action) == COPIES
+    assert shared.passes == 1
