@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, RookeryError
@@ -43,8 +43,13 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
 _FORMS = f"{', '.join(BUILT_IN)}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
 
 
-def make(config: EnvironmentConfig) -> Environment:
-    """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit."""
+def make(config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train") -> Environment:
+    """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit.
+
+    To `evaluate`, of several: the test side of a split, or all members, whatever a curriculum or an adversary would play.
+    """
+    if purpose == "evaluate":
+        config = config.evaluation()
     for reserved in ("copies", "turn_mode"):
         if reserved in config.settings:
             raise ConfigurationError(
