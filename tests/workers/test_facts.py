@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.config import Run
 from protocol.messages import PolicyFacts, Welcome
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, Text, World
 from workers.facts import facts_of
 from workers.plan import PolicyPlan, plan_policies
 from workers.policies.actor_critic import ActorCritic
@@ -125,6 +125,92 @@ def test_the_documents_arithmetic_is_that_of_iqn(hidden: list[int], activation: 
     for i, seen in enumerate(frames):
         assert int(quantile(seen.reshape(-1), weights, facts).argmax()) == acted["action"][i]
     assert len(set(acted["action"])) > 1
+
+
+def seen_by(row: dict[str, NDArray], facts: dict[str, Any]) -> NDArray:
+    """`x` of the document."""
+    x = np.zeros(int(np.prod(facts["observation"])), np.float32)
+    for part in facts["inputs"]:
+        elements, at = np.ravel(row[part["column"]]), part["at"]
+        if not part["choices"]:
+            x[at : at + part["width"]] = elements
+        for element, (first, count) in zip(elements, part["choices"], strict=False):
+            x[at + int(element) - first] = 1
+            at += count
+    return x
+
+
+def said(
+    y: NDArray, w: Weights, facts: dict[str, Any], row: dict[str, NDArray], masks: dict[str, NDArray]
+) -> tuple[float, dict[str, NDArray]]:
+    """The log-probability of the action in `row`, and what the world gets, column by column: step 4."""
+    total, at, amount, world = 0.0, 0, 0, {}
+    for part in facts["outputs"]:
+        name = part["column"]
+        values = np.ravel(row[name]).astype(np.float64)
+        if "sizes" in part:
+            start = at
+            for value, size, first in zip(values, part["sizes"], part["start"], strict=True):
+                numbers = y[at : at + size].astype(np.float64)
+                if part["masked"]:
+                    legal = masks[name.replace("action", "action_mask", 1)][at - start : at - start + size]
+                    numbers = np.where(legal, numbers, -1e9)
+                total += numbers[int(value) - first] - np.log(np.exp(numbers - numbers.max()).sum()) - numbers.max()
+                at += size
+            world[name] = values
+            continue
+        low, high = ([np.nan if one is None else one for one in part[end]] for end in ("low", "high"))
+        world[name] = np.fmin(np.fmax(values, low), high)
+        u = (values - part["middle"]) / part["scale"]
+        std = np.exp(w["log_std"][amount : amount + len(u)])
+        mean = y[at : at + len(u)]
+        total += float((-(((u - mean) / std) ** 2) / 2 - np.log(std) - np.log(2 * np.pi) / 2).sum())
+        at, amount = at + len(u), amount + len(u)
+    return total, world
+
+
+def test_the_documents_arithmetic_is_that_of_any_space() -> None:
+    """Nested observations of all kinds, masked choices and numbers, from the facts alone."""
+    eyes = Dict(
+        spaces={
+            "camera": Box(shape=(2, 2), dtype="uint8"),
+            "gears": MultiDiscrete(nvec=(3, 2), start=(1, 0)),
+            "said": Text(max_length=2, charset="ab"),
+        }
+    )
+    hands = Dict(
+        spaces={
+            "force": Box(shape=(2,), low=-1.0, high=(3.0, 1.0)),
+            "legs": MultiDiscrete(nvec=(2, 3), start=(0, 5)),
+            "move": Discrete(n=3, start=-1),
+        }
+    )
+    world = World(id="w", agents=(Agent(name="a", observation=eyes, action=hands, action_mask=True),))
+    plan = plan_policies(Run.model_validate({"environment": {"copies": 4}}), world)["a"]
+    policy, weights, facts = told(plan)
+    rng, place = np.random.default_rng(4), world.places[0]
+    rows = place.observed.zeros(32)
+    rows["camera"] = rng.integers(0, 9, (32, 2, 2))
+    rows["gears"] = rng.integers([1, 0], [4, 2], (32, 2))
+    rows["said"] = rng.integers(0, 2, (32, 2)) + 1
+    assert place.masked is not None
+    mask = place.masked.zeros(32)
+    mask["move"], mask["legs"] = rng.random((32, 3)) < 0.5, rng.random((32, 5)) < 0.5
+    mask["move"][:, 1] = mask["legs"][:, 0] = mask["legs"][:, 3] = True
+    shown = plan.interface.shown.join(place.parts("observation", rows).__getitem__, (32,))
+    legal = plan.interface.actions.legal(place.parts("action_mask", mask).__getitem__, (32,))
+    assert isinstance(policy, ActorCritic)
+    acted = policy.act(torch.from_numpy(shown), rng, legal=legal)
+    columns, actions = plan.interface.actions.rows(acted["action"], acted["amount"])
+    for i in range(32):
+        row = {name: part[i] for name, part in {**place.parts("observation", rows), **columns}.items()}
+        masks = {name: part[i] for name, part in place.parts("action_mask", mask).items()}
+        y, _ = actor_critic(seen_by(row, facts), weights, facts)
+        log_probability, world_gets = said(y, weights, facts, row, masks)
+        assert acted["log_probability"][i] == pytest.approx(log_probability, abs=2e-4)
+        for name, part in place.parts("action", actions).items():
+            np.testing.assert_allclose(part[i].ravel(), world_gets[name], atol=1e-6)
+    assert len(set(map(tuple, acted["action"]))) > 5
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "iqn"])
