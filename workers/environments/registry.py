@@ -46,7 +46,7 @@ _FORMS = f"{', '.join(BUILT_IN)}, gymnasium:ID, pettingzoo:MODULE or module:func
 def make(config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train") -> Environment:
     """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit.
 
-    To `evaluate`, of several: the test side of a split, or all members, whatever a curriculum or an adversary would play.
+    To `evaluate`, of several: the test side of a split, or all, whatever a curriculum or an adversary would play.
     """
     if purpose == "evaluate":
         config = config.evaluation()
