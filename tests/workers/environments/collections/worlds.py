@@ -126,8 +126,9 @@ class Crowd(Environment):
             return reward[which], terminated[which], truncated[which], index, last, shared
 
         here, away = np.flatnonzero(self.age >= 0), np.flatnonzero(acted & (self.age < 0))
-        told, (index, last, shared) = news(here)[:3], news(here)[3:]
-        present = Present(0, self._seen(here), *told, None if len(here) == 3 else here, index, last, shared)
+        earned, died, timed_out, *finals = news(here)
+        everyone = None if len(here) == 3 else here
+        present = Present(0, self._seen(here), earned, died, timed_out, everyone, *finals)
         outcomes = (Outcome(0, away, *news(away)),) if len(away) else ()
         return Turn((present,), steps, outcomes, common=self._common())
 

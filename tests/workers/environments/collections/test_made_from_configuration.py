@@ -1,0 +1,107 @@
+"""From a configuration to a collection of real worlds: in this process, over several, for training and evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.environments import EnvironmentConfig
+from protocol.errors import ConfigurationError
+from workers.environments.base import Environment
+from workers.environments.baselines import baselines
+from workers.environments.checked import Checked
+from workers.environments.collections import Collection
+from workers.environments.registry import describe, make
+
+SMALL = {"id": "matrix_game", "settings": {"game": "chicken", "turns": 3}}
+LONG = {"id": "matrix_game", "settings": {"game": "stag_hunt", "turns": 4}}
+GAMES = {"chicken": SMALL, "stag": LONG}
+
+
+def config(**keys: Any) -> EnvironmentConfig:
+    return EnvironmentConfig.model_validate({"copies": 4, "members": GAMES, **keys})
+
+
+def played(environment: Environment, steps: int, seed: int = 0) -> dict[str, int]:
+    """Episodes by member, after so many steps of all groups."""
+    turn = environment.reset(seed)
+    for _ in range(steps):
+        turn = environment.step([np.zeros(len(one.reward), np.int64) for one in turn.present])
+    environment.reset(seed)  # waits for every process
+    found: dict[str, int] = {}
+    for (member, agent), (episodes, returns) in environment.take_episodes().items():
+        assert agent in (0, 1)
+        # Both swerve (0 each), or both hunt the stag (4 each): see the games' tables.
+        each = {"chicken": 0.0 * 3, "stag": 4.0 * 4}[member]
+        assert returns == episodes * each
+        found[member] = found.get(member, 0) + episodes
+    assert environment.take_episodes() == {}
+    environment.close()
+    return found
+
+
+def test_the_world_of_a_collection_is_learned_from_one_copy() -> None:
+    world = describe(config(prior={"chicken": 1, "stag": 1}, processes=2))
+    assert (world.id, world.episode_steps) == ("collection", None)
+    assert [agent.name for agent in world.agents] == ["player_0", "player_1"]
+
+
+def test_evaluation_plays_the_test_side_and_training_the_other_I6_I9() -> None:
+    split = config(split={"train": ["chicken"], "test": ["stag"]})
+    assert played(Checked(make(split)), 12) == {"chicken": 2 * 4 * 4}
+    assert played(Checked(make(split, purpose="evaluate")), 12) == {"stag": 2 * 4 * 3}
+
+
+def test_evaluation_of_a_curriculum_plays_all_of_it_and_reports_each_I9() -> None:
+    ladder = config(curriculum={"after": {"stag": ["chicken"]}, "threshold": {"chicken": 1.0}}, copies=16)
+    assert played(Checked(make(ladder)), 24).keys() == {"chicken"}
+    assert played(Checked(make(ladder, purpose="evaluate")), 24).keys() == {"chicken", "stag"}
+
+
+def test_a_single_environment_is_evaluated_as_it_is() -> None:
+    alone = EnvironmentConfig(id="matrix_game", copies=2)
+    for purpose in ("train", "evaluate"):
+        environment = make(alone, purpose=purpose)
+        assert not isinstance(environment, Collection)
+        environment.close()
+
+
+@pytest.mark.parametrize("division", [{"processes": 1}, {"processes": 2}, {"processes": 2, "async_factor": 2}])
+def test_processes_step_their_shares_and_tell_what_ended_I6_I9(division: dict[str, int]) -> None:
+    groups = division.get("async_factor", 1)
+    spread = config(prior={"chicken": 1, "stag": 1}, copies=8, **division)
+    found = played(Checked(make(spread)), 48 * groups)
+    episodes = found["chicken"] * 3 + found["stag"] * 4  # in steps of one player in one copy
+    assert 2 * 8 * (48 - 2 * 4) <= episodes <= 2 * 8 * (48 + groups)
+    assert min(found.values()) > 2 * 8 * 2
+
+
+def test_one_process_draws_what_this_process_draws() -> None:
+    here = config(prior={"chicken": 1, "stag": 2}, copies=8)
+    there = here.model_copy(update={"processes": 1})
+    assert played(Checked(make(here)), 60, seed=4) == played(Checked(make(there)), 60, seed=4)
+
+
+def test_baselines_play_the_collection() -> None:
+    found = baselines(config(adversarial={}), 40, 0)
+    assert found.keys() == {"player_0", "player_1"}
+
+
+def test_worlds_that_do_not_fit_are_refused_where_they_are_made_I9() -> None:
+    members = {"chicken": SMALL, "climbing": {"id": "matrix_game", "settings": {"game": "climbing"}}}
+    wrong = config(members=members, prior={"chicken": 1, "climbing": 1})
+    said = "'chicken' and 'climbing' differ in the action of agent 'player_0'"
+    with pytest.raises(ConfigurationError, match=said):
+        describe(wrong)
+    with pytest.raises(ConfigurationError, match=said):
+        make(wrong.model_copy(update={"processes": 2}))
+
+
+def test_a_member_with_wrong_settings_is_named() -> None:
+    members = {"chicken": SMALL, "odd": {"id": "matrix_game", "settings": {"gme": 1}}}
+    with pytest.raises(
+        ConfigurationError, match=r"^environment\.members\.odd: matrix_game has no setting 'gme'; remove"
+    ):
+        make(config(members=members, adversarial={}))
