@@ -1,0 +1,101 @@
+"""Returns by environment of a collection: from the actor's page, which survives it, to summary, metrics and table."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+
+from launch.console import environments_table
+from protocol.config import parse_run
+from protocol.counters import Counters, read_counters
+from workers.accounting import environment_books
+from workers.books import Books
+from workers.environments.base import Environment, Episodes
+from workers.reporting import ActorReport, count_environment
+
+MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
+
+
+class Told:
+    """An environment that has only this to tell, once."""
+
+    restarts = 2
+
+    def __init__(self, episodes: Episodes) -> None:
+        self.episodes = episodes
+
+    def take_episodes(self) -> Episodes:
+        taken, self.episodes = self.episodes, {}
+        return taken
+
+
+class Plan:
+    def __init__(self, *agents: int) -> None:
+        self.agents = agents
+
+
+def page(path: Path, *episodes: Episodes) -> dict[str, float]:
+    """What an actor leaves behind that told this, heartbeat by heartbeat."""
+    counters = Counters(path, *ActorReport.names(["a.b", "a"], [*MEMBERS]))
+    plans = {"a.b": Plan(0, 2), "a": Plan(1)}
+    for one in episodes:
+        count_environment(counters, cast("Environment", Told(one)), cast("Any", plans))
+    return read_counters(path)
+
+
+def test_episodes_of_all_agents_of_a_policy_are_counted_by_environment_I9(run_dir: Path) -> None:
+    first = page(
+        run_dir / "actor-0.1",
+        {("small", 0): (2, -3.0), ("small", 2): (1, 0.5), ("large", 1): (4, 10.0)},
+        {("small", 0): (1, 1.0)},
+        {},
+    )
+    second = page(run_dir / "actor-0.2", {("small", 0): (4, 9.0), ("large", 0): (1, -7.25)})
+    assert first["environment_restarts"] == 2
+    assert environment_books(["a.b", "a"], [*MEMBERS], {("actor-0", 1): first, ("actor-0", 2): second}) == {
+        "a.b": {"small": {"episodes": 8, "return_mean": 7.5 / 8}, "large": {"episodes": 1, "return_mean": -7.25}},
+        "a": {"small": {"episodes": 0, "return_mean": None}, "large": {"episodes": 4, "return_mean": 2.5}},
+    }
+    assert environment_books(["a"], [], {("actor-0", 1): first}) == {}
+
+
+def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path) -> None:
+    """Over time it is the mean of what ended since the last look."""
+    run = parse_run({"environment": {"members": MEMBERS, "adversarial": {}}})
+    key = ("actor-0", 1)
+    with closing(Books(run, ["p"], run_dir)) as books:
+        scalars: list[dict[str, float]] = []
+        books._events.scalars = lambda step, values: scalars.append(values)  # type: ignore[method-assign]
+        pages: list[dict[str, float]] = [
+            {"agent_steps": 10, "episodes.p/small": 2, "returns.p/small": 6.0},
+            {"agent_steps": 20, "episodes.p/small": 3, "returns.p/small": 16.0, "episodes.p/large": 1},
+            {"agent_steps": 30, "episodes.p/small": 3, "returns.p/small": 16.0, "episodes.p/large": 1},
+        ]
+        for one in pages:
+            books.observe({key: one}, {}, [], {})
+        summary = books.summary({key: pages[-1]}, {}, set(), {}, {}, True)
+    told = [{k: v for k, v in row.items() if "return/" in k} for row in scalars]
+    assert told == [{"p/return/small": 3.0}, {"p/return/small": 10.0, "p/return/large": 0.0}, {}]
+    rows = [json.loads(line)["p"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row.get("return/small") for row in rows] == [3.0, 10.0, None]
+    small, large = {"episodes": 3, "return_mean": 16.0 / 3}, {"episodes": 1, "return_mean": 0.0}
+    assert summary["environments"] == {"p": {"small": small, "large": large}}
+    table = environments_table(summary)
+    assert table is not None
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(table)
+    cells = [line.replace("│", " ").split() for line in stream.getvalue().splitlines()]
+    assert ["p", "small", "3", "5.3"] in cells
+    assert ["p", "large", "1", "0.0"] in cells
+
+
+def test_a_single_environment_has_no_such_table(run_dir: Path) -> None:
+    with closing(Books(parse_run({}), ["p"], run_dir)) as books:
+        summary = books.summary({}, {}, set(), {}, {}, True)
+    assert summary["environments"] == {}
+    assert environments_table(summary) is None
