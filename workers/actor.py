@@ -112,7 +112,7 @@ class Actor:
                     for seat in seats.values():
                         seat.flush(self._check)
             for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].receive(outcome)
+                seats[outcome.agent, turn.group].receive(outcome, self._check)
             actions = act_together(seats, turn, self._check)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)

@@ -155,7 +155,7 @@ class Sequential:
                     for seat in seats.values():
                         seat.flush(_never)
             for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].receive(outcome)
+                seats[outcome.agent, turn.group].receive(outcome, _never)
             actions = act_together(seats, turn, _never)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)

@@ -100,8 +100,11 @@ class Seat:
     def observe(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
         """First half of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
         [n, F, *shape]."""
-        block = self._block
-        streams = self._streams = self._choose(present)
+        streams = self._choose(present)
+        if self._has_no_entry(streams, present):
+            self._ship(on_wait)
+            streams = self._choose(present)
+        block, self._streams = self._block, streams
         if block is not None:
             self._close(block, streams, present)
         if block is None or block.full(streams, self._length) or self._is_old(block):
@@ -132,12 +135,14 @@ class Seat:
         block.version_max = self.performer.word
         return actions
 
-    def receive(self, outcome: Outcome) -> None:
+    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
         """Adds what arrived between an agent's turns to its open rows; an end closes them."""
-        block = self._block
         streams = outcome.copies
-        if block is None or not block.has_open(streams):
+        if self._block is None or not self._block.has_open(streams):
             self._refuse_outcome()
+        if self._has_no_entry(streams, outcome):
+            self._ship(on_wait)
+        block = self._block
         assert block is not None
         block.spread()
         block.told = True
@@ -157,10 +162,14 @@ class Seat:
 
     def flush(self, on_wait: Callable[[], None]) -> None:
         """Ships what the present block has if it is old, although nobody acts."""
-        block = self._block
-        if block is not None and self._is_old(block):
-            block.spread()
-            self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), on_wait)
+        if self._block is not None and self._is_old(self._block):
+            self._ship(on_wait)
+
+    def _ship(self, on_wait: Callable[[], None]) -> None:
+        """Finishes the block with the rows that are whole; open ones are taken along into the next."""
+        assert self._block is not None
+        self._block.spread()
+        self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), on_wait)
 
     def _choose(self, present: Present) -> Index:
         """The streams present, as a slice of all where they all stand at the same row."""
@@ -206,14 +215,16 @@ class Seat:
         if len(brought.final_index):
             self._side_table(block, self._everyone[streams][brought.final_index], brought)
 
+    def _has_no_entry(self, streams: Index, brought: Present | Outcome) -> bool:
+        """Whether a stream was cut more often than its side table has entries: episodes may be shorter than the world's
+        `episode_steps`, say of an agent that came late. Its segment then ends before that row."""
+        if self._block is None or not len(brought.final_index):
+            return False
+        cut = self._everyone[streams][brought.final_index]
+        return int(self._block.ends[cut].max()) >= self._block.columns["final_row"].shape[1]
+
     def _side_table(self, block: Block, streams: NDArray[np.int64], brought: Present | Outcome) -> None:
         entry = block.ends[streams]
-        room = block.columns["final_row"].shape[1]
-        if int(entry.max()) >= room:
-            raise EnvironmentFault(
-                f"agent {self.name!r} was truncated more than {room} times within {self._length} steps, which the "
-                "world's episode_steps rules out; correct episode_steps or leave it out"
-            )
         assert brought.final_observation is not None
         self._sight.write(block.columns, (streams, entry), brought.final_observation, "final_")
         if self._moments is not None:

@@ -64,7 +64,7 @@ class Game:
         told = {e: what for e, what in news.items() if self.open[e] is not None}
         away = [e for e in told if e not in present]
         if away:
-            self.seat.receive(Outcome(0, np.array(away), **self.columns(away, told, closing=False)))
+            self.seat.receive(Outcome(0, np.array(away), **self.columns(away, told, closing=False)), scripted.never)
         here = self.columns(present, told, closing=True)
         seen = np.array([[e, self.time] for e in present], np.float32)
         if present:
@@ -235,7 +235,8 @@ def test_a_reward_for_an_action_that_was_never_made_is_told_in_one_sentence():
         game.seat.act(scripted.present(1, 2), scripted.never)
     with pytest.raises(EnvironmentFault, match=r"agent 'one' was given an outcome where it has no action"):
         game.seat.receive(
-            Outcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_))
+            Outcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_)),
+            scripted.never,
         )
 
 

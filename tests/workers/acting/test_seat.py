@@ -141,16 +141,25 @@ def test_observations_of_another_number_of_copies_are_told_in_one_sentence() -> 
         seat.act(scripted.present(0, 1), scripted.never)
 
 
-def test_more_truncations_than_episode_steps_allows_are_told_in_one_sentence() -> None:
-    world = World(id="liar", agents=(scripted.AGENT,), episode_steps=100)
+def test_where_episodes_are_shorter_than_episode_steps_says_segments_are_shorter_and_nothing_is_lost() -> None:
+    """The side table of 4 rows has 1 entry; every turn but the first tells of a truncation."""
+    world = World(id="hasty", agents=(scripted.AGENT,), episode_steps=100)
     policy = scripted.config(PPO(), LENGTH)
     layout = scripted.segment_layout(world, world.places[0], policy)
-    seat = scripted.seat(scripted.Sender(layout, 1, 2), scripted.Performer(), 1)
+    sender = scripted.Sender(layout, 1, 8)
+    seat = scripted.seat(sender, scripted.Performer(), 1)
 
     def turn(t: int) -> Present:
         return scripted.present(t, 1, truncated=[0] if t else [])
 
-    seat.act(turn(0), scripted.never)
-    seat.act(turn(1), scripted.never)
-    with pytest.raises(EnvironmentFault, match=r"truncated more than 1 times within 4 steps.*correct episode_steps"):
-        seat.act(turn(2), scripted.never)
+    for t in range(6):
+        seat.act(turn(t), scripted.never)
+    for t, records in enumerate(sender.finished):
+        slot = records["slot"][0]
+        assert records["valid"].tolist() == [1]
+        assert sender.ring.columns["observation"][slot, 0].tolist() == [0, t]
+        assert sender.ring.columns["reward"][slot, 0] == t
+        assert sender.ring.columns["truncated"][slot, 0]
+        assert sender.ring.columns["final_row"][slot].tolist() == [0]
+        assert sender.ring.columns["final_observation"][slot, 0].tolist() == [0, t + 0.5]
+    assert len(sender.finished) == 4
