@@ -24,6 +24,7 @@ from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
 from workers.environments.processes import ProcessEnvironment
+from workers.environments.rendezvous import Rendezvous
 from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.synthetic import Synthetic
 from workers.environments.tag import Tag
@@ -37,6 +38,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "tag": Tag,
     "matrix_game": MatrixGame,
     "memory": MemoryTask,
+    "rendezvous": Rendezvous,
     "synthetic": Synthetic,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""

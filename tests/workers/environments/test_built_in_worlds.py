@@ -10,6 +10,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from protocol.spaces import Box
 from workers.environments.checked import Checked
 from workers.environments.registry import BUILT_IN, make
 from workers.environments.rounds import Rounds
@@ -19,9 +20,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "tag": {"height": 6, "width": 7, "agents": 3, "turns": 12, "radius": 2},
     "matrix_game": {"game": "chicken", "turns": 12, "observe": "last"},
     "memory": {"delay": 10, "agents": 2, "distract": True},
+    "rendezvous": {"turns": 12},
 }
+AT_ONCE = ("matrix_game", "rendezvous")
 BOTH = [
-    (id, mode) for id in SMALL for mode in ("sequential", "simultaneous") if (id, mode) != ("matrix_game", "sequential")
+    (id, mode) for id in SMALL for mode in ("sequential", "simultaneous") if mode == "simultaneous" or id not in AT_ONCE
 ]
 
 
@@ -35,7 +38,14 @@ def small(id: str, mode: str | None = None, copies: int = 6, **more: Any) -> Rou
 
 def actions(env: Rounds, turn: Any, generator: np.random.Generator) -> list[Any]:
     """Random ones for everybody present."""
-    return [generator.integers(env.world.agents[p.agent].action.n, size=len(p.observation)) for p in turn.present]
+    chosen: list[Any] = []
+    for p in turn.present:
+        space, n = env.world.agents[p.agent].action, len(p.observation)
+        if isinstance(space, Box):
+            chosen.append(generator.uniform(-1, 1, (n, *space.shape)).astype(np.float32))
+        else:
+            chosen.append(generator.integers(space.n, size=n))
+    return chosen
 
 
 def rows(env: Rounds, seed: int, steps: int) -> list[bytes]:
@@ -53,7 +63,7 @@ def rows(env: Rounds, seed: int, steps: int) -> list[bytes]:
 
 
 def test_every_world_of_rounds_is_tried_here() -> None:
-    assert set(SMALL) == set(BUILT_IN) - {"treasure_hunt"}
+    assert set(SMALL) == set(BUILT_IN) - {"treasure_hunt", "synthetic"}
 
 
 @pytest.mark.parametrize(("id", "mode"), BOTH)
@@ -115,8 +125,7 @@ def test_D3_every_reward_is_told_once_to_the_agent_and_in_the_episode_that_earne
         assert np.array_equal(told[agent][1:], [turns[agent] for turns in earned[:59]])
 
 
-@pytest.mark.parametrize("mode", ["sequential", "simultaneous"])
-@pytest.mark.parametrize("id", ["cleanup", "tag"])
+@pytest.mark.parametrize(("id", "mode"), [pair for pair in BOTH if pair[0] in ("cleanup", "tag", "rendezvous")])
 def test_the_final_observation_is_what_an_agent_sees_when_the_last_turn_is_over(id: str, mode: str) -> None:
     env, longer = small(id, mode, turns=3), small(id, mode, turns=100)
     generator = np.random.default_rng(0)
@@ -130,12 +139,12 @@ def test_the_final_observation_is_what_an_agent_sees_when_the_last_turn_is_over(
         assert p.final_observation is not None
         assert p.final_index.tolist() == list(range(env.copies))
         assert np.array_equal(p.reward, q.reward)
-        if id == "tag":  # in cleanup, things have changed by themselves since
+        if id != "cleanup":  # where things have changed by themselves since
             assert np.array_equal(p.final_observation, q.observation)
         assert not np.array_equal(p.final_observation, p.observation)
 
 
-@pytest.mark.parametrize("id", ["cleanup", "tag", "matrix_game"])
+@pytest.mark.parametrize("id", ["cleanup", "tag", "matrix_game", "rendezvous"])
 def test_desynchronized_copies_end_their_first_episode_at_different_times_and_later_ones_in_full(id: str) -> None:
     env = small(id, "simultaneous", copies=200, desynchronize=True)
     generator = np.random.default_rng(0)
@@ -169,6 +178,10 @@ def test_a_copy_is_drawn_as_text_and_a_gridworld_as_a_picture(id: str) -> None:
         assert [len(line) for line in lines] == [width] * height
         assert env.render_rgb(1, scale=3).shape == (3 * height, 3 * width, 3)
         assert env.render_rgb(1).dtype == np.uint8
+    elif id == "rendezvous":
+        assert [len(line) for line in lines] == [33] * 33
+        assert sorted("".join(lines).replace("#", "").replace(" ", "").upper())[-1] == "C"
+        assert env.render_rgb(1, scale=2).shape == (66, 66, 3)
     else:
         assert len(lines) == 1
 

@@ -1,0 +1,146 @@
+"""Rendezvous: bodies with mass in a plane steer to their places around a meeting point and keep clear of one another;
+many copies at once in numpy.
+
+In flow: a thrust of two numbers for each agent. Out flow: velocities and relative positions; one payoff for all.
+
+Legend: `E` copies, `A` agents, `n` some of the copies; the last axis is x, y.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, DictPopulation, World
+from workers.environments.base import Player
+from workers.environments.rendezvous_player import RendezvousPlayer
+from workers.environments.rounds import Rounds, TurnMode
+from workers.environments.settings import validated
+
+__all__ = ["Rendezvous", "RendezvousSettings"]
+
+DRAG, THRUST = 0.75, 0.05
+"""What is left of a velocity after a turn, and what full thrust adds to it; positions are in -1..1."""
+TOP = THRUST / (1 - DRAG)
+"""The highest speed in each direction, in which velocities are told."""
+REACH = 0.15
+"""Bodies that are nearer than this touch."""
+_RING = 0.3
+"""How far from the meeting point the places are."""
+_CELLS = 33
+"""A side of what is drawn; odd, so that 0 is in the middle of a cell."""
+_COLOURS = np.array([[24, 24, 32], [90, 90, 110], [230, 180, 60], [80, 160, 240]], np.uint8)
+"""Nothing, a wall, a place, an agent."""
+
+
+class RendezvousSettings(BaseModel):
+    """What may be set under `environment.settings`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agents: int = Field(default=3, ge=2, le=8)
+    turns: int = Field(default=50, ge=1)
+    """Turns of an episode, which then ends as truncated."""
+    touch: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """What each pair of bodies that touch costs everybody, a turn."""
+    desynchronize: bool = False
+    """Draw the length of each copy's first episode from 1..turns, so that copies do not end all at once."""
+
+
+class Rendezvous(Rounds):
+    """`copies` planes; ConfigurationError for settings that cannot work, or if agents are to act one after another.
+
+    A thrust [2] float32 in -1..1 adds `THRUST` times itself to `DRAG` times the velocity, which then moves the body; a
+    wall stops it. Observation [4 * A] float32: own velocity over `TOP`, way to the own place, then of each further
+    agent, by number and around, the way to it and its velocity over `TOP`. A turn brings everybody the same: minus the
+    mean distance from the places, minus `touch` for each pair that touches.
+    """
+
+    def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
+        s = self.settings = validated("rendezvous", RendezvousSettings, settings)
+        if turn_mode == "sequential":
+            raise ConfigurationError(
+                "environment.turn_mode is sequential but the agents of rendezvous act all at once; "
+                "set it to simultaneous or remove it"
+            )
+        sees, thrust = Box(shape=(4 * s.agents,)), Box(shape=(2,), low=-1, high=1)
+        agents = tuple(Agent(name=f"agent_{i}", observation=sees, action=thrust) for i in range(s.agents))
+        population = DictPopulation(agents=agents, payoff="cooperative")
+        world = World(id="rendezvous", population=population, episode_steps=s.turns, action_period=1)
+        super().__init__(world, copies, "simultaneous", s.turns, desynchronize=s.desynchronize)
+        shape = (s.agents, copies, 2)
+        self._position, self._velocity = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self._thrust = np.zeros(shape, np.float32)
+        self._place = np.zeros(shape, np.float32)
+        angle = 2 * np.pi * np.arange(s.agents) / s.agents
+        self._ring = (_RING * np.stack([np.cos(angle), np.sin(angle)], 1)).astype(np.float32)[:, None]
+        self._others = [np.roll(np.arange(s.agents), -i)[1:] for i in range(s.agents)]
+        self._pairs = np.triu_indices(s.agents, 1)
+
+    def _begin(self, copies: NDArray[np.int64]) -> None:
+        """Bodies at rest and a meeting point, all anywhere, the places inside the walls."""
+        s, draw = self.settings, self._generator
+        point = draw.uniform(_RING - 1, 1 - _RING, (copies.size, 2)).astype(np.float32)
+        self._place[:, copies] = point + self._ring
+        self._position[:, copies] = draw.uniform(-1, 1, (s.agents, copies.size, 2))
+        self._velocity[:, copies] = 0
+
+    def _act(self, agent: int, action: NDArray[Any]) -> None:
+        self._thrust[agent] = action
+
+    def _settle(self) -> None:
+        """Moves the bodies, and pays for where they are then."""
+        velocity, position = self._velocity, self._position
+        velocity *= np.float32(DRAG)
+        velocity += np.float32(THRUST) * self._thrust
+        position += velocity
+        velocity[np.abs(position) > 1] = 0
+        np.clip(position, -1, 1, out=position)
+        self._earned -= np.linalg.norm(self._place - position, axis=-1).mean(axis=0)
+        one, other = self._pairs
+        touching = np.linalg.norm(position[one] - position[other], axis=-1) < REACH
+        self._earned -= np.float32(self.settings.touch) * touching.sum(axis=0)
+
+    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+        where = slice(None) if copies is None else copies
+        position, velocity = self._position[:, where], self._velocity[:, where]
+        seen = out[: position.shape[1]]
+        seen[:, :2] = velocity[agent]
+        seen[:, 2:4] = self._place[agent, where] - position[agent]
+        others = self._others[agent]
+        further = seen[:, 4:].reshape(len(seen), len(others), 4)
+        further[..., :2] = (position[others] - position[agent]).swapaxes(0, 1)
+        further[..., 2:] = velocity[others].swapaxes(0, 1)
+        seen[:, :2] /= np.float32(TOP)
+        further[..., 2:] /= np.float32(TOP)
+
+    def scripted(self) -> Player:
+        """Steers straight to its place, and out of the way of others; see `RendezvousPlayer`."""
+        return RendezvousPlayer(DRAG, THRUST, REACH)
+
+    def contents(self, copy: int) -> NDArray[np.int8]:
+        """[33, 33]: what is in each part of one copy's plane, y upwards: 0 nothing, -1 a wall, `1 + i` the place of
+        agent i, `1 + A + i` agent i."""
+        picture = np.zeros((_CELLS, _CELLS), np.int8)
+        picture[[0, -1]] = picture[:, [0, -1]] = -1
+        for first, points in ((1, self._place), (1 + self.settings.agents, self._position)):
+            column, row = np.rint((points[:, copy] + 1) / 2 * (_CELLS - 3)).astype(np.int64).T
+            picture[_CELLS - 2 - row, column + 1] = first + np.arange(self.settings.agents)
+        return picture
+
+    def render(self, copy: int = 0) -> str:
+        """One copy as text: `#` wall, `a`, `b` ... places, `A`, `B` ... the agents that they are for."""
+        count = self.settings.agents
+        letters = " " + "abcdefgh"[:count] + "ABCDEFGH"[:count] + "#"
+        return "\n".join("".join(letters[code] for code in row) for row in self.contents(copy))
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8]:
+        """One copy as a picture [33 * scale, 33 * scale, 3]."""
+        contents = self.contents(copy)
+        kinds = np.select([contents < 0, contents > self.settings.agents, contents > 0], [1, 3, 2], 0)
+        picture: NDArray[np.uint8] = _COLOURS[kinds]
+        return picture.repeat(scale, axis=0).repeat(scale, axis=1)
