@@ -70,7 +70,7 @@ def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path) -> None:
     key = ("actor-0", 1)
     with closing(Books(run, ["p"], run_dir)) as books:
         scalars: list[dict[str, float]] = []
-        books._events.scalars = lambda step, values: scalars.append(values)  # type: ignore[method-assign]
+        books._events.scalars = lambda step, values: scalars.append(dict(values))  # type: ignore[method-assign]
         pages: list[dict[str, float]] = [
             {"agent_steps": 10, "episodes.p/small": 2, "returns.p/small": 6.0},
             {"agent_steps": 20, "episodes.p/small": 3, "returns.p/small": 16.0, "episodes.p/large": 1},
