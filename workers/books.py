@@ -17,12 +17,10 @@ from protocol.counters import read_counters
 from protocol.ledger import Ledger
 from workers.accounting import Page, Pages, environment_books, segment_books, total
 from workers.events import EventLog
+from workers.returns_curve import ReturnsCurve
 
 __all__ = ["Books"]
 
-_BINS = 200
-_WINDOW = _BINS // 20
-"""5 % of the run."""
 _AWAY = 30.0
 """Seconds without a coordinator in which the run is taken to have gone on."""
 
@@ -32,7 +30,7 @@ class Books:
 
     def __init__(self, run: Run, policies: list[str], folder: Path) -> None:
         self._run, self._policies, self._folder = run, policies, folder
-        self._returns: dict[str, dict[int, list[float]]] = {p: defaultdict(lambda: [0, 0.0]) for p in policies}
+        self._returns = {policy: ReturnsCurve(run.steps) for policy in policies}
         self._recent: dict[str, list[float]] = {p: [] for p in policies}
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
@@ -49,9 +47,7 @@ class Books:
 
     def episodes(self, policy: str, at: int, count: int, total_return: float) -> None:
         """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
-        entry = self._returns[policy][min(_BINS - 1, at * _BINS // self._run.steps)]
-        entry[0] += count
-        entry[1] += total_return
+        self._returns[policy].add(at, count, total_return)
         self._recent[policy].append(total_return / count)
 
     def observe(
@@ -113,7 +109,7 @@ class Books:
             "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._policies},
             "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._policies)) / seconds,
             "versions": {p: _newest(learners, f"version.{p}") for p in self._policies},
-            "returns": {p: self._curve(p) for p in self._policies},
+            "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
             "environments": environment_books(self._policies, self._members, actors),
             "baselines": dict(baselines),
             "segments": segment_books(self._policies, actors, learners, self._ledgers(), clean),
@@ -160,7 +156,7 @@ class Books:
 
     def _keep(self) -> None:
         """What a coordinator that takes over could not know otherwise."""
-        returns = {policy: {str(b): entry for b, entry in bins.items()} for policy, bins in self._returns.items()}
+        returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
         aside = self._kept.with_name(f".{self._kept.name}")
         aside.write_text(json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
         aside.rename(self._kept)
@@ -171,8 +167,8 @@ class Books:
         kept = json.loads(self._kept.read_text())
         away = time.time() - kept["time"]
         self._seconds_before = kept["seconds"] + (away if 0 < away < _AWAY else 0.0)
-        for policy, bins in kept["returns"].items():
-            self._returns[policy].update({int(b): entry for b, entry in bins.items()})
+        for policy, curve in kept["returns"].items():
+            self._returns[policy].restore(curve)
 
     def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
         ledgers = {}
@@ -199,10 +195,9 @@ class Books:
         recent = self._recent[policy]
         self._recent[policy] = []
         previous = self.view.get("policies", {}).get(policy, {}).get("return")
-        bins = self._returns[policy]
         return {
             "return": sum(recent) / len(recent) if recent else previous,
-            "history": [bins[b][1] / bins[b][0] for b in sorted(bins)],
+            "history": self._returns[policy].history,
             "version": _newest(learners, f"version.{policy}"),
             "train_steps": total(learners.values(), f"steps_made.{policy}"),
             "lag": _lag(learners.values(), [policy])["mean"],
@@ -239,24 +234,6 @@ class Books:
         self._metrics.write(json.dumps(row) + "\n")
         self._metrics.flush()
         self._events.scalars(agent_steps, scalars)
-
-    def _curve(self, policy: str) -> dict[str, float | None]:
-        """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended)."""
-        bins = self._returns[policy]
-        if not bins:
-            return {"first": None, "last": None, "best": None}
-
-        def mean(parts: list[int]) -> float | None:
-            count = sum(bins[b][0] for b in parts if b in bins)
-            return sum(bins[b][1] for b in parts if b in bins) / count if count else None
-
-        first, last = min(bins), max(bins)
-        windows = [mean(list(range(b, b + _WINDOW))) for b in range(first, max(first, last - _WINDOW + 1) + 1)]
-        return {
-            "first": mean(list(range(first, first + _WINDOW))),
-            "last": mean(list(range(last - _WINDOW + 1, last + 1))),
-            "best": max(w for w in windows if w is not None),
-        }
 
 
 def _newest(pages: Pages, name: str) -> int:

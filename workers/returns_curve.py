@@ -1,0 +1,57 @@
+"""The returns of one policy over a run: episodes in, means over parts of the run out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["ReturnsCurve"]
+
+_BINS = 200
+_WINDOW = _BINS // 20
+"""5 % of the run."""
+
+
+class ReturnsCurve:
+    """The run's `steps` agent steps in 200 equal parts, each with its episodes."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._parts: dict[int, list[float]] = {}
+        """part -> [episodes, sum of returns], where any ended."""
+
+    def add(self, at: int, count: int, total_return: float) -> None:
+        """`count` episodes ended when the run had made about `at` agent steps."""
+        entry = self._parts.setdefault(min(_BINS - 1, at * _BINS // self._steps), [0, 0.0])
+        entry[0] += count
+        entry[1] += total_return
+
+    @property
+    def history(self) -> list[float]:
+        """Mean returns in order, of the parts in which episodes ended."""
+        return [self._parts[part][1] / self._parts[part][0] for part in sorted(self._parts)]
+
+    def summary(self) -> dict[str, float | None]:
+        """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended)."""
+        if not self._parts:
+            return {"first": None, "last": None, "best": None}
+        first, last = min(self._parts), max(self._parts)
+        windows = [self._mean(start) for start in range(first, max(first, last - _WINDOW + 1) + 1)]
+        return {
+            "first": self._mean(first),
+            "last": self._mean(last - _WINDOW + 1),
+            "best": max(mean for mean in windows if mean is not None),
+        }
+
+    def to_plain(self) -> dict[str, list[float]]:
+        """For a file."""
+        return {str(part): entry for part, entry in self._parts.items()}
+
+    def restore(self, plain: Mapping[str, list[float]]) -> None:
+        """Begins with what `to_plain` said."""
+        self._parts.update({int(part): entry for part, entry in plain.items()})
+
+    def _mean(self, start: int) -> float | None:
+        """Over the window that begins with part `start`; None if no episode ended there."""
+        entries = [self._parts[part] for part in range(start, start + _WINDOW) if part in self._parts]
+        count = sum(entry[0] for entry in entries)
+        return sum(entry[1] for entry in entries) / count if count else None
