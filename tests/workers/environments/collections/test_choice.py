@@ -64,18 +64,20 @@ def ladder(rehearsal: float = 0.0, episodes: int = 3) -> Ladder:
     return Ladder(["a", "b", "c", "d", "e"], curriculum, np.random.default_rng(0))
 
 
-def test_a_curriculum_opens_what_comes_after_the_mastered_I9() -> None:
+@pytest.mark.parametrize("order", ["bc", "cb"])
+def test_a_curriculum_opens_what_comes_after_the_mastered_I9(order: str) -> None:
     """A partial order: d opens when both b and c are mastered, whichever is first."""
     choice = ladder()
     assert choice.open == ["a", "e"]
     for _ in range(3):
         choice.ended("a", 1.0)
     assert choice.open == ["a", "b", "c", "e"]
+    first, second = order
     for _ in range(3):
-        choice.ended("c", 3.5)
+        choice.ended(first, 3.5)
     assert choice.open == ["a", "b", "c", "e"]
     for _ in range(3):
-        choice.ended("b", 2.0)
+        choice.ended(second, 3.0)
     assert choice.open == ["a", "b", "c", "d", "e"]
 
 

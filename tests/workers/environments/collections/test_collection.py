@@ -98,6 +98,21 @@ def test_the_random_collections_change_members_and_wait_in_between() -> None:
     environment.close()
 
 
+def test_an_episode_is_over_when_all_have_ended_who_came() -> None:
+    """Agents that never act are not waited for."""
+
+    class Lonely(NumberedTogether):
+        def __init__(self, seed: int) -> None:
+            super().__init__(seed, busy=0.0, joins=0.0)
+
+    games: list[Any] = []
+    environment, _ = collection(numbered([Lonely, Lonely], games), 1, prior={"m0": 1, "m1": 1})
+    ledger = Ledger(environment, actions=5).play(200)
+    assert {agent for agent, _ in ledger.rows} == {0}
+    assert {first[0] for _, first, *_ in ledger.returns()} == {0.0, 1.0}
+    environment.close()
+
+
 @pytest.mark.parametrize("mode", ["sequential", "simultaneous"])
 @pytest.mark.parametrize("terminates", [False, True])
 def test_agents_in_turn_are_told_all_ends_before_a_copy_changes_I9(mode: Any, terminates: bool) -> None:
