@@ -23,7 +23,7 @@ from protocol.spaces.payoffs import Payoffs
 from protocol.spaces.places import Leaf, Place
 from protocol.spaces.records import Record
 from protocol.spaces.sharing import policy_map, symmetries
-from protocol.spaces.space import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, unflatten
+from protocol.spaces.space import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, nest, unflatten
 from protocol.spaces.world import World, parse_world
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "World",
     "elements",
     "flatten",
+    "nest",
     "parse_world",
     "policy_map",
     "space_of",

@@ -17,7 +17,18 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces.base import Key, Node
 from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
 
-__all__ = ["Dict", "Element", "LeafSpace", "Space", "Tuple", "elements", "flatten", "sorted_by_name", "unflatten"]
+__all__ = [
+    "Dict",
+    "Element",
+    "LeafSpace",
+    "Space",
+    "Tuple",
+    "elements",
+    "flatten",
+    "nest",
+    "sorted_by_name",
+    "unflatten",
+]
 
 LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary | Text
 
@@ -108,8 +119,13 @@ def _flatten(space: Space, value: Any, name: str, where: str, arrays: dict[str, 
 
 def unflatten(space: Space, arrays: Mapping[str, NDArray[Any]], name: str) -> Any:
     """The value whose leaves are in `arrays`; KeyError for a leaf that is not."""
+    return nest(space, {leaf.name: leaf.space.decode(arrays[leaf.name]) for leaf in elements(space, name)}, name)
+
+
+def nest(space: Space, parts: Mapping[str, Any], name: str) -> Any:
+    """What is given for each leaf (by name), nested as the space is; KeyError for a leaf that has nothing."""
     if isinstance(space, Dict):
-        return {key: unflatten(inner, arrays, f"{name}.{key}") for key, inner in space.spaces.items()}
+        return {key: nest(inner, parts, f"{name}.{key}") for key, inner in space.spaces.items()}
     if isinstance(space, Tuple):
-        return tuple(unflatten(inner, arrays, f"{name}.{i}") for i, inner in enumerate(space.spaces))
-    return space.decode(arrays[name])
+        return tuple(nest(inner, parts, f"{name}.{i}") for i, inner in enumerate(space.spaces))
+    return parts[name]

@@ -11,7 +11,8 @@ import argparse
 import numpy as np
 
 from protocol.config import EnvironmentConfig
-from workers.environments.baselines import baselines, play, random_player
+from workers.environments.baselines import baselines, play
+from workers.environments.players import random_player
 from workers.environments.registry import make
 
 WORLDS = (
@@ -32,7 +33,7 @@ def one_among_random(config: EnvironmentConfig, episodes: int, seed: int) -> flo
     """Mean return of the first agent, scripted, where all others play at random."""
     environment = make(config)
     environment.reset(seed)
-    agents = environment.world.agents
+    agents = environment.world.places
     players = {a.name: random_player(a, g) for a, g in zip(agents, np.random.default_rng(seed).spawn(99), strict=False)}
     scripted = environment.scripted()
     assert scripted is not None

@@ -11,15 +11,14 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces import Agent
 from workers.environments.base import Environment, Outcome, Player, Present
+from workers.environments.players import random_player
 from workers.environments.registry import BUILT_IN, make
 
-__all__ = ["baselines", "play", "random_player"]
+__all__ = ["baselines", "play"]
 
 _COPIES = 256
 """At most so many copies play at once."""
@@ -64,7 +63,7 @@ def play(
         raise ConfigurationError(f"{episodes} episodes give no baseline; ask for at least 1")
     names = [agent.name for agent in environment.world.agents]
     quota = math.ceil(episodes / environment.copies)
-    accounts = [_Account(environment.copies, quota) for _ in names]
+    accounts = [_Account(environment.copies * place.many, quota) for place in environment.world.places]
     turn = environment.reset(seed)
     for _ in range(_LIMIT * quota):
         turn = environment.step([players[names[present.agent]](present) for present in turn.present])
@@ -77,15 +76,6 @@ def play(
         f"{environment.world.id} did not finish {quota} episodes a copy within {_LIMIT * quota} steps; "
         "give its episodes a time limit"
     )
-
-
-def random_player(agent: Agent, generator: np.random.Generator) -> Player:
-    """Chooses every action with equal probability."""
-
-    def choose(present: Present) -> NDArray[np.int64]:
-        return generator.integers(agent.action.n, size=len(present.observation))
-
-    return choose
 
 
 def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, dict[str, float]]:
@@ -102,9 +92,9 @@ def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, 
         config.model_copy(update={"copies": copies, "settings": settings, "processes": 0, "async_factor": 1})
     )
     try:
-        agents = environment.world.agents
-        generators = np.random.default_rng(seed).spawn(len(agents))
-        chance = {a.name: random_player(a, g) for a, g in zip(agents, generators, strict=True)}
+        places = environment.world.places
+        generators = np.random.default_rng(seed).spawn(len(places))
+        chance = {place.name: random_player(place, g) for place, g in zip(places, generators, strict=True)}
         result = {
             name: {"random": mean, "random_stderr": error}
             for name, (mean, error) in play(environment, chance, episodes, seed).items()

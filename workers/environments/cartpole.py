@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import World
-from workers.environments.adapting import agent_of, copy_seeds
+from protocol.spaces.gymnasium import world_from_gymnasium
+from workers.environments.adapting import copy_seeds
 from workers.environments.base import Environment, Present, Turn
 
 __all__ = ["CartPole"]
@@ -33,8 +33,8 @@ class CartPole(Environment):
         self._physics = vector.unwrapped
         self._physics.action_space = _Trusted()
         self.copies = vector.num_envs
-        agent, _ = agent_of("agent", vector.single_observation_space, vector.single_action_space, id)
-        self.world = World(id=id, agents=(agent,), episode_steps=self._physics.max_episode_steps)
+        spaces = vector.single_observation_space, vector.single_action_space
+        self.world = world_from_gymnasium(id, *spaces, episode_steps=self._physics.max_episode_steps)
         self._generators: list[np.random.Generator] = []
         self._starts = np.zeros((self.copies, _AHEAD, 4))
         self._nowhere = np.zeros(self.copies, np.bool_)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from protocol.errors import EnvironmentFault
+from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.spaces.arrays import limits
 
 if TYPE_CHECKING:
     import gymnasium
@@ -30,14 +31,14 @@ class DmEnv:
 
     def __init__(self, id: str, env: Any) -> None:
         self._id, self._env = id, env
-        self.observation_space = _space(env.observation_spec())
-        self.action_space = _space(env.action_spec())
+        self.observation_space = _space(env.observation_spec(), f"{id}: its observation")
+        self.action_space = _space(env.action_spec(), f"{id}: its action")
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """The first observation; dm_env takes no seed."""
-        return self._inner(self._env.reset().observation), {}
+        return self._env.reset().observation, {}
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """EnvironmentFault if the environment restarted before it had ended."""
         now = self._env.step(action)
         if now.first():
@@ -47,31 +48,29 @@ class DmEnv:
             )
         over = bool(now.last())
         terminated = over and not now.discount
-        return self._inner(now.observation), now.reward, terminated, over and not terminated, {}
+        return now.observation, now.reward, terminated, over and not terminated, {}
 
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
 
-    def _inner(self, observation: Any) -> Any:
-        """The only entry of a dictionary with one."""
-        if isinstance(observation, Mapping) and len(observation) == 1:
-            return next(iter(observation.values()))
-        return observation
 
-
-def _space(spec: Any) -> gymnasium.Space[Any]:
-    """Gymnasium's space of an array, bounded or not, of choices or of a dictionary; a dictionary with one entry is
-    that entry."""
+def _space(spec: Any, where: str) -> gymnasium.Space[Any]:
+    """Gymnasium's space of an array, bounded or not, of choices, or of a dictionary, list or tuple of such."""
     from gymnasium import spaces
 
     if isinstance(spec, Mapping):
-        parts = {key: _space(part) for key, part in spec.items()}
-        return next(iter(parts.values())) if len(parts) == 1 else spaces.Dict(parts)
-    whole, low, high = spec.dtype.kind in "iu", getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
-    if whole and spec.shape == () and np.isfinite(low) and np.isfinite(high):
+        return spaces.Dict({key: _space(part, where) for key, part in spec.items()})
+    if isinstance(spec, list | tuple):
+        return spaces.Tuple([_space(part, where) for part in spec])
+    if spec.dtype.kind not in "biuf":
+        raise ConfigurationError(
+            f"{where} has the spec {spec}, which is no array of numbers; encode it as numbers in a function of your own"
+        )
+    whole, low, high = spec.dtype.kind in "biu", getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    if spec.dtype.kind in "iu" and spec.shape == () and np.isfinite(low) and np.isfinite(high):
         return spaces.Discrete(int(high) - int(low) + 1, start=int(low))
     if whole and not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
-        low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+        low, high = limits(spec.dtype.name)
     low, high = (np.broadcast_to(np.asarray(one, spec.dtype), spec.shape) for one in (low, high))
     return spaces.Box(low, high, spec.shape, dtype=spec.dtype.type)

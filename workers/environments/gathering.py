@@ -1,8 +1,9 @@
 """Who acts and what was earned, gathered copy by copy into turns: what adapters share whose agents come and go.
 
-In flows: for each agent and copy an observation to act on, rewards, an end. Out flow: the `Turn`. Where all agents act
-in all copies it is whole arrays; otherwise it names the copies of each agent. A reward is held until the agent acts
-again or ends: it is told once. One that comes before the agent's first action of an episode is told with that action.
+In flows: for each agent and copy an observation to act on, rewards, an end; actions of those who were to act. Out
+flows: the `Turn`, and the actions as the environments expect them. Where all agents act in all copies a turn is whole
+arrays; otherwise it names the copies of each agent. A reward is held until the agent acts again or ends: it is told
+once. One that comes before the agent's first action of an episode is told with that action.
 
 Legend: `K` agents, `E` copies.
 """
@@ -10,15 +11,17 @@ Legend: `K` agents, `E` copies.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import World
-from workers.environments.adapting import copy_in
+from workers.environments.adapting import refuse_early_step
 from workers.environments.base import Outcome, Present, Turn
+from workers.environments.translation import Translation
 
 __all__ = ["Board"]
 
@@ -28,12 +31,14 @@ log = logging.getLogger(__name__)
 class Board:
     """The state of `copies` copies between two turns; `begin`, then what happened, then `turn`."""
 
-    def __init__(self, world: World, copies: int) -> None:
-        agents = world.agents
-        self._where = [f"{world.id}, agent {agent.name}:" for agent in agents]
+    def __init__(self, id: str, agents: Sequence[Translation], copies: int) -> None:
+        self._id, self._agents, self._copies = id, agents, copies
+        self._where = [agent.where for agent in agents]
         shape = (len(agents), copies)
-        self.observation = [np.zeros((copies, *a.observation.shape), a.observation.dtype) for a in agents]
+        self.observation = [agent.place.observed.zeros(copies) for agent in agents]
         """[K] of [E, *shape]: what those see that act."""
+        self.masks = [None if agent.place.masked is None else agent.place.masked.zeros(copies) for agent in agents]
+        """[K] of [E, *shape] or None: what they may do."""
         self.present = np.zeros(shape, np.bool_)
         """[K, E]: who acts in the coming turn."""
         self.held = np.zeros(shape, np.float64)
@@ -47,6 +52,8 @@ class Board:
         self._last: dict[tuple[int, int], float] = {}
         """Last rewards of episodes that ended in this turn."""
         self._warned: set[int] = set()
+        self._turn: Turn | None = None
+        """The last one, whose agents act next."""
 
     def clear(self) -> None:
         """New episodes in all copies: nothing that came before is told any more."""
@@ -64,9 +71,29 @@ class Board:
             self._finals.clear()
             self._last.clear()
 
-    def see(self, agent: int, copy: int, observation: Any) -> None:
+    def given(self, actions: Sequence[NDArray[Any]]) -> list[tuple[int, range | list[int], list[Any]]]:
+        """(agent, copies, its action in each) for all who are present in the last turn; EnvironmentFault where there
+        has been none."""
+        if self._turn is None:
+            raise refuse_early_step(self._id)
+        every = range(self._copies)
+        return [
+            (one.agent, every if one.copies is None else one.copies.tolist(), self._agents[one.agent].values(chosen))
+            for one, chosen in zip(self._turn.present, actions, strict=True)
+        ]
+
+    def each(self, actions: Sequence[NDArray[Any]]) -> Iterator[tuple[int, int, Any]]:
+        """The same one by one: (agent, copy, action)."""
+        for agent, copies, values in self.given(actions):
+            for copy, value in zip(copies, values, strict=True):
+                yield agent, copy, value
+
+    def see(self, agent: int, copy: int, observation: Any, info: Any = None) -> None:
         """`agent` is to act on this; EnvironmentFault where it is not of its space."""
-        copy_in(self.observation[agent], copy, observation, self._where[agent])
+        masks = self.masks[agent]
+        if masks is not None:
+            self._agents[agent].allow(masks, copy, observation, info)
+        self._agents[agent].see(self.observation[agent], copy, observation)
         self.present[agent, copy] = True
 
     def earn(self, agent: int, copy: int, reward: Any) -> None:
@@ -75,7 +102,7 @@ class Board:
             self.held[agent, copy] += float(reward)
         except (TypeError, ValueError):
             raise EnvironmentFault(
-                f"{self._where[agent]} reward should be a number but is {reward!r}; correct the environment"
+                f"{self._where[agent]}: reward should be a number but is {reward!r}; correct the environment"
             ) from None
 
     def end(self, agent: int, copy: int, terminated: Any, truncated: Any, final: Any) -> None:
@@ -91,10 +118,10 @@ class Board:
             return
         if not truncated or final is None:
             raise EnvironmentFault(
-                f"{self._where[agent]} its last observation should come with a truncated episode but is {final!r}; "
+                f"{self._where[agent]}: its last observation should come with a truncated episode but is {final!r}; "
                 "correct the environment"
             )
-        self._finals[agent, copy] = np.array(final)
+        self._finals[agent, copy] = deepcopy(final)  # environments may use what they showed again
 
     def waits(self, copy: int) -> NDArray[np.int64]:
         """Agents whose last action in this copy has brought neither another turn nor an end so far."""
@@ -118,19 +145,22 @@ class Board:
         for place, reward in self._last.items():
             self._reward[place] = reward
         present = tuple(self._present(agent) for agent in agents if acts[agent].any())
-        if ended is None:
-            return Turn(present, env_steps)
-        away = tuple(self._outcome(agent, ended[agent]) for agent in agents if ended[agent].any())
-        return Turn(present, env_steps, away)
+        away: tuple[Outcome, ...] = ()
+        if ended is not None:
+            away = tuple(self._outcome(agent, ended[agent]) for agent in agents if ended[agent].any())
+        self._turn = Turn(present, env_steps, away)
+        return self._turn
 
     def _present(self, agent: int) -> Present:
         observation, reward = self.observation[agent], self._reward[agent]
         terminated, truncated, copies = self._terminated[agent], self._truncated[agent], None
+        mask = self.masks[agent]
         if not self.present[agent].all():
             copies = np.flatnonzero(self.present[agent])
             observation, reward = observation[copies], reward[copies]
             terminated, truncated = terminated[copies], truncated[copies]
-        told = Present(agent, observation, reward, terminated, truncated, copies)
+            mask = None if mask is None else mask[copies]
+        told = Present(agent, observation, reward, terminated, truncated, copies, action_mask=mask)
         self._add_finals(told)
         return told
 
@@ -152,13 +182,12 @@ class Board:
         rows = np.flatnonzero(told.truncated)
         if not len(rows):
             return
-        seen = self.observation[told.agent]
+        agent = self._agents[told.agent]
         told.final_index = rows
-        told.final_observation = np.empty((len(rows), *seen.shape[1:]), seen.dtype)
+        told.final_observation = agent.place.observed.zeros(len(rows))
         copies = rows if told.copies is None else told.copies[rows]
         for row, copy in enumerate(copies.tolist()):
-            final = self._finals[told.agent, copy]
-            copy_in(told.final_observation, row, final, f"{self._where[told.agent]} last")
+            agent.see(told.final_observation, row, self._finals[told.agent, copy])
 
     def _forget(self, agent: int, copy: int) -> None:
         """An agent that never acted in its episode has no row to be rewarded in."""

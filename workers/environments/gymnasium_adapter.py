@@ -7,43 +7,46 @@ CartPole, for which Gymnasium has a vectorised twin, is stepped by that instead,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces import World
-from workers.environments.adapting import agent_of, check_same, copy_in, copy_seeds, most_steps, refuse_early_step
+from workers.environments.adapting import check_same, copy_seeds, most_steps, refuse_early_step
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.cartpole import CartPole
 from workers.environments.gymnasium_vector import GymnasiumVector
+from workers.environments.translation import translate
 
 __all__ = ["GymnasiumEnvironment", "from_id"]
 
 
 class GymnasiumEnvironment(Environment):
-    """`copies` environments, each from `make_one`; ConfigurationError for spaces this release does not take.
+    """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
 
     An episode that terminated counts as terminated alone, even where its time was up in the same step.
     """
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
         self.copies = copies
+        self._where = f"{id}, agent agent"
         self._envs: list[Any] = []
         try:
             for _ in range(copies):
                 self._envs.append(make_one())
             first = self._envs[0]
-            agent, self._start = agent_of("agent", first.observation_space, first.action_space, id)
+            steps = most_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
+            self._spaces = first.observation_space, first.action_space
+            observed, acted = {"agent": self._spaces[0]}, {"agent": self._spaces[1]}
+            self.world, (self._agent,) = translate(id, observed, acted, {"agent": self._begin(first)[1]}, steps)
         except BaseException:
             self.close()
             raise
-        steps = most_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
-        self.world = World(id=id, agents=(agent,), episode_steps=steps)
-        self._spaces = first.observation_space, first.action_space
-        self._where = f"{id}, agent agent:"
-        self._observation = np.zeros((copies, *agent.observation.shape), agent.observation.dtype)
+        place = self.world.places[0]
+        self._observation = place.observed.zeros(copies)
+        self._masks = None if place.masked is None else place.masked.zeros(copies)
         self._reward = np.zeros(copies, np.float32)
         self._terminated = np.zeros(copies, np.bool_)
         self._truncated = np.zeros(copies, np.bool_)
@@ -52,60 +55,65 @@ class GymnasiumEnvironment(Environment):
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
         for i, (env, one) in enumerate(zip(self._envs, copy_seeds(seed, self.copies), strict=True)):
-            copy_in(self._observation, i, self._begin(env, seed=one), self._where)
+            self._show(i, *self._begin(env, seed=one))
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
         self._begun = True
         return Turn((self._present([]),))
 
-    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Steps every copy; where an episode ended, the observation is already the next episode's first."""
         if not self._begun:
             raise refuse_early_step(self.world.id)
-        observation, where = self._observation, self._where
         finals: list[Any] = []
-        for i, (env, action) in enumerate(zip(self._envs, (actions[0] + self._start).tolist(), strict=True)):
+        for i, (env, action) in enumerate(zip(self._envs, self._agent.values(actions[0]), strict=True)):
             told = env.step(action)
             if len(told) != 5:
                 raise self._refuse("step", "(observation, reward, terminated, truncated, info)", told)
-            seen, reward, terminated, truncated, _ = told
+            seen, reward, terminated, truncated, info = told
             try:
                 self._reward[i] = reward
             except (TypeError, ValueError):
                 raise EnvironmentFault(
-                    f"{where} reward should be a number but is {reward!r}; correct the environment"
+                    f"{self._where}: reward should be a number but is {reward!r}; correct the environment"
                 ) from None
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
             if terminated or truncated:
                 if not terminated:
-                    finals.append(seen)
-                seen = self._begin(env)
-            copy_in(observation, i, seen, where)
+                    finals.append(deepcopy(seen))  # environments may use what they showed again
+                seen, info = self._begin(env)
+            self._show(i, seen, info)
         return Turn((self._present(finals),), env_steps=self.copies)
 
-    def _begin(self, env: Any, **seed: int) -> Any:
-        """The first observation of a new episode."""
+    def _show(self, copy: int, seen: Any, info: Any) -> None:
+        self._agent.see(self._observation, copy, seen)
+        if self._masks is not None:
+            self._agent.allow(self._masks, copy, seen, info)
+
+    def _begin(self, env: Any, **seed: int) -> tuple[Any, Any]:
+        """The first observation of a new episode, and its info."""
         told = env.reset(**seed)
         if not isinstance(told, tuple) or len(told) != 2:
             raise self._refuse("reset", "(observation, info)", told)
         check_same(self._spaces[0], env.observation_space, self._where, "observation space")
         check_same(self._spaces[1], env.action_space, self._where, "action space")
-        return told[0]
+        return told
 
     def _refuse(self, verb: str, expected: str, told: Any) -> EnvironmentFault:
         got = f"{len(told)} values" if isinstance(told, tuple) else type(told).__name__
         return EnvironmentFault(
-            f"{self._where} {verb} should return {expected} but returns {got}; let it speak as gymnasium.Env does"
+            f"{self._where}: {verb} should return {expected} but returns {got}; let it speak as gymnasium.Env does"
         )
 
     def _present(self, finals: list[Any]) -> Present:
         present = Present(0, self._observation, self._reward, self._terminated, self._truncated)
+        present.action_mask = self._masks
         if finals:
             present.final_index = np.flatnonzero(self._truncated)
-            present.final_observation = np.empty((len(finals), *self._observation.shape[1:]), self._observation.dtype)
+            present.final_observation = self.world.places[0].observed.zeros(len(finals))
             for row, seen in enumerate(finals):
-                copy_in(present.final_observation, row, seen, self._where)
+                self._agent.see(present.final_observation, row, seen)
         return present
 
     def close(self) -> None:

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces import World
-from workers.environments.adapting import agent_of, copy_seeds, most_steps, refuse_early_step
+from workers.environments.adapting import copy_seeds, most_steps, refuse_early_step
 from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.batched import Batched
+from workers.environments.players import first_actions
+from workers.environments.translation import translate
 
 __all__ = ["GymnasiumVector"]
 
-_NONE = np.empty(0, np.int64)
-
 
 class GymnasiumVector(Environment):
-    """`vector` is a `gymnasium.vector.VectorEnv` of E copies; ConfigurationError for spaces this release does not take.
+    """`vector` is a `gymnasium.vector.VectorEnv` of E copies; ConfigurationError for spaces that cannot be taken.
 
     An episode that terminated counts as terminated alone, even where its time was up in the same step.
     """
@@ -32,62 +32,69 @@ class GymnasiumVector(Environment):
     def __init__(self, id: str, vector: Any) -> None:
         self._vector = vector
         self.copies = vector.num_envs
+        self._where = f"{id}, agent agent"
         try:
-            agent, self._start = agent_of("agent", vector.single_observation_space, vector.single_action_space, id)
             self._mode = _mode(id, vector)
+            observed, acted = {"agent": vector.single_observation_space}, {"agent": vector.single_action_space}
+            steps = most_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
+            self.world, (self._agent,) = translate(id, observed, acted, {"agent": vector.reset()[1]}, steps)
         except BaseException:
             self.close()
             raise
-        steps = most_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
-        self.world = World(id=id, agents=(agent,), episode_steps=steps)
-        self._shape, self._dtype = (self.copies, *agent.observation.shape), np.dtype(agent.observation.dtype)
+        self._place = self.world.places[0]
+        self._all = Batched(self._agent, self.copies)
         self._ended = np.zeros(self.copies, np.bool_)
         """[E]: copies that restart in the next step (`NEXT_STEP`)."""
         self._begun = False
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; Gymnasium seeds each copy from one number, drawn from `seed`."""
-        observation, _ = self._vector.reset(seed=copy_seeds(seed, 1)[0])
+        observation, info = self._vector.reset(seed=copy_seeds(seed, 1)[0])
         self._ended.fill(False)
         self._begun = True
-        return Turn((self._fresh(observation),))
+        none = np.zeros(self.copies, np.bool_)
+        present = Present(0, self._all.see(observation), np.zeros(self.copies, np.float32), none, none.copy())
+        present.action_mask = self._all.allow(observation, info)
+        return Turn((present,))
 
-    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Steps all copies in one call."""
         if not self._begun:
             raise refuse_early_step(self.world.id)
         if self._mode == "NEXT_STEP":
             return self._step_late(actions[0])
-        observation, reward, terminated, truncated, info = self._vector.step(actions[0] + self._start)
-        present = self._told(observation, reward, terminated, truncated)
+        told = self._vector.step(self._agent.batch(actions[0]))
+        present, info = self._told(told), told[4]
         if self._mode == "DISABLED":
             self._keep_finals(present, present.observation[present.truncated])
             ended = present.terminated | present.truncated
             if ended.any():
-                observation, _ = self._vector.reset(options={"reset_mask": ended})
-                present.observation = self._seen(observation)
+                observation, info = self._vector.reset(options={"reset_mask": ended})
+                present.observation = self._all.see(observation)
+                present.action_mask = self._all.allow(observation, info, present.action_mask)
         elif present.truncated.any():
             self._keep_finals(present, self._finals(present.truncated, info))
         return Turn((present,), env_steps=self.copies)
 
-    def _step_late(self, action: NDArray[np.int64]) -> Turn:
+    def _step_late(self, actions: NDArray[Any]) -> Turn:
         """Copies that ended in the last step restart in this one, whatever the action."""
         restarted = self._ended
-        chosen = np.full(self.copies, self._start, np.int64)
-        chosen[~restarted] += action
-        present = self._told(*self._vector.step(chosen)[:4])
+        chosen = first_actions(self._place, self.copies)
+        chosen[~restarted] = actions
+        present = self._told(self._vector.step(self._agent.batch(chosen)))
         ended = present.terminated | present.truncated
         steps = self.copies - int(restarted.sum())
         if (ended & restarted).any():
             copy = int(np.flatnonzero(ended & restarted)[0])
             raise EnvironmentFault(
-                f"{self.world.id}, agent agent: terminated and truncated should be False in copy {copy}, which "
-                "restarts, but one is True; correct autoreset_mode in the metadata of the vector environment"
+                f"{self._where}: terminated and truncated should be False in copy {copy}, which restarts, but one is "
+                "True; correct autoreset_mode in the metadata of the vector environment"
             )
         self._keep_finals(present, present.observation[present.truncated])
         if ended.all():  # nobody could act: on to the first observations
-            observation = self._vector.step(np.full(self.copies, self._start, np.int64))[0]
-            present.observation = self._seen(observation)
+            idle = self._agent.batch(first_actions(self._place, self.copies))
+            observation, _, _, _, info = self._vector.step(idle)
+            present.observation, present.action_mask = self._all.see(observation), self._all.allow(observation, info)
             self._ended = np.zeros(self.copies, np.bool_)
             return Turn((present,), env_steps=steps)
         self._ended = ended
@@ -104,28 +111,22 @@ class GymnasiumVector(Environment):
             present.final_observation,
         )
         there = present.observation[here], present.reward[here], present.terminated[here], present.truncated[here]
-        return Turn((Present(0, *there, here),), env_steps=steps, outcomes=(outcome,))
+        mask = None if present.action_mask is None else present.action_mask[here]
+        return Turn((Present(0, *there, here, action_mask=mask),), env_steps=steps, outcomes=(outcome,))
 
-    def _fresh(self, observation: Any) -> Present:
-        none = np.zeros(self.copies, np.bool_)
-        return Present(0, self._seen(observation), np.zeros(self.copies, np.float32), none, none.copy())
-
-    def _told(self, observation: Any, reward: Any, terminated: Any, truncated: Any) -> Present:
-        seen = self._seen(observation)
-        terminated, truncated = np.asarray(terminated), np.asarray(truncated)
+    def _told(self, told: Any) -> Present:
+        observation, reward, *ends, info = told
+        terminated, truncated = (np.asarray(end) for end in ends)
         for field, got in (("terminated", terminated), ("truncated", truncated)):
             if got.shape != (self.copies,) or got.dtype != np.bool_:
                 raise self._fault(field, f"bool[{self.copies}]", got)
         earned = np.asarray(reward)
         if earned.shape != (self.copies,) or earned.dtype.kind not in "fiub":
             raise self._fault("reward", f"float32[{self.copies}]", earned)
-        return Present(0, seen, earned.astype(np.float32, copy=False), terminated, truncated & ~terminated)
-
-    def _seen(self, observation: Any) -> NDArray[Any]:
-        seen = np.asarray(observation)
-        if seen.shape != self._shape or not np.can_cast(seen.dtype, self._dtype, "same_kind"):
-            raise self._fault("observation", f"{self._dtype}{list(self._shape)}", seen)
-        return seen.astype(self._dtype, copy=False)
+        seen, mask = self._all.see(observation), self._all.allow(observation, info)
+        present = Present(0, seen, earned.astype(np.float32, copy=False), terminated, truncated & ~terminated)
+        present.action_mask = mask
+        return present
 
     def _keep_finals(self, present: Present, finals: NDArray[Any]) -> None:
         if len(finals):
@@ -138,18 +139,18 @@ class GymnasiumVector(Environment):
         there = info.get("_final_obs", np.zeros(self.copies, np.bool_))
         if finals is None or not there[truncated].all():
             raise EnvironmentFault(
-                f"{self.world.id}, agent agent: final_obs in info should hold the last observation of each truncated "
+                f"{self._where}: final_obs in info should hold the last observation of each truncated "
                 "episode but does not; correct the vector environment, or its autoreset_mode"
             )
-        rows = [np.asarray(finals[i]) for i in np.flatnonzero(truncated)]
-        for row in rows:
-            if row.shape != self._shape[1:] or not np.can_cast(row.dtype, self._dtype, "same_kind"):
-                raise self._fault("final_obs", f"{self._dtype}{list(self._shape[1:])}", row)
-        return np.stack(rows).astype(self._dtype, copy=False)
+        rows = np.flatnonzero(truncated)
+        last = self._place.observed.zeros(len(rows))
+        for row, copy in enumerate(rows.tolist()):
+            self._agent.see(last, row, finals[copy])
+        return last
 
     def _fault(self, field: str, expected: str, got: NDArray[Any]) -> EnvironmentFault:
         return EnvironmentFault(
-            f"{self.world.id}, agent agent: {field} should be {expected} but is {got.dtype}{list(got.shape)}; "
+            f"{self._where}: {field} should be {expected} but is {got.dtype}{list(got.shape)}; "
             "correct the vector environment"
         )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Record, Text
 
-__all__ = ["ActionRows", "Flaw", "MaskRows", "Rows", "flaw_of_numbers", "flaw_of_shape"]
+__all__ = ["ActionRows", "Flaw", "MaskRows", "Rows", "flaw_of_numbers", "flaw_of_shape", "range_of"]
 
 
 class Flaw(NamedTuple):
@@ -94,7 +94,7 @@ class ActionRows(Rows):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.acted)
-        self._ranges = [_range(leaf) for leaf in place.acted.leaves]
+        self._ranges = [range_of(leaf) for leaf in place.acted.leaves]
         masked = {} if place.masked is None else {leaf.name.partition(".")[2] for leaf in place.masked.leaves}
         self._masked = [name in masked for name, _ in self._leaves]
         self._offsets = [_offsets(getattr(leaf.space, "nvec", None)) for _, leaf in self._leaves]
@@ -143,8 +143,9 @@ def _offsets(nvec: tuple[int, ...] | None) -> NDArray[np.int64] | None:
     return None if nvec is None else np.concatenate(([0], np.cumsum(nvec[:-1], dtype=np.int64)))
 
 
-def _range(leaf: Leaf) -> tuple[Any, Any]:
-    """The least and the greatest of each element; (None, None) where all numbers are inside."""
+def range_of(leaf: Leaf) -> tuple[Any, Any]:
+    """The least and the greatest of each element (of its dtype, or one for all); (None, None) for numbers that nothing
+    bounds."""
     space = leaf.space
     match space:
         case Discrete():

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.adapting import copy_seeds, most_steps, refuse_early_step
+from protocol.spaces import Agent, Box, Dict, Discrete, Space, Tuple
+from protocol.spaces.gymnasium import world_of
+from workers.environments.adapting import copy_seeds, most_steps
 from workers.environments.base import Environment, Turn
 from workers.environments.gathering import Board
+from workers.environments.translation import Translation, held
 
 __all__ = ["SorrelEnvironment", "is_gridworld"]
 
@@ -39,9 +41,10 @@ def is_gridworld(env: Any) -> bool:
 class SorrelEnvironment(Environment):
     """`copies` gridworlds, each from `make_one`; agents are called `agent_0` and so on, in the order of `agents`.
 
-    An observation (1, F) is held as (F,). An agent whose `is_done` is true has terminated and acts no more in that
-    episode; with `stop_if_done`, `world.is_done` at the end of a turn ends it for all. After the most turns it is
-    truncated. ConfigurationError if the number of actions is nowhere to be found.
+    An observation is an array, or a dictionary or tuple of arrays; (1, F) is held as (F,). An agent whose
+    `is_done` is true has terminated and acts no more in that episode; with `stop_if_done`, `world.is_done` at the end
+    of a turn ends it for all. After the most turns it is truncated. ConfigurationError if the number of actions is
+    nowhere to be found.
     """
 
     def __init__(
@@ -61,12 +64,15 @@ class SorrelEnvironment(Environment):
             self.close()
             raise
         self._turns = _most_turns(self._envs[0])
-        self.world = World(id=id, agents=agents, episode_steps=self._turns)
-        self._board = Board(self.world, copies)
+        self.world = held(world_of(id, agents, self._turns))
+        speakers = [
+            Translation(f"{id}, agent {agent.name}", place, agent)
+            for agent, place in zip(agents, self.world.places, strict=True)
+        ]
+        self._board = Board(id, speakers, copies)
         self._alive: list[list[int]] = [[] for _ in range(copies)]
         """[E]: agents that act in the present turn of a copy and have not done so, in their order."""
         self._done: list[set[int]] = [set() for _ in range(copies)]
-        self._turn: Turn | None = None
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes. Where `reset` takes no seed, the generators of `random` and `numpy.random` are seeded,
@@ -78,26 +84,20 @@ class SorrelEnvironment(Environment):
         for i, one in enumerate(copy_seeds(seed, self.copies)):
             self._begin(i, one)
             self._look(i)
-        self._turn = self._board.turn()
-        return self._turn
+        return self._board.turn()
 
-    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Lets those who were present act. An environment step is complete when all agents of a copy have acted."""
-        if self._turn is None:
-            raise refuse_early_step(self.world.id)
-        steps = 0
+        steps, chosen = 0, list(self._board.each(actions))
         self._board.begin()
-        for present, chosen in zip(self._turn.present, actions, strict=True):
-            copies = range(self.copies) if present.copies is None else present.copies.tolist()
-            for i, action in zip(copies, chosen.tolist(), strict=True):
-                self._act(i, present.agent, action)
+        for agent, i, action in chosen:
+            self._act(i, agent, action)
         for i in range(self.copies):
             if not self._alive[i]:
                 steps += 1
                 self._end_turn(i)
             self._look(i)
-        self._turn = self._board.turn(env_steps=steps)
-        return self._turn
+        return self._board.turn(env_steps=steps)
 
     def _act(self, copy: int, agent: int, action: int) -> None:
         """One agent acts; its reward is added to the world's total where its `act` has not done so."""
@@ -160,21 +160,38 @@ class SorrelEnvironment(Environment):
                 close()
 
 
-def _view(env: Any, agent: int) -> NDArray[Any]:
+def _view(env: Any, agent: int) -> Any:
     """What an agent sees; (1, F) becomes (F,)."""
-    seen = np.asarray(env.agents[agent].pov(env.world))
-    return seen[0] if seen.ndim == 2 and len(seen) == 1 else seen
+    return _flat(env.agents[agent].pov(env.world))
+
+
+def _flat(seen: Any) -> Any:
+    if isinstance(seen, Mapping):
+        return {key: _flat(part) for key, part in seen.items()}
+    if isinstance(seen, tuple):
+        return tuple(_flat(part) for part in seen)
+    array = np.asarray(seen)
+    return array[0] if array.ndim == 2 and len(array) == 1 else array
+
+
+def _space_of(seen: Any) -> Space:
+    """The space of what was seen; nobody declares it."""
+    if isinstance(seen, Mapping):
+        return Dict(spaces={key: _space_of(part) for key, part in seen.items()})
+    if isinstance(seen, tuple):
+        return Tuple(spaces=tuple(_space_of(part) for part in seen))
+    return Box.model_validate({"shape": seen.shape, "dtype": seen.dtype.name})
 
 
 def _agents(id: str, env: Any) -> tuple[Agent, ...]:
-    agents = []
-    for k, agent in enumerate(env.agents):
-        seen = _view(env, k)
-        dtype = "float32" if seen.dtype.kind == "f" else seen.dtype.name
-        observation = Box.model_validate({"shape": seen.shape, "dtype": dtype})
-        action = Discrete(n=_actions(f"{id}, agent agent_{k},", agent))
-        agents.append(Agent(name=f"agent_{k}", observation=observation, action=action))
-    return tuple(agents)
+    return tuple(
+        Agent(
+            name=f"agent_{k}",
+            observation=_space_of(_view(env, k)),
+            action=Discrete(n=_actions(f"{id}, agent agent_{k},", agent)),
+        )
+        for k, agent in enumerate(env.agents)
+    )
 
 
 def _actions(where: str, agent: Any) -> int:

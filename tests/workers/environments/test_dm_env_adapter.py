@@ -70,22 +70,19 @@ def test_a_last_discount_of_0_terminates_and_any_other_truncates(discount: float
     environment.close()
 
 
-def test_choices_may_start_anywhere_and_a_dictionary_of_one_is_its_entry() -> None:
+def test_choices_may_start_anywhere_and_a_dictionary_has_a_leaf_for_each_entry() -> None:
     spec = {"position": specs.Array((2,), np.float64)}
     environment = made(1, actions=specs.BoundedArray((), np.int32, -2, 2), seen=spec)
     environment.reset(0)
-    (present,) = environment.step([np.array([0])]).present
+    (present,) = environment.step([np.array([-2])]).present
     assert environment.world.agents[0].action.n == 5
     assert present.reward.tolist() == [-2]
-    assert present.observation.tolist() == [[1, 1]]
+    assert present.observation["position"].tolist() == [[1, 1]]
 
 
 def test_what_is_not_taken_is_refused_in_one_sentence() -> None:
-    with pytest.raises(ConfigurationError, match=r"acts in Box.*Discrete actions only"):
-        made(actions=specs.BoundedArray((1,), np.float32, -1, 1))
-    two = {name: specs.Array((2,), np.float32) for name in "ab"}
-    with pytest.raises(ConfigurationError, match=r"observes Dict.*Box observations only"):
-        made(seen=two)
+    with pytest.raises(ConfigurationError, match=r"its action has the spec StringArray.*encode it as numbers"):
+        made(actions=specs.StringArray(()))
     environment = made(restarts=True)
     environment.reset(0)
     environment.step([np.zeros(2, np.int64)])

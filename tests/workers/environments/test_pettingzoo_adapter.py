@@ -19,7 +19,7 @@ SPREAD = "pettingzoo:mpe2.simple_spread_v3"
 def test_simple_spread_gives_the_rows_of_the_plain_loop() -> None:
     copies, seed = 3, 11
     environment = from_id(SPREAD, copies, {"max_cycles": 8})
-    assert environment.world.episode_steps == 8
+    assert environment.world.episode_steps is None, "agents may come late"
     names = [agent.name for agent in environment.world.agents]
     assert names == ["agent_0", "agent_1", "agent_2"]
     plain = [simple_spread_v3.parallel_env(max_cycles=8) for _ in range(copies)]
@@ -62,7 +62,6 @@ def test_copies_differ_and_the_run_is_reproducible() -> None:
     assert len(np.unique(first, axis=0)) == 4
     assert np.array_equal(environment.reset(1).present[0].observation, first)
     assert not np.array_equal(environment.reset(2).present[0].observation, first)
-    assert environment.world.episode_steps == 25
     environment.close()
 
 
@@ -114,7 +113,7 @@ def test_agents_may_have_unlike_spaces_and_ends_of_their_own_kind() -> None:
     assert (left.action.n, right.action.n) == (2, 4)
     environment.reset(0)
     for step in range(1, 10):
-        turn = environment.step([np.array([0, 1]), np.array([2, 3])])
+        turn = environment.step([np.array([10, 11]), np.array([12, 13])])
         one, other = turn.present
         assert one.reward.tolist() == [10, 11]
         assert other.reward.tolist() == [12, 13]
@@ -137,7 +136,7 @@ def test_an_agent_that_dies_before_the_others_is_told_of_its_end_and_comes_back_
     turn = environment.reset(0)
     for _ in range(3):
         assert [(one.agent, one.copies) for one in turn.present] == [(0, None), (1, None)]
-        actions = [np.array([0, 1]), np.array([2, 3])]
+        actions = [np.array([10, 11]), np.array([12, 13])]
         turn = environment.step(actions)
         assert not turn.outcomes
         turn = environment.step(actions)
@@ -172,7 +171,7 @@ class Faulty(Pair):
 
     def observation_space(self, name: str) -> Any:
         space = super().observation_space(name)
-        return gymnasium.spaces.Box(0, 1, (7,)) if self.wrong == "space" and self.resets > 1 else space
+        return gymnasium.spaces.Box(0, 1, (7,)) if self.wrong == "space" and self.resets > 2 else space
 
     resets = 0
 
@@ -211,8 +210,8 @@ class Faulty(Pair):
         ("no observation", r"agent left: observation in copy 0 should be there, as it acts but is missing"),
         ("no reward", r"agent left: reward in copy 0 should be there, as it acts but is missing"),
         ("text", r"agent left: reward should be a number but is 'much'"),
-        ("shape", r"agent right: observation should be uint8\[1, 3\] but is uint8\[3, 1\]; let the environment"),
-        ("dtype", r"agent right: observation should be uint8\[1, 3\] but is float32\[1, 3\]; let the environment"),
+        ("shape", r"agent right: observation should have the shape \[1, 3\] but has \[3, 1\]; correct"),
+        ("dtype", r"agent right: observation should be uint8 but is float32; correct"),
         ("ghost", r"agent left: reward in copy 0 should be nothing, as it did not act but is 1.0"),
     ],
 )
@@ -221,7 +220,7 @@ def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, words: str) ->
     turn = environment.reset(0)
     with pytest.raises(EnvironmentFault, match=r"^pair, " + words) as caught:  # noqa: PT012
         for _ in range(4):
-            turn = environment.step([np.zeros(1, np.int64) for _ in turn.present])
+            turn = environment.step([np.full(1, 10) for _ in turn.present])
     assert "\n" not in str(caught.value)
 
 
@@ -238,7 +237,6 @@ def test_a_step_before_the_reset_is_a_fault() -> None:
         ("pettingzoo:mpe2.simple_spread_v99", {}, "correct environment.id"),
         ("pettingzoo:json", {}, "correct environment.id"),
         (SPREAD, {"colour": 1}, "correct environment.settings"),
-        (SPREAD, {"continuous_actions": True}, r"agent agent_0, acts in Box.*Discrete actions only"),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_one_sentence(id: str, settings: dict[str, Any], word: str) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from workers.environments.base import Turn
-from workers.environments.baselines import play, random_player
+from workers.environments.baselines import play
+from workers.environments.players import random_player
 from workers.environments.tag import EMPTY, FREE, IT, WALL, Tag
 
 UP, DOWN, LEFT, RIGHT = range(4)
@@ -133,7 +134,7 @@ def test_the_scripted_player_among_random_ones_is_hardly_ever_it() -> None:
     env = Tag(64)
     env.reset(0)
     generator = np.random.default_rng(0)
-    players = {a.name: random_player(a, generator) for a in env.world.agents}
+    players = {a.name: random_player(a, generator) for a in env.world.places}
     player = env.scripted()
     result = play(env, {**players, "agent_2": player}, episodes=64, seed=3)
     assert result["agent_2"][0] > 900

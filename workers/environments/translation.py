@@ -1,0 +1,164 @@
+"""Values of foreign environments as rows of an agent's place, and its actions as those environments expect them.
+
+In flows: observations and masks as Gymnasium's spaces nest them; actions [n], rows of `Place.acted`. Out flows: rows
+filled in; a value of the foreign action space for each row.
+
+Masks of legal actions come in the way of PettingZoo, beside the observation (`{"observation": ..., "action_mask":
+...}`), or as `info["action_mask"]`; of an action with several choices, by their dotted names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from protocol.spaces import Agent, Box, Discrete, Place, Text, World, elements, flatten, nest, space_of
+from protocol.spaces.pettingzoo import world_from_pettingzoo
+from workers.environments.holding import held, within
+
+__all__ = ["MASK", "Translation", "translate"]
+
+MASK = "action_mask"
+_OWN = "observation"
+
+
+class Translation:
+    """One agent of a foreign environment. `native` has its spaces as they are there, `place` as they are held here;
+    `where` begins every sentence on it; `beside`: masks come beside the observation."""
+
+    def __init__(self, where: str, place: Place, native: Agent, beside: bool = False, alone: bool = True) -> None:
+        self.where, self.place = where, place
+        self.beside, self._alone = beside, alone
+        self._seen, self._done = space_of(place.agent.observation), space_of(native.action)
+        plain = isinstance(self._seen, Box) and not beside
+        self._shape = place.observed.shape
+        self._dtype = place.observed.dtype if plain else None
+        self._native = tuple(elements(self._done, "action"))
+        self._choice = isinstance(self._done, Discrete)
+
+    def see(self, rows: NDArray[Any], row: int, value: Any) -> None:
+        """`rows[row] = value`; EnvironmentFault where it is not of the observation's space."""
+        if type(value) is np.ndarray and value.dtype == self._dtype and value.shape == self._shape:
+            rows[row] = value
+            return
+        arrays = flatten(self._seen, self.own(value), "observation", self.where)
+        if self.place.observed.nested:
+            for name, array in arrays.items():
+                rows[name.partition(".")[2]][row] = array
+        else:
+            rows[row] = arrays["observation"]
+
+    def allow(self, masks: NDArray[np.bool_], row: int, value: Any, info: Any) -> None:
+        """`masks[row]` from what comes with an observation; all that there is where nothing does."""
+        record = self.place.masked
+        assert record is not None
+        given = value.get(MASK) if self.beside and isinstance(value, Mapping) else (info or {}).get(MASK)
+        for leaf, target in record.parts(masks):
+            name = leaf.name.partition(".")[2]
+            if given is None:
+                target[row] = True
+            else:
+                target[row] = self.mask(self.part_of_mask(given, name), target.shape[1:], name)
+
+    def values(self, actions: NDArray[Any]) -> list[Any]:
+        """[n] values of the foreign space: numbers for choices, arrays of their own dtype for boxes, text as text."""
+        if self._choice:
+            return actions.tolist()
+        columns = {name: _each(part, column) for name, part, column in self._columns(actions)}
+        if not self.place.acted.nested:
+            return list(columns["action"])
+        rows = range(len(actions))
+        return [nest(self._done, {name: column[row] for name, column in columns.items()}, "action") for row in rows]
+
+    def batch(self, actions: NDArray[Any]) -> Any:
+        """The same in Gymnasium's vector form: an array [n, *shape] for each leaf, nested as the space is; text in a
+        tuple."""
+        parts = {
+            name: tuple(_each(part, column)) if isinstance(part, Text) else column
+            for name, part, column in self._columns(actions)
+        }
+        return nest(self._done, parts, "action")
+
+    def _columns(self, actions: NDArray[Any]) -> Iterator[tuple[str, Any, NDArray[Any]]]:
+        """(name, native leaf, [n, *shape] of its dtype) of every leaf; arrays of our own."""
+        for native, (_, part) in zip(self._native, self.place.acted.parts(actions), strict=True):
+            column = part.astype(native.space.dtype)
+            if isinstance(native.space, Box) and part.dtype != column.dtype:
+                column = within(native.space, column)
+            yield native.name, native.space, column
+
+    def own(self, value: Any) -> Any:
+        """An observation without the mask beside it."""
+        if not self.beside or not isinstance(value, Mapping):
+            return value
+        if self._alone:
+            return value.get(_OWN)
+        return {key: part for key, part in value.items() if key != MASK}
+
+    def mask(self, given: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
+        """A mask [*shape] as it came; those of several elements may come in a tuple."""
+        mask = np.concatenate(given, axis=-1) if isinstance(given, tuple) else np.asarray(given)
+        if mask.shape != shape or mask.dtype.kind not in "biu" or ((mask != 0) & (mask != 1)).any():
+            said = f"{mask.dtype}{list(mask.shape)}"
+            if mask.shape == shape:
+                said += f" with {mask[(mask != 0) & (mask != 1)].ravel()[:1].tolist() or 'such'}"
+            raise EnvironmentFault(
+                f"{self.where}: {MASK}{'.' * bool(name)}{name} should be 0 or 1 for each of {list(shape)} but is "
+                f"{said}; correct the environment"
+            )
+        return mask != 0
+
+    def part_of_mask(self, given: Any, name: str) -> Any:
+        """The mask of one choice out of those of all; `name` is its dotted name, "" for the only one."""
+        if not name:
+            return given
+        if not isinstance(given, Mapping) or name not in given:
+            said = f"of {', '.join(given)}" if isinstance(given, Mapping) else type(given).__name__
+            raise EnvironmentFault(
+                f"{self.where}: {MASK} should be a mapping with a mask for {name!r} but is {said}; "
+                "correct the environment"
+            )
+        return given[name]
+
+
+def translate(
+    id: str,
+    observations: Mapping[str, Any],
+    actions: Mapping[str, Any],
+    infos: Mapping[str, Any],
+    episode_steps: int | None = None,
+) -> tuple[World, list[Translation]]:
+    """The world of agents with these spaces of Gymnasium, and how each is spoken to. `infos`, of a first episode, show
+    whether masks come there: then all who have choices are given them. ConfigurationError for what cannot be taken."""
+    native = world_from_pettingzoo(id, observations, actions, episode_steps)
+    masked = {agent.name for agent in native.agents if agent.action_mask}
+    if not masked and any(MASK in (info or {}) for info in infos.values()):
+        masked = {agent.name for agent in native.agents if _chooses(agent)}
+    world = held(native, masked)
+    return world, [
+        Translation(
+            f"{id}, agent {agent.name}",
+            place,
+            agent,
+            beside=agent.action_mask,
+            alone=agent.action_mask and set(observations[agent.name].spaces) == {_OWN, MASK},
+        )
+        for agent, place in zip(native.agents, world.places, strict=True)
+    ]
+
+
+def _chooses(agent: Agent) -> bool:
+    return any(hasattr(part.space, "choices") for part in elements(space_of(agent.action), "action"))
+
+
+def _each(space: Any, column: NDArray[Any]) -> list[Any]:
+    """[n] of a leaf."""
+    if isinstance(space, Discrete):
+        return column.tolist()
+    if isinstance(space, Text):
+        return [space.decode(row) for row in column]
+    return [column[row, ...] for row in range(len(column))]
