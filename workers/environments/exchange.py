@@ -2,10 +2,12 @@
 
 In flows: a world and how its copies are divided. Out flow: arrays on shared memory, the same ones on both sides.
 
-Row `r` of a group is copy `r` of it, whoever is present: a process writes only its own rows, and an agent's last
-observation stays in its row until the next one comes, where it can be found when the process has crashed.
+Row `r` of a group is copy `r` of it, whoever is present; of an agent that stands for many, row `r * C + i` is number
+`i` of them in that copy. A process writes only its own rows, and an agent's last observation stays in its row until the
+next one comes, where it can be found when the process has crashed.
 
-Legend: `E` copies, `G` groups, `P` processes, `R` = E / G rows of a group, `S` = R / P rows of a process in a group.
+Legend: `E` copies, `G` groups, `P` processes, `R` = E / G copies of a group, `S` = R / P of a process in a group,
+`C` = `Place.many` of an agent, `N` = R * C of its rows in a group.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.layout import common_of
-from protocol.spaces import Agent, World
+from protocol.spaces import Place, World
 
 __all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Division", "Exchange"]
 
@@ -30,6 +32,7 @@ ENTRY = 3
 all, truncated)."""
 _ALIGNMENT = 64
 _Form = tuple[np.dtype, tuple[int, ...]]
+_NOTHING: _Form = (np.dtype(np.uint8), (0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +73,23 @@ class Columns:
     """One agent's rows in one group."""
 
     observation: NDArray
-    """[R, *shape]: the last one."""
+    """[N, *shape]: the last one."""
     final_observation: NDArray
-    """[R, *shape], where the episode was truncated."""
+    """[N, *shape], where the episode was truncated."""
     action: NDArray
-    """[R]: the last one."""
+    """[N, *shape]: the last one."""
+    action_mask: NDArray
+    """[N, *shape]: with the last observation; without elements where the agent has none."""
     open: NDArray[np.bool_]
-    """[R]: an action was handed over whose reward or end was not told since."""
+    """[N]: an action was handed over whose reward or end was not told since."""
     reward: NDArray[np.float32]
-    """[2, R]: present and outcome, like the rest."""
+    """[2, N]: present and outcome, like the rest."""
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     copies: NDArray[np.int64]
-    """[2, R]: each process lists, from its first row on, the rows it tells of, where it is not all."""
+    """[2, N]: each process lists, from its first row on, the rows it tells of, where it is not all."""
     final_common: NDArray
-    """[R, *shape]: what all saw with `final_observation`; without elements where nothing is common."""
+    """[N, *shape]: what all saw with `final_observation`; without elements where nothing is common."""
 
 
 class Exchange:
@@ -92,6 +97,8 @@ class Exchange:
 
     def __init__(self, world: World, division: Division, buffer: memoryview) -> None:
         self.division = division
+        self.many = [place.many for place in world.places]
+        """C of each agent."""
         # Unlike ndarray(buffer=...), frombuffer keeps the memory mapped until the last view on it is gone.
         raw = np.frombuffer(buffer, np.uint8)
         arrays = [
@@ -121,11 +128,10 @@ def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[
         (np.dtype(np.int64), (division.groups, division.processes, sheet))
     ]
     box = common_of(world)
-    common = (np.dtype(box.dtype), (division.rows, *box.shape)) if box else (np.dtype(np.uint8), (division.rows, 0))
-    arrays.append((common[0], (division.groups, *common[1])))
-    for agent in world.agents:
-        forms = [*_fields(agent, division.rows), common]
-        arrays += [(dtype, (division.groups, *shape)) for dtype, shape in forms]
+    common = (np.dtype(box.dtype), tuple(box.shape)) if box else _NOTHING
+    arrays.append((common[0], (division.groups, division.rows, *common[1])))
+    for place in world.places:
+        arrays += [(dtype, (division.groups, *shape)) for dtype, shape in _fields(place, division.rows, common)]
     offset = 0
     for dtype, shape in arrays:
         yield dtype, shape, offset
@@ -136,17 +142,21 @@ def _bytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
     return dtype.itemsize * math.prod(shape)
 
 
-def _fields(agent: Agent, rows: int) -> list[_Form]:
-    """(dtype, shape) of `Columns`, field by field, but for the last."""
-    seen = (np.dtype(agent.observation.dtype), (rows, *agent.observation.shape))
-    told = (2, rows)
+def _fields(place: Place, copies: int, common: _Form) -> list[_Form]:
+    """(dtype, shape) of `Columns`, field by field."""
+    n = copies * place.many
+    seen = (place.observed.dtype, (n, *place.observed.shape))
+    mask = _NOTHING if place.masked is None else (place.masked.dtype, place.masked.shape)
+    told = (2, n)
     return [
         seen,
         seen,
-        (np.dtype(np.int64), (rows,)),
-        (np.dtype(np.bool_), (rows,)),
+        (place.acted.dtype, (n, *place.acted.shape)),
+        (mask[0], (n, *mask[1])),
+        (np.dtype(np.bool_), (n,)),
         (np.dtype(np.float32), told),
         (np.dtype(np.bool_), told),
         (np.dtype(np.bool_), told),
         (np.dtype(np.int64), told),
+        (common[0], (n, *common[1])),
     ]

@@ -1,9 +1,9 @@
 """The side of the actor: a group's turn, put together from what the processes wrote; its actions, handed to them.
 
-In flows: rows in shared memory, actions [n]. Out flow: `Turn`; where all copies are present and nothing ended, the very
+In flows: rows in shared memory, actions. Out flow: `Turn`; where all copies are present and nothing ended, the very
 same one again and again, whose arrays are views of shared memory.
 
-Legend: `R` rows of the group, `P` processes, `n` of the rows told of.
+Legend: `P` processes, `n` rows told of.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Group:
 
     def __init__(self, exchange: Exchange, number: int) -> None:
         self._number = number
-        self._share = exchange.division.share
+        self._shares = [exchange.division.share * many for many in exchange.many]
+        """Rows of a process, by agent."""
         self._columns = exchange.columns[number]
         self._common = None if exchange.common is None else exchange.common[number]
         self._sheet = exchange.sheets[number]
@@ -54,7 +55,7 @@ class Group:
         return turn
 
     def hand(self, actions: Sequence[NDArray]) -> None:
-        """One action array [n] for each entry of the last turn's `present`, in that order."""
+        """Actions [n, *shape] for each entry of the last turn's `present`, in that order."""
         for present, action in zip(self._last.present, actions, strict=True):
             columns = self._columns[present.agent]
             where = slice(None) if present.copies is None else present.copies
@@ -90,6 +91,7 @@ class Group:
             columns.terminated[PRESENT][where],
             columns.truncated[PRESENT][where],
             rows,
+            action_mask=columns.action_mask[where] if columns.action_mask.size else None,
         )
         if any(truncated for _, truncated in parts.values()):
             present.final_index = np.flatnonzero(present.truncated)
@@ -111,7 +113,7 @@ class Group:
 
     def _rows(self, kind: int, agent: int, parts: dict[int, tuple[int, int]]) -> NDArray[np.int64]:
         """[n] rows told of, increasing."""
-        copies, share = self._columns[agent].copies[kind], self._share
+        copies, share = self._columns[agent].copies[kind], self._shares[agent]
         every = np.arange(copies.size)
         pieces = [
             every[process * share :][:share] if n < 0 else copies[process * share :][:n]

@@ -1,6 +1,6 @@
 """The side of a process: turns of its own copies into shared memory, actions for them out of it.
 
-In flows: turns of an environment of S copies, actions in shared memory. Out flows: its rows of a group, actions [n].
+In flows: turns of an environment of S copies, actions in shared memory. Out flows: its rows of a group, actions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from workers.environments.base import Outcome, Present, Turn
-from workers.environments.exchange import OUTCOME, PRESENT, Columns, Exchange
+from workers.environments.exchange import OUTCOME, PRESENT, Exchange
 
 __all__ = ["Share"]
 
@@ -24,9 +24,11 @@ class Share:
 
     def __init__(self, exchange: Exchange, process: int, group: int) -> None:
         size = exchange.division.share
-        self._first = process * size
-        self._all = slice(self._first, self._first + size)
-        self._size = size
+        self._copies = slice(process * size, (process + 1) * size)
+        self._many = exchange.many
+        self._sizes = [size * many for many in exchange.many]
+        self._firsts = [process * rows for rows in self._sizes]
+        """Rows of this process and the first of them, by agent."""
         self._columns = exchange.columns[group]
         self._sheet = exchange.sheets[group, process]
         self._common = None if exchange.common is None else exchange.common[group]
@@ -39,19 +41,22 @@ class Share:
         sheet = [turn.env_steps, len(turn.present), len(turn.outcomes)]
         self._acting.clear()
         if self._common is not None:
-            self._common[self._all] = turn.common
+            self._common[self._copies] = turn.common
         for present in turn.present:
-            where: _Index = self._all if present.copies is None else present.copies + self._first
-            self._columns[present.agent].observation[where] = present.observation
+            where = self._where(present.agent, present.copies)
+            columns = self._columns[present.agent]
+            columns.observation[where] = present.observation
+            if present.action_mask is not None:
+                columns.action_mask[where] = present.action_mask
             self._acting.append((present.agent, where))
             sheet += self._tell(PRESENT, present, where)
         for outcome in turn.outcomes:
-            sheet += self._tell(OUTCOME, outcome, outcome.copies + self._first)
+            sheet += self._tell(OUTCOME, outcome, self._where(outcome.agent, outcome.copies))
         self._sheet[: len(sheet)] = sheet
         self._sheet[len(sheet) :] = 0
 
     def actions(self) -> list[NDArray]:
-        """The actions for those present in the last turn written, each [n], in its order."""
+        """The actions for those present in the last turn written, in its order."""
         return [self._columns[agent].action[where] for agent, where in self._acting]
 
     def cut(self, turn: Turn) -> Turn:
@@ -60,31 +65,39 @@ class Share:
         present = {one.agent: one for one in turn.present}
         outcomes = list(turn.outcomes)
         for agent, columns in enumerate(self._columns):
-            rows: NDArray[np.int64] = np.flatnonzero(columns.open[self._all])
+            rows: NDArray[np.int64] = np.flatnonzero(columns.open[self._where(agent, None)])
             if agent in present:
                 here = present[agent]
-                every = np.arange(self._size) if here.copies is None else here.copies
-                present[agent] = self._cut_present(here, np.flatnonzero(np.isin(every, rows)), every, columns)
+                every = np.arange(self._sizes[agent]) if here.copies is None else here.copies
+                present[agent] = self._cut_present(here, np.flatnonzero(np.isin(every, rows)), every)
                 rows = np.setdiff1d(rows, every)
             if len(rows):
-                outcomes.append(self._cut_outcome(agent, rows, columns))
+                outcomes.append(self._cut_outcome(agent, rows))
         return replace(turn, present=tuple(present.values()), outcomes=tuple(outcomes))
 
-    def _cut_present(self, present: Present, cut: NDArray[np.int64], every: NDArray, columns: Columns) -> Present:
+    def _cut_present(self, present: Present, cut: NDArray[np.int64], every: NDArray[np.int64]) -> Present:
         if not len(cut):
             return present
         truncated = np.zeros(len(every), np.bool_)
         truncated[cut] = True
-        rows = every[cut] + self._first
-        last = columns.observation[rows]
-        seen = None if self._common is None else self._common[rows]
+        rows = every[cut]
+        last, seen = self._last(present.agent, rows)
         return replace(present, truncated=truncated, final_index=cut, final_observation=last, final_common=seen)
 
-    def _cut_outcome(self, agent: int, rows: NDArray[np.int64], columns: Columns) -> Outcome:
+    def _cut_outcome(self, agent: int, rows: NDArray[np.int64]) -> Outcome:
         n = len(rows)
-        none, last = np.zeros(n, np.bool_), columns.observation[rows + self._first]
-        seen = None if self._common is None else self._common[rows + self._first]
+        none, (last, seen) = np.zeros(n, np.bool_), self._last(agent, rows)
         return Outcome(agent, rows, np.zeros(n, np.float32), none, np.ones(n, np.bool_), np.arange(n), last, seen)
+
+    def _last(self, agent: int, rows: NDArray[np.int64]) -> tuple[NDArray, NDArray | None]:
+        """What an agent, and all with it, saw last in `rows` of this process."""
+        seen = None if self._common is None else self._common[self._copies][rows // self._many[agent]]
+        return self._columns[agent].observation[rows + self._firsts[agent]], seen
+
+    def _where(self, agent: int, copies: NDArray[np.int64] | None) -> _Index:
+        """Rows of the group, of those of this process."""
+        first = self._firsts[agent]
+        return slice(first, first + self._sizes[agent]) if copies is None else copies + first
 
     def _tell(self, kind: int, told: Present | Outcome, where: _Index) -> list[int]:
         """Rewards and ends of one agent; its entry in the sheet."""
@@ -94,12 +107,14 @@ class Share:
         columns.truncated[kind][where] = told.truncated
         if len(told.final_index):
             copies = told.final_index if told.copies is None else told.copies[told.final_index]
-            columns.final_observation[copies + self._first] = told.final_observation
+            rows = copies + self._firsts[told.agent]
+            columns.final_observation[rows] = told.final_observation
             if told.final_common is not None:
-                columns.final_common[copies + self._first] = told.final_common
+                columns.final_common[rows] = told.final_common
         if isinstance(where, slice):
             return [told.agent, -1, len(told.final_index)]
-        columns.copies[kind, self._first : self._first + len(where)] = where
+        first = self._firsts[told.agent]
+        columns.copies[kind, first : first + len(where)] = where
         return [told.agent, len(where), len(told.final_index)]
 
     def _refuse_twice(self, turn: Turn) -> None:
