@@ -41,6 +41,16 @@ def weights(rounds: int, as_json: bool) -> None:
     _tell(measure(rounds), as_json)
 
 
+@main.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Interleaved pairs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def rollout(rounds: int, as_json: bool) -> None:
+    """Acting: the loop's own cost, adapters, overlap, a herd of 8160 agents."""
+    from workers.bench.rollout import measure
+
+    _tell(measure(rounds), as_json)
+
+
 def _tell(figures: dict[str, float], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")

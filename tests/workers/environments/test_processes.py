@@ -25,7 +25,7 @@ from protocol.layout import segment_layout
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
-from workers.bench.rollout import overlap
+from workers.bench.overlap import overlap
 from workers.environments import processes
 from workers.environments.base import Environment, Turn
 from workers.environments.checked import Checked

@@ -1,0 +1,111 @@
+"""An actor without a learner: the loop of actor.py, with segments whose slots are free again at once.
+
+In flow: a run's configuration. Out flow: turns, and finished segments for whoever wants to look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numpy.typing import NDArray
+
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.credit import Block
+from protocol.errors import ConfigurationError
+from protocol.ring import Ring
+from workers.acting.block import Rows
+from workers.acting.ensemble import act_together
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.acting.seating import seat_agents
+from workers.environments.base import Turn
+from workers.environments.checked import Checked
+from workers.environments.registry import make
+from workers.plan import PolicyPlan, plan_policies, seed_of
+from workers.reporting import ActorReport
+
+__all__ = ["Acting"]
+
+_NAME = ("bench", 1)
+Look = Callable[[str, Ring, slice], None]
+"""Told of every block of segments that is whole: its policy, and the slots of the ring."""
+
+
+class Acting:
+    """Environment, policies and seats of `run`, for `look` at what they finish; `close` them."""
+
+    def __init__(self, run: Run, look: Look | None = None) -> None:
+        self.environment = Checked(make(run.environment))
+        world = self.environment.world
+        plans = plan_policies(run, world)
+        self.performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
+        self._counters = Counters(None, *ActorReport.names(list(plans)))
+        self._seats: dict[tuple[int, int], Seat] = {}
+        for name, plan in plans.items():
+            sink = _Sink(plan, self._counters, look)
+            self._seats |= seat_agents(plan, world, self.performers[name], sink, run.seed, _NAME)
+        self._env_steps = self._agent_steps = 0
+        self.turn: Turn = self.environment.reset(seed_of(run.seed, "environment", *_NAME))
+
+    def run(self, turns: int) -> None:
+        """As many turns of one group."""
+        seats, environment, turn = self._seats, self.environment, self.turn
+        for _ in range(turns):
+            for outcome in turn.outcomes:
+                seats[outcome.agent, turn.group].receive(outcome, _never)
+            actions = act_together(seats, turn, _never)
+            self._agent_steps += sum(map(len, actions))
+            turn = environment.step(actions)
+            self._env_steps += turn.env_steps
+            self._counters.set("env_steps", self._env_steps)
+            self._counters.set("agent_steps", self._agent_steps)
+        self.turn = turn
+
+    def inputs(self) -> list[tuple[Performer, NDArray]]:
+        """Who sees what in this turn: copies."""
+        return [
+            (self._seats[present.agent, self.turn.group].performer, present.observation.copy())
+            for present in self.turn.present
+        ]
+
+    def close(self) -> None:
+        """Ends the environment."""
+        self.environment.close()
+
+
+class _Sink:
+    """Where a policy's segments go: they are acknowledged when they are whole."""
+
+    def __init__(self, plan: PolicyPlan, counters: Counters, look: Look | None) -> None:
+        self.ring = plan.ring(None, counters)
+        self._plan, self._look = plan, look
+        self._credit = plan.credit()
+        self._next = 1
+
+    def take(self, on_wait: Callable[[], None]) -> slice:
+        """Slots to write, of which there are always some."""
+        index = self._credit.take()
+        if index is None:
+            raise ConfigurationError(f"policy {self._plan.name!r} has no room for segments; raise credits")
+        slots = slice(index * self._plan.block, (index + 1) * self._plan.block)
+        self.ring.begin(slots)
+        return slots
+
+    def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
+        """The slots are whole, and free."""
+        first, index = self._next, slots.start // self._plan.block
+        count = self.ring.finish_block(slots, first, valid, before)
+        if count == 0:
+            self._credit.return_(index)
+            return
+        self._next += count
+        self._credit.finish(Block(index, first, self._next - 1))
+        if self._look is not None:
+            self._look(self._plan.name, self.ring, slots)
+        for block in self._credit.announce():
+            self._credit.acknowledge(block.last)
+
+
+def _never() -> None:
+    """Nothing waits here."""
