@@ -99,8 +99,8 @@ def test_a_circle_is_found_wherever_it_lies_I9() -> None:
     circle = {**diamond, "m1": ["m0", "m4"]}
     with pytest.raises(ConfigurationError, match=r"'m1' after 'm4' after 'm3' after 'm1'; remove"):
         parsed(members=members, curriculum={"after": circle, "threshold": threshold})
-    behind = {"m5": ["m3"], **circle}  # begins outside of it
-    with pytest.raises(ConfigurationError, match=r": 'm3' after 'm1' after 'm4' after 'm3'; remove"):
+    behind = {"m5": circle["m5"], **circle}  # begins outside of it
+    with pytest.raises(ConfigurationError, match=r": 'm4' after 'm3' after 'm1' after 'm4'; remove"):
         parsed(members=members, curriculum={"after": behind, "threshold": threshold})
 
 

@@ -85,8 +85,12 @@ def test_one_process_draws_what_this_process_draws() -> None:
 
 
 def test_baselines_play_the_collection() -> None:
-    found = baselines(config(adversarial={}), 40, 0)
-    assert found.keys() == {"player_0", "player_1"}
+    """Also where ends are told to agents that do not act then."""
+    tag = {name: {"id": "tag", "settings": {"turns": turns}} for name, turns in (("short", 2), ("long", 4))}
+    found = baselines(config(members=tag, prior={"short": 1, "long": 1}), 40, 0)
+    assert found.keys() == {f"agent_{k}" for k in range(5)}
+    earned = sum(one["random"] for one in found.values())
+    assert 2 * 40 < earned < 4 * 40, "four of five earn 10 each turn, of which there are 2 or 4"
 
 
 def test_worlds_that_do_not_fit_are_refused_where_they_are_made_I9() -> None:
