@@ -55,7 +55,9 @@ class GymnasiumEnvironment(Environment):
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
         for i, (env, one) in enumerate(zip(self._envs, copy_seeds(seed, self.copies), strict=True)):
-            self._show(i, *self._begin(env, seed=one))
+            seen, info = self._begin(env, seed=one)
+            self._agent.refuse_late_mask(info)
+            self._show(i, seen, info)
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
         self._begun = True

@@ -50,6 +50,7 @@ class GymnasiumVector(Environment):
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; Gymnasium seeds each copy from one number, drawn from `seed`."""
         observation, info = self._vector.reset(seed=copy_seeds(seed, 1)[0])
+        self._agent.refuse_late_mask(info)
         self._ended.fill(False)
         self._begun = True
         none = np.zeros(self.copies, np.bool_)

@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapting import check_same
-from workers.environments.translation import MASK, translate
+from workers.environments.translation import translate
 
 __all__ = ["Cast"]
 
@@ -55,11 +55,7 @@ class Cast:
                 "correct the environment"
             )
         for name, info in _infos(env, told).items():
-            if MASK in (info or {}) and self.agents[self.number(name)].place.masked is None:
-                raise EnvironmentFault(
-                    f"{self.id}, agent {name}: {MASK} should be in its infos from the first episode on but comes "
-                    "later; let it always be there"
-                )
+            self.agents[self.number(name)].refuse_late_mask(info)
         return told
 
     def alive(self, copy: int) -> list[str]:

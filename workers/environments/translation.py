@@ -64,6 +64,14 @@ class Translation:
             else:
                 target[row] = self.mask(self.part_of_mask(given, name), target.shape[1:], name)
 
+    def refuse_late_mask(self, info: Any) -> None:
+        """EnvironmentFault for a mask in the info that an episode begins with, where the first one had none."""
+        if self.place.masked is None and MASK in (info or {}):
+            raise EnvironmentFault(
+                f"{self.where}: {MASK} should be in its info from the first episode on but comes later; "
+                "let it always be there"
+            )
+
     def values(self, actions: NDArray[Any]) -> list[Any]:
         """[n] values of the foreign space: numbers for choices, arrays of their own dtype for boxes, text as text."""
         if self._choice:
