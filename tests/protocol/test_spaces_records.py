@@ -11,8 +11,8 @@ HANDS = Dict(spaces={"move": Discrete(n=3), "force": Box(shape=(2,), low=-1, hig
 def test_the_rows_of_a_leaf_are_a_plain_array():
     world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=2)),))
     place = world.places[0]
-    assert (place.observed.shape, place.observed.dtype) == ((4,), np.float32)
-    assert (place.acted.shape, place.acted.dtype) == ((), np.int64)
+    assert (place.observed.shape, place.observed.dtype) == ((4,), np.dtype(np.float32))
+    assert (place.acted.shape, place.acted.dtype) == ((), np.dtype(np.int64))
     assert place.masked is None
     assert place.observed.zeros(5).shape == (5, 4)
 
