@@ -22,19 +22,21 @@ _SHOULD = {"cooperative": "be equal", "zero_sum": "sum to 0"}
 
 
 class Payoffs:
-    """Checks the rewards of every population that is cooperative or zero-sum; those that are general cost nothing.
+    """Checks the rewards of every population whose payoff is among `kinds`; those that are general cost nothing.
 
     `tolerance` is relative to the largest reward, or absolute where all are below 1: rewards are float32.
     """
 
-    def __init__(self, world: World, tolerance: float = 1e-5) -> None:
+    def __init__(
+        self, world: World, tolerance: float = 1e-5, kinds: tuple[Payoff, ...] = ("cooperative", "zero_sum")
+    ) -> None:
         self._world = world.id
         self._tolerance = tolerance
         self._templates = {place.name for place in world.places if place.capacity is not None}
         self._populations: dict[str, tuple[Payoff, list[str]]] = {}
         for place in world.places:
             for path, population in place.populations:
-                if population.payoff != "general":
+                if population.payoff in kinds:
                     self._populations.setdefault(path, (population.payoff, []))[1].append(place.name)
 
     def check(self, rewards: Mapping[str, ArrayLike], turn: int, absent: Mapping[str, ArrayLike] | None = None) -> None:

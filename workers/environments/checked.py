@@ -16,6 +16,7 @@ from protocol.errors import EnvironmentFault
 from protocol.layout import common_of
 from protocol.spaces import Place
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
+from workers.environments.fairness import Fairness, is_bound
 from workers.environments.rows import ActionRows, Flaw, MaskRows, Rows, flaw_of_numbers, flaw_of_shape
 
 __all__ = ["Checked"]
@@ -34,11 +35,16 @@ class Checked(Environment):
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
         self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
+        bound = range(inner.groups) if is_bound(inner.world) else ()
+        self._fairness = [Fairness(inner.world, inner.copies // inner.groups) for _ in bound]
+        """By group, where the world declares payoffs."""
         self._turn: Turn | None = None
         """The last one, whose agents act next."""
 
     def reset(self, seed: int) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+        for fairness in self._fairness:
+            fairness.begin()
         return self._guarded("reset", lambda: self._inner.reset(seed))
 
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
@@ -79,6 +85,8 @@ class Checked(Environment):
             for outcome in turn.outcomes:
                 self._check(outcome)
             self._check_common(turn.common, "common", self.copies // self.groups)
+        if self._fairness:
+            self._fairness[turn.group].check(turn)
         self._turn = turn
         return turn
 
