@@ -1,0 +1,43 @@
+"""The herd: every segment whole and of one collection, in the memory it may take; and a check that would tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from protocol.config import parse_run
+from protocol.ring import Ring
+from workers.bench.acting import Acting
+from workers.bench.herd import follows, herd
+from workers.environments.synthetic import SyntheticSettings
+
+SETTINGS = {"many": 3, "observation": 8, "actions": 4, "episode_steps": 10, "desynchronize": True}
+
+
+def test_K1_K4_every_agent_of_a_herd_fills_a_segment_of_one_collection_within_six_gibibytes() -> None:
+    """2720 copies of 3 in two groups: 4080 agents a turn, and 128 turns (and one a group to close them) fill 8160."""
+    figures = herd()
+    assert figures["herd.segments"] == 8160
+    assert figures["herd.stitched_rows"] == 0
+    assert figures["herd.rss_gib"] <= 6
+
+
+@pytest.mark.parametrize("field", ["observation", "action", "reward"])
+def test_a_row_of_another_moment_or_stream_is_found_out(field: str) -> None:
+    environment = {"id": "synthetic", "copies": 4, "settings": SETTINGS}
+    seen: list[np.ndarray] = []
+
+    def look(policy: str, ring: Ring, slots: slice) -> None:
+        settings = SyntheticSettings.model_validate(SETTINGS)
+        seen.append(follows(ring, slots, settings))
+        column = ring.columns[field]
+        column[slots][5, 3] = column[slots][5, 4] if field == "observation" else column[slots][5, 3] + 1
+        seen.append(follows(ring, slots, settings))
+
+    acting = Acting(parse_run({"environment": environment, "policy": {"segment_length": 16}}), look)
+    acting.run(17)
+    acting.close()
+    assert len(seen) == 2
+    assert seen[0].shape == (12, 16)
+    assert seen[0].all()
+    assert not seen[1][5, 2:5].all()

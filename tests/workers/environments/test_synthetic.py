@@ -1,0 +1,133 @@
+"""A world that costs nothing: what it shows and pays is known in advance, and its copies' phases are as asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError
+from workers.environments.base import Turn
+from workers.environments.baselines import baselines
+from workers.environments.checked import Checked
+from workers.environments.registry import make
+from workers.environments.synthetic import PERIOD, SHOWN, Synthetic
+
+SMALL: dict[str, Any] = {"observation": 8, "actions": 4, "episode_steps": 10}
+
+
+def together(turn: Turn, name: str) -> NDArray[Any]:
+    """A field of all that are present, one after the other."""
+    return np.concatenate([getattr(present, name) for present in turn.present])
+
+
+@pytest.mark.parametrize("settings", [{"agents": 3}, {"many": 3}])
+def test_every_row_shows_the_next_row_of_the_table_and_is_paid_for_what_is_right(settings: dict[str, Any]) -> None:
+    env = Synthetic(5, **settings, **SMALL)
+    checked, generator = Checked(env), np.random.default_rng(0)
+    turn = checked.reset(2)
+    done: NDArray[Any] = np.zeros(15, np.int64)
+    for t in range(PERIOD + 30):
+        seen = together(turn, "observation")
+        assert (seen[:, 0] == done).all()
+        assert np.allclose(seen[:, 1], (t % 10) / 10)
+        at = t % PERIOD
+        assert np.array_equal(seen[:, SHOWN:], env.table[at : at + 15, SHOWN:])
+        chosen = [generator.integers(4, size=len(p.observation)) for p in turn.present]
+        right = seen[:, SHOWN : SHOWN + 4].argmax(axis=1)
+        turn = checked.step(chosen)
+        ended = (t + 1) % 10 == 0
+        assert np.array_equal(together(turn, "reward"), (np.concatenate(chosen) == right).astype(np.float32))
+        assert (together(turn, "truncated") == ended).all()
+        done = np.concatenate(chosen) * (not ended)
+        if ended:
+            last = together(turn, "final_observation")
+            assert (last[:, 0] == np.concatenate(chosen)).all()
+            assert (last[:, 1] == 1).all()
+
+
+def test_rows_of_a_template_are_copy_by_copy_and_all_of_a_copy_end_together_K3() -> None:
+    env = Synthetic(50, many=3, desynchronize=True, **SMALL)
+    turn = env.reset(0)
+    assert env.world.places[0].many == 3
+    unlike = 0
+    for _ in range(12):
+        turn = env.step([np.zeros(150, np.int64)])
+        ends = turn.present[0].truncated.reshape(50, 3)
+        assert (ends == ends[:, :1]).all()
+        assert np.array_equal(turn.present[0].final_index, np.flatnonzero(ends))
+        unlike += 0 < ends.sum() < 150
+    assert unlike
+
+
+def test_a_cooperative_payoff_is_the_mean_of_a_copy() -> None:
+    alone, shared = (Synthetic(4, many=3, cooperative=both, **SMALL) for both in (False, True))
+    for env in (alone, shared):
+        env.reset(1)
+    chosen = [np.random.default_rng(0).integers(4, size=12)]
+    own = alone.step(chosen).present[0].reward.reshape(4, 3)
+    assert 0 < own.mean() < 1
+    assert np.allclose(shared.step(chosen).present[0].reward.reshape(4, 3), own.mean(axis=1, keepdims=True))
+    assert shared.world.population.payoff == "cooperative"
+
+
+def test_K8_all_copies_share_a_step_before_and_have_uniform_phases_after_desynchronising() -> None:
+    """Kolmogorov-Smirnov against the uniform distribution at p = 0.01, and quarters of the episode."""
+    copies, steps = 4_000, 1_000
+
+    def phases(desynchronize: bool) -> NDArray[Any]:
+        env = Synthetic(copies, agents=1, observation=4, actions=2, episode_steps=steps, desynchronize=desynchronize)
+        turn = env.reset(7)
+        for _ in range(steps + 37):  # every first episode is over
+            turn = env.step([np.zeros(copies, np.int64)])
+        return np.rint(turn.present[0].observation[:, 1] * steps)
+
+    assert set(phases(False).tolist()) == {37}
+    found = np.sort(phases(True))
+    distance = np.abs((np.arange(copies) + 0.5) / copies - (found + 0.5) / steps).max()
+    assert distance < 1.63 / np.sqrt(copies)
+    quarters = np.histogram(found, bins=4, range=(0, steps))[0] / copies
+    assert (np.abs(quarters - 0.25) < 0.03).all()
+
+
+def test_the_same_seed_shows_the_same_and_another_does_not() -> None:
+    env = Synthetic(3, **SMALL)
+    first = together(env.reset(1), "observation").copy()
+    env.step([np.ones(3, np.int64)] * 3)
+    assert np.array_equal(together(env.reset(1), "observation"), first)
+    assert not np.array_equal(together(env.reset(2), "observation"), first)
+
+
+def test_random_and_scripted_players_earn_what_they_must() -> None:
+    for settings in ({"agents": 2}, {"many": 2}):
+        config = EnvironmentConfig(id="synthetic", copies=64, settings=settings | {"episode_steps": 100})
+        for known in baselines(config, 64, seed=0).values():
+            assert known["scripted"] == 100
+            assert abs(known["random"] - 100 / 8) < 5 * known["random_stderr"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"actions": 9, "observation": 10}, "9 actions need an observation of 11 numbers at least"),
+        ({"episode_steps": 0}, "synthetic setting episode_steps = 0: .*; correct it in environment.settings"),
+        ({"speed": 1}, "synthetic has no setting 'speed'; remove it"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make(EnvironmentConfig(id="synthetic", copies=2, settings=settings))
+
+
+def test_agents_cannot_take_turns_and_a_copy_is_told_as_text() -> None:
+    with pytest.raises(ConfigurationError, match="act all at once; set it to simultaneous or remove it"):
+        Synthetic(2, "sequential")
+    env = Synthetic(2, **SMALL)
+    turn = env.reset(0)
+    player = env.scripted()
+    env.step([player(present) for present in turn.present])
+    assert env.render(1).startswith("step 1: right [")
+    assert env.render(1).endswith("earned [1.0, 1.0, 1.0]")
