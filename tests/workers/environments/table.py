@@ -45,6 +45,7 @@ class Table:
             actions = [self.seats[one.agent].act(one, scripted.never) for one in turn.present]
             turn = self.environment.step(actions)
             steps += turn.env_steps
+        self.turn = turn
         for outcome in turn.outcomes:  # what the last actions brought
             self.seats[outcome.agent].receive(outcome, scripted.never)
         for one in turn.present:

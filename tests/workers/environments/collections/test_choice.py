@@ -64,8 +64,8 @@ def ladder(rehearsal: float = 0.0, episodes: int = 3) -> Ladder:
     return Ladder(["a", "b", "c", "d", "e"], curriculum, np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("order", ["bc", "cb"])
-def test_a_curriculum_opens_what_comes_after_the_mastered_I9(order: str) -> None:
+@pytest.mark.parametrize("order", [("b", "c"), ("c", "b")])
+def test_a_curriculum_opens_what_comes_after_the_mastered_I9(order: tuple[str, str]) -> None:
     """A partial order: d opens when both b and c are mastered, whichever is first."""
     choice = ladder()
     assert choice.open == ["a", "e"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.workers.environments.collections.worlds import (
+    APART,
     Crowd,
     Ledger,
     NumberedTogether,
@@ -22,6 +23,7 @@ from tests.workers.environments.collections.worlds import (
     numbered,
 )
 from tests.workers.environments.random_games import NAMES
+from tests.workers.environments.table import Table
 from workers.environments.base import Environment, Outcome, Turn
 
 KINDS = [NumberedTogether, NumberedTurns]
@@ -44,6 +46,16 @@ def books_agree(ledger: Ledger, games: list[Any]) -> int:
             total += len(books)
     assert not found
     return total
+
+
+def ended_returns(game: Any, name: str) -> float:
+    """Of the agent's episodes that have ended in a game, by its own books."""
+    returns = total = 0.0
+    for row in game.books.rows[name]:
+        total += row.reward
+        if row.terminated or row.truncated:
+            returns, total = returns + total, 0.0
+    return returns
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,6 +91,37 @@ def test_random_games_in_a_collection_count_every_reward_once_I9_K5(kinds, copie
         assert grouped[key][0] == count
         assert grouped[key][1] == pytest.approx(returns)
     environment.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=3),
+    copies=st.integers(1, 3),
+    turns=st.integers(1, 150),
+)
+def test_seats_write_every_row_of_a_collection_once_I9_K5(kinds, copies, turns):
+    """What a learner is given: of each stream the rows of one game after another, each with what it led to."""
+    games: list[Any] = []
+    environment, _ = collection(numbered(kinds, games), copies, prior={f"m{i}": 1 for i in range(len(kinds))})
+    table = Table(environment)
+    table.play(turns)
+    acting = {(int(seen[0]), present.agent) for present in table.turn.present for seen in present.observation.tolist()}
+    for agent, name in enumerate(NAMES):
+        rows = [row for game in games for row in game.books.rows[name]]
+        waiting = [g.books.open[name] for n, g in enumerate(games) if g.books.open[name] and (n, agent) in acting]
+        expected = {row.seen: row for row in (*rows, *waiting)}
+        found = [row for stream in table.found(agent) for row in stream]
+        for row in found:
+            assert row == expected.pop(row.seen), "once, and with what it led to"
+        assert table.seats[agent].open_rows == len(expected)
+        episodes, returns = table.seats[agent].take_episodes()
+        assert episodes == sum(row.terminated or row.truncated for row in rows)
+        assert returns == pytest.approx(sum(ended_returns(game, name) for game in games))
+        streams = [[row.seen for row in stream] for stream in table.found(agent)]
+        for stream in streams:
+            for number in range(len(games)):
+                times = [seen for seen in stream if seen // APART == number]
+                assert times == sorted(times)
 
 
 def test_the_random_collections_change_members_and_wait_in_between() -> None:

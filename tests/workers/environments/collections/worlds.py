@@ -19,6 +19,9 @@ from workers.environments.pettingzoo_adapter import PettingZooEnvironment
 from workers.environments.pettingzoo_aec import PettingZooTurns
 from workers.environments.rounds import Rounds, TurnMode
 
+APART = 10_000
+"""Between the times at which two random games begin: no observation of one is like one of another."""
+
 
 class Paying(Rounds):
     """Agent k earns `pay` * (k + 1) for each action of an episode of `turns`; it sees (pay, episode, turn, k)."""
@@ -235,6 +238,7 @@ def numbered(kinds: Sequence[type[Any]], games: list[Any]) -> dict[str, Callable
         def game() -> Any:
             games.append(kind(len(games)))
             games[-1].number = float(len(games) - 1)
+            games[-1].time = games[-1].number * APART
             return games[-1]
 
         adapter = PettingZooTurns if issubclass(kind, InTurns) else PettingZooEnvironment
