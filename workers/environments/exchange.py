@@ -101,10 +101,7 @@ class Exchange:
         """C of each agent."""
         # Unlike ndarray(buffer=...), frombuffer keeps the memory mapped until the last view on it is gone.
         raw = np.frombuffer(buffer, np.uint8)
-        arrays = [
-            raw[offset : offset + _bytes(dtype, shape)].view(dtype).reshape(shape)
-            for dtype, shape, offset in _places(world, division)
-        ]
+        arrays = [_array(raw, *place) for place in _places(world, division)]
         self.sheets: NDArray[np.int64] = arrays[0]
         """[G, P, ...]: who is told of in the last turn of each group, in the words of each process."""
         self.common = arrays[1] if common_of(world) is not None else None
@@ -136,6 +133,12 @@ def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[
     for dtype, shape in arrays:
         yield dtype, shape, offset
         offset += -(-_bytes(dtype, shape) // _ALIGNMENT) * _ALIGNMENT
+
+
+def _array(raw: NDArray[np.uint8], dtype: np.dtype, shape: tuple[int, ...], offset: int) -> NDArray:
+    """A view on its part of the memory; a space may well hold nothing."""
+    size = _bytes(dtype, shape)
+    return raw[offset : offset + size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
 
 
 def _bytes(dtype: np.dtype, shape: tuple[int, ...]) -> int:
