@@ -10,7 +10,7 @@ import yaml
 
 from protocol.config import IQN, PPO, PolicyConfig, Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 
 IQN_POLICY = {"algorithm": {"name": "iqn"}}
 
@@ -212,3 +212,17 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
     world = World(id="w", agents=(*_world("a").agents, *_world("b", actions=6).agents))
     with pytest.raises(ConfigurationError, match="give them policies of their own"):
         parse_run({"agents": {"a": "x", "b": "x"}}).policy_of(world)
+
+
+def test_all_who_stand_in_for_a_template_share_one_policy() -> None:
+    """Agents of the tree go by their dotted names; the policy of a template is called like it."""
+    sheep, dog = (Agent(name=n, observation=Box(shape=(3,)), action=Discrete(n=5)) for n in ("sheep", "dog"))
+    field = DictPopulation(agents=(ArrayPopulation(name="flock", template=sheep, capacity=7), dog))
+    world = World(id="w", population=field)
+    assert parse_run({}).policy_of(world) == {"flock.sheep": "flock.sheep", "dog": "dog"}
+    shared = parse_run({"agents": {"flock.sheep": "x", "dog": "x"}, "policies": {"x": {"learning_rate": 0.1}}})
+    assert shared.policy_of(world) == {"flock.sheep": "x", "dog": "x"}
+    with pytest.raises(
+        ConfigurationError, match=r"agents names 'flock.sheep.0', which w does not have; its agents are"
+    ):
+        parse_run({"agents": {"flock.sheep.0": "x"}}).policy_of(world)
