@@ -65,6 +65,22 @@ def test_cartpole_by_ppo_soon_balances(run_dir: Path) -> None:
     assert last(train("cartpole", run_dir, steps=250_000), "agent") >= 400
 
 
+def test_rendezvous_by_ppo_soon_steers(run_dir: Path) -> None:
+    """E10 for actions that are numbers: three quarters of the way from random to the scripted player."""
+    summary = train("rendezvous", run_dir, steps=600_000)
+    for policy, known in summary["baselines"].items():
+        assert last(summary, policy) > known["random"] + 0.75 * (known["scripted"] - known["random"])
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+def test_rendezvous_comes_close_to_the_scripted_player(run_dir: Path) -> None:
+    """For each of the three policies, who still try things out."""
+    summary = train("rendezvous", run_dir)
+    for policy, known in summary["baselines"].items():
+        assert last(summary, policy) > known["scripted"] - 2
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
 def test_treasure_hunt_beats_the_scripted_player(tmp_path: Path) -> None:
