@@ -1,0 +1,41 @@
+"""Nested observations and actions, and masks of what is legal, go through a collection to the member they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.workers.environments.collections.worlds import collection
+from tests.workers.environments.masked_games import ACTIONS, Alone, InTurn, Together
+from tests.workers.environments.test_masked_games import played
+from workers.environments.base import Environment
+from workers.environments.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.environments.pettingzoo_aec import PettingZooTurns
+
+ADAPTERS: dict[Any, Callable[..., Environment]] = {
+    Alone: GymnasiumEnvironment,
+    Together: PettingZooEnvironment,
+    InTurn: PettingZooTurns,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(ACTIONS))
+@pytest.mark.parametrize("games", [(Alone, Alone), (Together, InTurn)], ids=["alone", "together and in turn"])
+def test_every_action_is_legal_in_the_member_that_it_reaches_I3_I9(kind: str, games: tuple[Any, Any]) -> None:
+    """The games themselves refuse an action that is outside their space or mask."""
+    made: list[list[Any]] = [[], []]
+
+    def maker(number: int) -> Callable[[], Environment]:
+        def make_one() -> Any:
+            made[number].append(games[number](kind, seed=10 * number + len(made[number])))
+            return made[number][-1]
+
+        return lambda: ADAPTERS[games[number]]("masked", make_one, 1)
+
+    environment, _ = collection({"a": maker(0), "b": maker(1)}, 3, prior={"a": 1, "b": 1})
+    played(environment, 60)
+    for number in (0, 1):
+        assert sum(one.rules.moves for one in made[number]) > 20
