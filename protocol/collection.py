@@ -11,13 +11,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from protocol.section import Section
-from protocol.spaces import Label
 
-__all__ = ["STRUCTURES", "Adversarial", "Curriculum", "Member", "Split", "check_structure"]
+__all__ = ["STRUCTURES", "Adversarial", "Curriculum", "Id", "Member", "Split", "check_structure"]
 
 STRUCTURES = ("split", "curriculum", "adversarial", "prior")
+Id = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+"""The ID of a member: with a policy's name it is part of a counter's name, which has an end."""
 _Share = Annotated[float, Field(ge=0, lt=1)]
-_Ids = Annotated[tuple[Label, ...], Field(min_length=1)]
+_Ids = Annotated[tuple[Id, ...], Field(min_length=1)]
 
 
 class Member(Section):
@@ -38,9 +39,9 @@ class Split(Section):
 class Curriculum(Section):
     """From simple environments to complex ones. One is open to training once all that it comes `after` are mastered."""
 
-    after: dict[Label, _Ids] = Field(min_length=1)
+    after: dict[Id, _Ids] = Field(min_length=1)
     """ID -> those that come right before it; one that is not named here is open from the start."""
-    threshold: dict[Label, float]
+    threshold: dict[Id, float]
     """ID -> the mean return at which it is mastered, for each that another one comes after."""
     episodes: int = Field(default=20, ge=1)
     """Episodes, the last ones, of which that mean is taken."""

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.collection import STRUCTURES, Adversarial, Curriculum, Member, Split, check_structure
+from protocol.collection import STRUCTURES, Adversarial, Curriculum, Id, Member, Split, check_structure
 from protocol.section import Section
-from protocol.spaces import Label
 
 __all__ = ["COLLECTION", "EnvironmentConfig"]
 
@@ -39,13 +38,13 @@ class EnvironmentConfig(Section):
     """Seconds after which a process that has not stepped its copies is taken to hang, and is started again."""
     restarts: int = Field(default=3, ge=0)
     """Times that each process is started again after a crash or a hang."""
-    members: Annotated[dict[Label, Member], Field(min_length=1)] | None = None
+    members: Annotated[dict[Id, Member], Field(min_length=1, max_length=256)] | None = None
     """ID -> environment, for several with the same agents; each episode is played in one of them. Where they are more
     than one, exactly one of the keys below says in which."""
     split: Split | None = None
     curriculum: Curriculum | None = None
     adversarial: Adversarial | None = None
-    prior: Annotated[dict[Label, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = None
+    prior: Annotated[dict[Id, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = None
     """ID -> how likely each episode is played in it; the sum need not be 1."""
 
     @model_validator(mode="before")

@@ -8,11 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from rich.console import Console
 
 from launch.console import environments_table
 from protocol.config import parse_run
 from protocol.counters import Counters, read_counters
+from protocol.errors import ConfigurationError
+from protocol.messages import Beat
 from workers.accounting import environment_books
 from workers.books import Books
 from workers.environments.base import Environment, Episodes
@@ -62,6 +65,19 @@ def test_episodes_of_all_agents_of_a_policy_are_counted_by_environment_I9(run_di
         "a": {"small": {"episodes": 0, "return_mean": None}, "large": {"episodes": 4, "return_mean": 2.5}},
     }
     assert environment_books(["a"], [], {("actor-0", 1): first}) == {}
+
+
+def test_the_longest_names_fit_into_a_heartbeat() -> None:
+    """Of a policy and of a member, as long as a configuration allows them to be."""
+    policy, member = "p" * 64, "m" * 48
+    whole, real = ActorReport.names([policy], [member])
+    counters = dict.fromkeys([*whole, *real], 1.0)
+    assert Beat(name="actor-0", token="t", incarnation=1, state="acting", counters=counters).counters == counters
+    config = {"environment": {"members": {member: {"id": "tag"}}}, "policies": {policy: {}}}
+    assert [*(parse_run(config).environment.members or ())] == [member]
+    config["environment"] = {"members": {member + "m": {"id": "tag"}}}
+    with pytest.raises(ConfigurationError, match="should have at most 48 characters"):
+        parse_run(config)
 
 
 def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path) -> None:
