@@ -6,6 +6,7 @@ In flows: actions for all copies. Out flow: one turn of all copies, whichever me
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,10 +80,11 @@ class Collection(Environment):
         return taken
 
     def close(self) -> None:
-        """Closes all environments that were made."""
-        for stages in self._stages.values():
-            while stages:
-                stages.pop().environment.close()
+        """Closes all environments that were made, also where one of them fails to."""
+        with ExitStack() as closing:
+            for stages in self._stages.values():
+                while stages:
+                    closing.callback(stages.pop().environment.close)
 
     def _advance(self, copy: int, actions: list[NDArray]) -> Turn:
         stage = self._playing[copy]

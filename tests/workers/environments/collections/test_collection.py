@@ -333,3 +333,19 @@ def test_a_member_that_cannot_be_made_is_named_and_the_others_are_closed() -> No
     with pytest.raises(ConfigurationError, match=r"^environment\.members\.odd: nowhere to be found; look again$"):
         collection({"good": lambda: Closing(1.0, 3, "sequential"), "odd": refused}, prior={"good": 1, "odd": 1})
     assert closed == [1.0]
+
+
+def test_all_are_closed_also_where_one_fails_to() -> None:
+    closed = []
+
+    class Closing(Paying):
+        def close(self) -> None:
+            closed.append(self.pay)
+            if self.pay == 2.0:
+                raise ValueError("it sticks")
+
+    members = {f"m{pay}": partial(Closing, float(pay), 3, "sequential") for pay in (1, 2, 3)}
+    environment, _ = collection(members, 1, adversarial={})
+    with pytest.raises(EnvironmentFault, match="paying 2 raised in close .ValueError: it sticks"):
+        environment.close()
+    assert sorted(closed) == [1.0, 2.0, 3.0]
