@@ -17,7 +17,7 @@ from protocol import messages, schema
 from protocol.errors import WireError
 from protocol.messages import Message
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "decode", "encode"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "packed"]
 
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
@@ -56,6 +56,18 @@ Frame = bytes | memoryview | zmq.Frame
 def encode(message: Message) -> bytes:
     """Frame 0 of `message`."""
     return bytes(msgpack.packb({"type": message.type, **vars(message)}, default=vars))
+
+
+def packed(number: int) -> bytes:
+    """A number as it stands in a header."""
+    return bytes(msgpack.packb(number))
+
+
+def around(message: Message, name: str) -> tuple[bytes, bytes]:
+    """Frame 0 of `message` before and behind its number `name`: who says it often encodes that number alone."""
+    zero, one = (encode(message.model_copy(update={name: number})) for number in (0, 1))
+    at = next(i for i, (a, b) in enumerate(zip(zero, one, strict=True)) if a != b)
+    return zero[:at], zero[at + 1 :]
 
 
 def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:

@@ -143,6 +143,11 @@ class Credit:
         return self._announced
 
     @property
+    def short(self) -> bool:
+        """Whether no more than half of the credit is left."""
+        return 2 * len(self._flight) >= self._credits
+
+    @property
     def idle(self) -> bool:
         """Whether everything finished is acknowledged."""
         return not self._backlog and not self._flight

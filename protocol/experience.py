@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from protocol import compression
 from protocol.acknowledgements import ack_topic
-from protocol.codec import decode, encode
+from protocol.blocks import BlockWriter
+from protocol.codec import around, decode, encode, packed
 from protocol.common import CommonWriter
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
@@ -36,6 +37,8 @@ _WAIT_MS = 50
 LARGEST_ACK = 4096
 """Bytes of the largest frame that a learner's acknowledgement may have."""
 _AT_ONCE = 1000
+_LOOK_EVERY = 0.1
+"""Seconds from one look for acknowledgements to the next while there is plenty of credit."""
 _RESEND_AFTER = 2.5
 """Seconds, more than two beacons, until what was announced is taken for lost."""
 _MOST_PATIENCE = 160.0
@@ -66,11 +69,12 @@ class ExperienceSender:
         self._run, self._actor, self._incarnation, self._policy = run, actor, incarnation, policy
         self.ring = ring
         self._credit = credit
-        self._block = block
+        self._blocks = BlockWriter(ring, credit, block)
         self._counters = counters
+        kinds = ("produced", "backlog", "flight", *(f"dropped.{cause}" for cause in credit.dropped))
+        self._named = {kind: f"{kind}.{policy}" for kind in kinds}
         self._compress = list(compress)
         self._common = common
-        self._next = 1
         self._route: Route | None = None
         self._inline = False
         self._outlets = outlets or Outlets(context)
@@ -81,9 +85,12 @@ class ExperienceSender:
         self._heard = 0
         """The highest number that the learner said it had heard of."""
         self._heard_at = 0.0
+        self._looked_at = 0.0
         self._patience = 0.0
         self._refused: set[str] = set()
         self._header: Segments | None = None
+        self._said: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
+        """What comes before and behind `after` in a header, by its `count` and `resent`."""
         bounds = credit.bounds(block)
         log.info(
             "event=ring policy=%s segments=%d most_in_flight=%d most_behind=%d mebibytes=%.1f",
@@ -97,34 +104,28 @@ class ExperienceSender:
     def take(self, on_wait: Callable[[], None]) -> slice:
         """The slots of a block to write. Without credit it waits (flow `block`), calling `on_wait` at least twenty
         times a second, which may raise to end the waiting."""
-        self._receive_acks(0)
-        index = self._credit.take()
-        if index is None:
+        if self._credit.short or time.monotonic() - self._looked_at > _LOOK_EVERY:
+            self._receive_acks(0)
+        slots = self._blocks.take()
+        if slots is None:
             start = time.monotonic()
             try:
-                while (index := self._credit.take()) is None:
+                while (slots := self._blocks.take()) is None:
                     self._receive_acks(_WAIT_MS)
                     on_wait()
             finally:
                 self._counters.add(f"waits.credit.{self._policy}", time.monotonic() - start)
-        self._levels()
-        slots = self._slots(index)
-        self.ring.begin(slots)
         return slots
 
     def finish(self, slots: slice, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]) -> None:
         """The block in `slots` is whole, with so many rows and rows of history, one number for all or one a slot.
 
         Its segments get the next numbers and are announced as credit allows; slots without a row are no segments."""
-        first, index = self._next, slots.start // self._block
-        count = self.ring.finish_block(slots, first, valid, before)
-        if count == 0:
-            self._credit.return_(index)
-            return
-        self._next += count
-        self._counters.add(f"produced.{self._policy}", count)
-        self._credit.finish(Block(index, first, self._next - 1))
-        self.pump()
+        count = self._blocks.finish(slots, valid, before)
+        if count:
+            self._counters.add(self._named["produced"], count)
+            self._announce_new()
+            self._levels()
 
     def route(self, route: Route, inline: bool) -> None:
         """Where the learner is now. A new incarnation or address, or one more or less relay on the way: everything
@@ -134,6 +135,7 @@ class ExperienceSender:
         self.disconnect()
         self._route, self._inline = route, inline
         self._header = self._describe(route, inline)
+        self._said.clear()
         self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
         self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
         self._outlet, self._heard = self._outlets.take(route), 0
@@ -178,9 +180,6 @@ class ExperienceSender:
         self.disconnect(linger)
         self.ring.remove()
 
-    def _slots(self, index: int) -> slice:
-        return slice(index * self._block, (index + 1) * self._block)
-
     def _announce_new(self) -> None:
         if self._outlet is None:
             return
@@ -204,22 +203,35 @@ class ExperienceSender:
     def _announce(self, block: Block, resent: bool) -> None:
         assert self._outlet is not None
         assert self._header is not None
-        slots, ring = self._slots(block.index), self.ring
-        records = ring.segments(slots)
-        update: dict[str, Any] = {"after": block.after, "resent": resent, "count": len(records)}
+        slots, ring, layout = self._blocks.slots(block.index), self.ring, self.ring.layout
+        whole = block.segments == self._blocks.block
+        records = ring.table[slots] if whole else ring.segments(slots)
         moments: list[Any] = []
         if self._common is not None and self._inline:
-            update["common"], moments = self._outlet.common(self._common, (ring.nonce, slots.start))
-        frames: list[bytes | memoryview] = [encode(self._header.model_copy(update=update)), records.tobytes()]
+            place, moments = self._outlet.common(self._common, (ring.nonce, slots.start))
+            update = {"after": block.after, "resent": resent, "count": len(records), "common": place}
+            header = encode(self._header.model_copy(update=update))
+        else:
+            header = self._head(block.after, resent, len(records))
+        frames: list[bytes | memoryview] = [header, records.tobytes()]
         if self._inline:  # without a copy, as a block in flight is never overwritten, unless some slots are no segments
-            where = slots if len(records) == self._block else records["slot"]
-            columns = ((field.name, _bytes_of(ring.columns[field.name][where])) for field in ring.layout.fields)
+            where = slots if whole else records["slot"]
+            columns = ((field.name, _bytes_of(ring.columns[field.name][where])) for field in layout.fields)
             frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
             frames += moments
         try:
             self._outlet.send(frames, copy=not self._inline)
         except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
             self._counters.add("push_full")
+
+    def _head(self, after: int, resent: bool, count: int) -> bytes:
+        """The header of a message, of which only the number `after` is encoded each time."""
+        assert self._header is not None
+        said = self._said.get((count, resent))
+        if said is None:
+            header = self._header.model_copy(update={"resent": resent, "count": count})
+            said = self._said[count, resent] = around(header, "after")
+        return said[0] + packed(after) + said[1]
 
     def _describe(self, route: Route, inline: bool) -> Segments:
         """What the headers of all messages to this learner have in common."""
@@ -231,7 +243,7 @@ class ExperienceSender:
             incarnation=self._incarnation,
             policy=self._policy,
             layout=ring.layout.hash,
-            count=self._block,
+            count=self._blocks.block,
             inline=inline,
             ring="" if inline else str(ring.path),
             nonce="" if inline else ring.nonce,
@@ -240,7 +252,7 @@ class ExperienceSender:
         )
 
     def _receive_acks(self, milliseconds: int) -> None:
-        acks = self._acks
+        acks, self._looked_at = self._acks, time.monotonic()
         if acks is None:
             if milliseconds:
                 time.sleep(milliseconds / 1000)
@@ -257,6 +269,7 @@ class ExperienceSender:
             self._credit.acknowledge(newest.settled)
             self._recover(newest.announced)
             self._announce_new()
+            self._levels()
 
     def _ack(self, frames: list[bytes]) -> Ack | None:
         """The acknowledgement in a message, or None: one that cannot be believed is counted and told once."""
@@ -288,11 +301,12 @@ class ExperienceSender:
                 self._announce_again(heard)
 
     def _levels(self) -> None:
-        credit, policy = self._credit, self._policy
-        self._counters.set(f"backlog.{policy}", credit.backlog)
-        self._counters.set(f"flight.{policy}", credit.travelling)
+        credit, counters, named = self._credit, self._counters, self._named
+        counters.set(named["backlog"], credit.backlog)
+        counters.set(named["flight"], credit.travelling)
         for cause, count in credit.dropped.items():
-            self._counters.set(f"dropped.{cause}.{policy}", count)
+            if count:
+                counters.set(named[f"dropped.{cause}"], count)
 
 
 def _bytes_of(array: NDArray) -> Any:

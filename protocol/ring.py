@@ -29,7 +29,7 @@ from protocol.layout import Layout
 from protocol.lock import RegionLock
 from protocol.memory import SharedFile
 
-__all__ = ["FINISHED", "FREE", "RECORD", "WRITING", "Ring", "poison"]
+__all__ = ["FINISHED", "FREE", "RECORD", "WRITING", "Ring", "place_of", "poison"]
 
 _MAGIC = b"ROOKRING"
 _PAGE = 4096
@@ -39,6 +39,8 @@ _BOOTSTRAP = ("observation", "moment")
 """The fields that have one row more than are valid."""
 _UNLOCKED: AbstractContextManager[None] = nullcontext()
 FREE, WRITING, FINISHED = 0, 1, 2
+_ODD = np.uint64(1)
+_NO_NUMBER = np.zeros(1, np.uint64)
 
 RECORD = np.dtype(
     [
@@ -88,6 +90,8 @@ class Ring:
         """Words at the header page's end that belong to the reader, to tell the writer how far it is."""
         self.table: NDArray[np.void] = np.ndarray((slots,), RECORD, buffer=buffer, offset=_PAGE)
         self.columns = layout.columns(buffer[_PAGE + _table_bytes(slots) :], slots)
+        self.fields = {name: self.table[name] for name in RECORD.names or ()}
+        """The columns of `table`, each [S]."""
 
     @property
     def path(self) -> Path | None:
@@ -162,8 +166,8 @@ class Ring:
         """Marks slots as being written; their content is no longer valid for any reader. Rows that nothing is written
         to may show an earlier use until `finish`."""
         with self._writing():
-            self.table["sequence"][slots] |= np.uint64(1)
-            self.table["state"][slots] = WRITING
+            self.fields["sequence"][slots] |= _ODD
+            self.fields["state"][slots] = WRITING
 
     def finish(
         self,
@@ -174,25 +178,32 @@ class Ring:
     ) -> None:
         """Marks slots as whole: segment numbers, `valid` rows (of T) and `before` rows of history, one for all or [n].
 
-        All other rows are poison afterwards, whatever an earlier use left there; a slot without a row is free.
+        All other rows are poison afterwards, whatever an earlier use left there; a slot without a row is free. Only a
+        block whose segments are all whole is left as it is: then the one row that none has, behind the last step, is
+        whatever the writer left there.
         """
-        table = self.table
+        fields = self.fields
         self._poison_unused(slots, valid, before)
         if self.checksums:
             for slot in range(slots.start, slots.stop):
-                table["checksum"][slot] = self.checksum(slot)
+                fields["checksum"][slot] = self.checksum(slot)
         with self._writing():
-            table["number"][slots] = numbers
-            table["valid"][slots] = valid
-            table["before"][slots] = before
-            table["state"][slots] = np.where(np.asarray(valid) > 0, FINISHED, FREE)
-            table["sequence"][slots] += np.uint64(1)  # odd -> even
+            fields["number"][slots] = numbers
+            fields["valid"][slots] = valid
+            fields["before"][slots] = before
+            fields["state"][slots] = _state_of(valid)
+            fields["sequence"][slots] += _ODD  # odd -> even
 
     def finish_block(
         self, slots: slice, first: int, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]
     ) -> int:
         """`finish` with consecutive numbers from `first` on for all slots that have a row; how many these are."""
-        rows = np.broadcast_to(np.asarray(valid), slots.stop - slots.start) > 0
+        n = slots.stop - slots.start
+        if isinstance(valid, int):
+            count = n if valid else 0
+            self.finish(slots, np.arange(first, first + n, dtype=np.uint64) if valid else _NO_NUMBER, valid, before)
+            return count
+        rows = np.broadcast_to(valid, n) > 0
         count = int(rows.sum())
         numbers = np.where(rows, first + np.cumsum(rows) - 1, 0).astype(np.uint64)
         self.finish(slots, numbers, valid, before)
@@ -217,7 +228,7 @@ class Ring:
 
     def current(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
         """[n]: whether no announced slot was begun again; says nothing of what was copied from it."""
-        return np.asarray(self.table["sequence"][records["slot"]] == records["sequence"])
+        return np.asarray(self.fields["sequence"][place_of(records["slot"])] == records["sequence"])
 
     def intact(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
         """[n]: whether each announced slot still holds what its record announced; to be asked *after* copying.
@@ -236,7 +247,7 @@ class Ring:
 
     def _poison_unused(self, slots: slice, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]) -> None:
         layout = self.layout
-        if np.min(valid) == layout.length and np.min(before) == layout.before:
+        if _all_are(valid, layout.length) and _all_are(before, layout.before):
             return
         row = np.arange(layout.rows)
         end = layout.before + np.asarray(valid).reshape(-1, 1)
@@ -250,7 +261,7 @@ class Ring:
 
     def close(self) -> None:
         """Unmaps; the file stays."""
-        self.table, self.words, self.columns = np.empty(0, RECORD), np.empty(0, np.uint64), {}
+        self.table, self.words, self.columns, self.fields = np.empty(0, RECORD), np.empty(0, np.uint64), {}, {}
         self._memory.close() if isinstance(self._memory, SharedFile) else None
 
     def remove(self) -> None:
@@ -258,6 +269,26 @@ class Ring:
         self.close()
         if isinstance(self._memory, SharedFile):
             self._memory.remove()
+
+
+def _all_are(values: int | NDArray[np.int64], value: int) -> bool:
+    return values == value if isinstance(values, int) else bool((values == value).all())
+
+
+def _state_of(valid: int | NDArray[np.int64]) -> Any:
+    if isinstance(valid, int):
+        return FINISHED if valid else FREE
+    return np.where(valid > 0, FINISHED, FREE)
+
+
+def place_of(slots: NDArray[np.uint32]) -> slice | NDArray[np.int64]:
+    """An index for columns [S, ...]: where `slots` follow each other a slice, which makes a view."""
+    if len(slots) == 0:
+        return slice(0, 0)
+    first, last = int(slots[0]), int(slots[-1])
+    if last - first == len(slots) - 1 and (last <= first + 1 or bool((slots[1:] > slots[:-1]).all())):
+        return slice(first, last + 1)
+    return slots.astype(np.int64)
 
 
 def poison(column: NDArray) -> None:

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
+from protocol.blocks import BlockWriter
 from protocol.common import Common
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.credit import Block
 from protocol.errors import RookeryError, TrainingFault, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
@@ -61,33 +61,23 @@ class _Channel:
 
     def __init__(self, plan: PolicyPlan, counters: Counters, common: Common | None) -> None:
         self.ring, self._common = plan.ring(None, counters), common
-        self._credit = plan.credit()
-        self._policy, self._block, self._counters = plan.name, plan.block, counters
+        self._blocks = BlockWriter(self.ring, plan.credit(), plan.block)
+        self._policy, self._counters = plan.name, counters
         self._arrivals: deque[Arrival] = deque()
-        self._next = 1
 
     def take(self, on_wait: Callable[[], None]) -> slice:
         """Slots to write; the member has always made room by then."""
-        index = self._credit.take()
-        if index is None:
+        slots = self._blocks.take()
+        if slots is None:
             raise TrainingFault(f"policy {self._policy!r} found no room for segments; raise credits")
-        slots = slice(index * self._block, (index + 1) * self._block)
-        self.ring.begin(slots)
         return slots
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """The slots are whole: the member's arrivals."""
-        first, index = self._next, slots.start // self._block
-        count = self.ring.finish_block(slots, first, valid, before)
-        if count == 0:
-            self._credit.return_(index)
-            return
-        self._next += count
-        self._counters.add(f"produced.{self._policy}", count)
-        self._credit.finish(Block(index, first, self._next - 1))
-        for block in self._credit.announce():
-            where = slice(block.index * self._block, (block.index + 1) * self._block)
-            self._arrivals.append(Arrival(*_NAME, self.ring, self.ring.segments(where), False, self._common))
+        self._counters.add(f"produced.{self._policy}", self._blocks.finish(slots, valid, before))
+        for block in self._blocks.credit.announce():
+            records = self.ring.segments(self._blocks.slots(block.index))
+            self._arrivals.append(Arrival(*_NAME, self.ring, records, False, self._common))
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What was finished and not taken."""
@@ -95,11 +85,14 @@ class _Channel:
 
     def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """The member has it."""
-        self._credit.acknowledge(upto)
-        self._counters.set(f"flight.{self._policy}", sum(block.segments for block in self._credit.flight))
+        self._blocks.credit.acknowledge(upto)
+        self._counters.set(f"flight.{self._policy}", self._blocks.credit.travelling)
 
     def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
+
+    def answer(self) -> None:
+        """Nobody waits for it."""
 
 
 class Sequential:
