@@ -10,28 +10,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol.acknowledgements import AckSender, Key
-from protocol.codec import decode
-from protocol.common import Common
-from protocol.compression import unpacked
+from protocol.acknowledgements import AckSender, Key, Window
+from protocol.admission import Admission, Arrival
 from protocol.counters import Counters
-from protocol.errors import RookeryError, SharedMemoryError, WireError
-from protocol.intake import ActionCheck, check_final_rows, read_columns, read_records
+from protocol.errors import RookeryError, WireError
+from protocol.inbox import Opener, Pile
+from protocol.intake import ActionCheck
 from protocol.layout import Layout
 from protocol.ledger import Ledger
-from protocol.memory import PREFIX
 from protocol.messages import Segments
 from protocol.pool import POOL, Pool
 from protocol.ring import Ring
 from protocol.salvage import Roll, finished_beyond
-from protocol.shelf import Lease, Shelf
+from protocol.shelf import Shelf
 from protocol.sockets import arrived, peer_host
 
 __all__ = ["Arrival", "ExperienceReceiver"]
@@ -39,54 +36,8 @@ __all__ = ["Arrival", "ExperienceReceiver"]
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
-_PARKED = 4
-"""Pools that segments waiting for room may fill; actors that keep to their credit need less than one."""
-_BYTES_AT_ONCE = 2**20
+_BYTES_AT_ONCE = 2**22
 """Bytes that are copied before the learner is given what came: settling it keeps the next ones coming meanwhile."""
-
-
-@dataclass(slots=True)
-class Arrival:
-    """Announced segments: where they lie and their records as announced. `owned` slots go back to the pool, used.
-    `common`: where the moments of their actor lie, where agents see something in common."""
-
-    actor: str
-    incarnation: int
-    ring: Ring
-    records: NDArray[np.void]
-    owned: bool
-    common: Common | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Parcel:
-    """Checked inline segments; `columns` are views on the frames that brought them."""
-
-    key: Key
-    records: NDArray[np.void]
-    columns: dict[str, NDArray]
-    common: Common | None
-    lease: Lease | None
-
-
-@dataclass(slots=True)
-class _Intake:
-    """One policy's."""
-
-    name: str
-    layout: Layout
-    ledger: Ledger
-    pool: Pool
-    check: ActionCheck | None
-    announced: dict[Key, int]
-    settled: dict[Key, int]
-    arrivals: deque[Arrival] = field(default_factory=deque)
-    parked: deque[_Parcel] = field(default_factory=deque)
-    rings: dict[Key, Ring] = field(default_factory=dict)
-    leases: dict[int, Lease] = field(default_factory=dict)
-    """By slot of the pool: the moments that the segment there refers to."""
-    left: list[Ring] = field(default_factory=list)
-    """Rings whose actors are announced in others since: of a relay that was started again."""
 
 
 class ExperienceReceiver:
@@ -100,20 +51,29 @@ class ExperienceReceiver:
         self._acks = AckSender(acks, incarnation, self._state, counters)
         self.sockets = [pull, acks]
         """What to wait on."""
-        self._intakes: dict[str, _Intake] = {}
+        self._intakes: dict[str, Admission] = {}
         self._roll = Roll(run)
         self._shelf = Shelf(run)
         self._quarantined: set[str] = set()
-        self._copied = 0
+        self._opener = Opener()
 
     def add_policy(
-        self, policy: str, layout: Layout, ledger: Ledger, pool_slots: int, check: ActionCheck | None = None
+        self,
+        policy: str,
+        layout: Layout,
+        ledger: Ledger,
+        pool_slots: int,
+        check: ActionCheck | None = None,
+        window: Window = Window(),  # noqa: B008 - frozen
     ) -> None:
         """Accepts segments of `policy` whose actions pass `check`; a pool of `pool_slots` slots is made when the first
-        remote actor sends some."""
+        remote actor sends some. `window`: what one actor may have in flight."""
+        self._acks.expect(policy, window)
         settled = ledger.entries()
         pool = Pool(layout, pool_slots)
-        self._intakes[policy] = _Intake(policy, layout, ledger, pool, check, dict(settled), settled)
+        self._intakes[policy] = Admission(
+            policy, layout, ledger, pool, check, dict(settled), settled, self._shelf, self._acks, self._counters
+        )
 
     def add_common(self, layout: Layout, blocks: int) -> None:
         """Accepts common observations of `layout`, and `blocks` blocks of them from actors that do not share memory."""
@@ -122,19 +82,32 @@ class ExperienceReceiver:
     def receive(self) -> int:
         """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
         self._acks.subscriptions()
-        count = self._copied = 0
+        count = copied = 0
         for intake in self._intakes.values():
-            while intake.parked and intake.pool.free >= len(intake.parked[0].records):
-                count += self._store(intake, intake.parked.popleft())
+            taken = intake.retry()
+            count, copied = count + taken, copied + taken * intake.layout.segment_bytes
+        piles: dict[tuple[str, str, int], Pile] = {}
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
-            frames = arrived(self._pull, copy=False) if self._copied < _BYTES_AT_ONCE else None
+            frames = arrived(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
             if frames is None:
                 break
             try:
-                count += self._accept(frames)
+                header, after = self._opener.open(frames)
+                way = (header.policy, header.actor, header.incarnation)
+                pile = piles.get(way)
+                if pile is not None and pile.header is not header:
+                    count += self._take(piles.pop(way))
+                    pile = None
+                if header.inline:
+                    intake = self._intake_of(header)
+                    taken = intake.accept_inline(header, after, frames[1:])
+                    count, copied = count + taken, copied + taken * intake.layout.segment_bytes
+                else:
+                    pile = piles.setdefault(way, Pile(header)) if pile is None else pile
+                    pile.add(after, frames)
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]))
-        return count
+        return count + sum(self._take(pile) for pile in piles.values())
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What is there to be used, oldest first; the caller takes from the left."""
@@ -146,7 +119,11 @@ class ExperienceReceiver:
         key = (arrival.actor, arrival.incarnation)
         intake.ledger.settle(*key, upto, count)
         intake.settled[key] = max(upto, intake.settled.get(key, 0))
-        self._acks.send(policy, key)
+        self._acks.settled(policy, key)
+
+    def answer(self) -> None:
+        """What is settled is told to all actors; to be called before anything that takes long."""
+        self._acks.answer()
 
     def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are no longer needed."""
@@ -166,6 +143,7 @@ class ExperienceReceiver:
 
     def forget(self, policy: str, actor: str, incarnation: int) -> None:
         """Lets go of a dead actor's ring."""
+        self._acks.forget(policy, (actor, incarnation))
         ring = self._intakes[policy].rings.pop((actor, incarnation), None)
         if ring is not None:
             ring.remove()
@@ -213,35 +191,25 @@ class ExperienceReceiver:
         intake = self._intakes.get(policy)
         return None if intake is None else (intake.settled.get(key, 0), intake.announced.get(key, 0))
 
-    def _accept(self, frames: list[zmq.Frame]) -> int:
-        header, rest = decode(frames)
-        if not isinstance(header, Segments):
-            raise WireError(f"a {header.type} message where segments are expected")
-        intake = self._intake_of(header)
-        layout, key = intake.layout, (header.actor, header.incarnation)
-        fields = len(layout.fields)
-        expected = 1 + (fields + self._shelf.frames(header.common) if header.inline else 0)
-        if len(rest) != expected:
-            raise WireError(f"{len(rest)} frames after a header of segments, expected {expected}")
-        records = read_records(rest[0], header.count, layout)
-        if header.inline:
-            packed = rest[1 : fields + 1]
-            columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
-            if intake.check is not None:
-                intake.check(columns, records, layout)
-            common = self._shelf.put(key, header.common, rest[fields + 1 :])
-            return self._accept_inline(intake, key, header, records, columns, common)
-        ring = self._ring(intake, key, header)
-        if int(records["slot"].max()) >= ring.slots or bool((records["sequence"] & np.uint64(1)).any()):
-            raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
-        if "final_row" in ring.columns:
-            check_final_rows(ring.columns["final_row"][records["slot"]], layout)
-        _check_in_place(intake, ring, records)
-        common = self._shelf.near(key, header.common)
-        records = self._fresh(intake, key, header.after, records)
-        return self._queue(intake, Arrival(*key, ring, records, False, common))
+    def _take(self, pile: Pile) -> int:
+        """What came from one actor, as if it were one message where that comes to the same: what it costs to look at a
+        message hardly depends on how many segments are in it. Where something is wrong each is looked at by itself."""
+        intake = self._intakes.get(pile.header.policy)
+        known = 0 if intake is None else intake.announced.get((pile.header.actor, pile.header.incarnation), 0)
+        if len(pile.messages) > 1 and pile.afters[0] <= known:
+            try:
+                return self._intake_of(pile.header).accept(pile)
+            except RookeryError:
+                log.debug("event=pile_taken_apart policy=%s actor=%s", pile.header.policy, pile.header.actor)
+        count = 0
+        for after, frames in zip(pile.afters, pile.messages, strict=True):
+            try:
+                count += self._intake_of(pile.header).accept(Pile(pile.header, [after], [frames]))
+            except RookeryError as fault:
+                self._quarantine(fault, peer_host(frames[0]))
+        return count
 
-    def _intake_of(self, header: Segments) -> _Intake:
+    def _intake_of(self, header: Segments) -> Admission:
         if header.run != self._run:
             raise WireError(
                 f"segments of run {header.run!r} at a learner of run {self._run!r}; check the coordinator's address"
@@ -260,78 +228,7 @@ class ExperienceReceiver:
             )
         return intake
 
-    def _ring(self, intake: _Intake, key: Key, header: Segments) -> Ring:
-        """The actor's, or that of a relay, which many actors share; each has an attachment of its own."""
-        known = intake.rings.get(key)
-        if known is not None and known.nonce == header.nonce:
-            return known
-        path = Path(header.ring)
-        if not path.name.startswith(PREFIX):
-            raise SharedMemoryError(f"{header.ring!r} is no ring's name; use the same release")
-        ring = Ring.attach(path, intake.layout, self._counters)
-        if ring.nonce != header.nonce:
-            ring.close()
-            raise SharedMemoryError(f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp")
-        if known is not None:
-            intake.left.append(known)
-        intake.rings[key] = ring
-        return ring
-
-    def _accept_inline(
-        self,
-        intake: _Intake,
-        key: Key,
-        header: Segments,
-        records: NDArray[np.void],
-        columns: dict[str, NDArray],
-        common: Common | None,
-    ) -> int:
-        """Copies the columns to the pool; where that has no room, the frames wait, announced all the same."""
-        if sum(len(parcel.records) for parcel in intake.parked) > _PARKED * intake.pool.slots:
-            raise WireError(
-                f"more than {_PARKED} times the pool's {intake.pool.slots} segments wait for room; keep to the credit"
-            )
-        known = int((records["number"] <= intake.announced.get(key, 0)).sum())
-        columns = {name: column[known:] for name, column in columns.items()}
-        if common is not None and not self._shelf.holds(key, columns, records[known:], intake.layout):
-            self._counters.add("out_of_turn", len(records) - known)  # the message that brought the moments was lost
-            return 0
-        fresh = self._fresh(intake, key, header.after, records)
-        if len(fresh) == 0:
-            return 0
-        lease = None if common is None else self._shelf.lend(key, columns, fresh, intake.layout)
-        parcel = _Parcel(key, fresh, columns, common, lease)
-        if intake.parked or intake.pool.free < len(fresh):
-            intake.parked.append(parcel)
-            self._counters.add(f"parked.{intake.name}", len(fresh))
-            return 0
-        return self._store(intake, parcel)
-
-    def _store(self, intake: _Intake, parcel: _Parcel) -> int:
-        records = intake.pool.store(parcel.records, parcel.columns)
-        self._copied += len(records) * intake.layout.segment_bytes
-        if parcel.lease is not None:
-            intake.leases.update(dict.fromkeys(records["slot"].tolist(), parcel.lease))
-        return self._queue(intake, Arrival(*parcel.key, intake.pool.ring, records, True, parcel.common))
-
-    def _fresh(self, intake: _Intake, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
-        """The records (always the last ones) that were not announced before; from now on they are. None at all if
-        something announced before them has not come: their actor will announce both again."""
-        known = intake.announced.get(key, 0)
-        fresh = records[records["number"] > known]
-        self._counters.add("repeated_headers", len(records) - len(fresh))
-        if after > known:
-            self._counters.add("out_of_turn", len(fresh))
-            return fresh[:0]
-        intake.announced[key] = max(known, int(records["number"][-1]))
-        return fresh
-
-    def _queue(self, intake: _Intake, arrival: Arrival) -> int:
-        if len(arrival.records):
-            intake.arrivals.append(arrival)
-        return len(arrival.records)
-
-    def _salvage(self, intake: _Intake, key: Key, path: Path | None) -> None:
+    def _salvage(self, intake: Admission, key: Key, path: Path | None) -> None:
         try:
             if path is not None:
                 intake.rings[key] = Ring.attach(path, intake.layout, self._counters)
@@ -341,9 +238,9 @@ class ExperienceReceiver:
             common = self._shelf.left(key)
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):
-                _check_in_place(intake, ring, records)
-                fresh = self._fresh(intake, key, 0, records)
-                count = self._queue(intake, Arrival(*key, ring, fresh, False, common))
+                intake.check_in_place(ring, records)
+                fresh = intake.fresh(key, 0, records)
+                count = intake.queue(Arrival(*key, ring, fresh, False, common))
                 self._counters.add("salvaged", count)
                 log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", intake.name, *key, count)
         except RookeryError as fault:
@@ -355,10 +252,3 @@ class ExperienceReceiver:
         if reason not in self._quarantined and len(self._quarantined) < 100:
             self._quarantined.add(reason)
             log.warning("event=message_refused host=%s reason=%s", host, reason)
-
-
-def _check_in_place(intake: _Intake, ring: Ring, records: NDArray[np.void]) -> None:
-    """The actions in an actor's own memory, before they become indices."""
-    if intake.check is not None:
-        columns = {name: ring.columns[name][records["slot"]] for name in intake.check.columns}
-        intake.check(columns, records, intake.layout)

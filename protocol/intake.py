@@ -21,6 +21,7 @@ from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
 __all__ = ["ActionCheck", "check_final_rows", "largest_frame", "read_columns", "read_frame", "read_records", "shown"]
 
 _MOST = 2**63
+_ONE = np.uint16(1)
 _LEAST_FRAME = 65_536
 """Bytes that a frame may have whatever the layout is: more than any header of segments."""
 
@@ -38,7 +39,7 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
         raise WireError(f"{len(buffer)} bytes of records for {count} segments, expected {RECORD.itemsize} each")
     records = np.frombuffer(buffer, RECORD).copy()
     numbers = records["number"]
-    if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not bool((numbers[1:] > numbers[:-1]).all()):
+    if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not (numbers[1:] > numbers[:-1]).all():
         raise WireError("records whose segment numbers do not grow from 1; number segments consecutively")
     _check_rows(records, layout)
     return records
@@ -47,7 +48,7 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
 def _check_rows(records: NDArray[np.void], layout: Layout) -> None:
     """WireError unless every record has 1..T valid rows and no more history than `layout`."""
     valid, before = records["valid"], records["before"]
-    if int(valid.min()) < 1 or int(valid.max()) > layout.length or int(before.max()) > layout.before:
+    if int((valid - _ONE).max()) >= layout.length or int(before.max()) > layout.before:  # 0 - 1 is the largest
         raise WireError(
             f"a record with {int(valid.min())} to {int(valid.max())} rows and {int(before.max())} of history, its "
             f"layout has 1 to {layout.length} and {layout.before}; use the same configuration and release"

@@ -14,6 +14,7 @@ from pathlib import Path
 import zmq
 
 from protocol import compression
+from protocol.acknowledgements import Window
 from protocol.arrivals import ExperienceReceiver
 from protocol.config import Run
 from protocol.counters import Counters
@@ -166,7 +167,8 @@ class Learner:
             sum(ledger.counts().values()) * plan.layout.length,
         )
         compression.check_package(plan.config.compress)
-        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, ActionCheck(plan.interface.place))
+        check, window = ActionCheck(plan.interface.place), Window(plan.credit_blocks, plan.credit_blocks * plan.block)
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, check, window)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.weights.manifest, path, plan.config.publish_mode, plan.config.wire_weights

@@ -13,6 +13,7 @@ import numpy as np
 import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
+from protocol.acknowledgements import Window
 from protocol.arrivals import Arrival, ExperienceReceiver
 from protocol.counters import Counters
 from protocol.credit import Credit
@@ -170,6 +171,7 @@ class Learner:
         pool: int = 12,
         layout: Layout = LAYOUT,
         check: ActionCheck | None = None,
+        window: Window = Window(),  # noqa: B008 - frozen
     ) -> None:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", base)
@@ -179,7 +181,7 @@ class Learner:
         self.receiver = ExperienceReceiver(
             self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
         )
-        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool, check)
+        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool, check, window)
         self.got: list[tuple[str, int, int]] = []
         self.columns: dict[int, dict[str, np.ndarray]] = {}
         self.wrong = 0

@@ -60,6 +60,11 @@ def _numbers(learner: Learner, actor: str = "actor-0", incarnation: int = 1) -> 
     return [number for name, inc, number in learner.got if (name, inc) == (actor, incarnation)]
 
 
+def _waiting(learner: Learner) -> int:
+    """Segments received and not settled."""
+    return sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY))
+
+
 def _deliver(learner: Learner, *actors: Actor, seconds: float = 10) -> None:
     """Runs both ends until everything finished is settled."""
 
@@ -195,7 +200,7 @@ def test_a_new_learner_incarnation_gets_the_unsettled_again_and_nothing_twice(
             actor.write(2)
             _deliver(first, actor)
             actor.write(3)
-            until(lambda: first.listen() or len(first.receiver.arrivals(POLICY)) == 3)  # received, not settled
+            until(lambda: first.listen() or _waiting(first) == 3 * BLOCK)  # received, not settled
             with pytest.raises(AssertionError, match="wait for credit"):
                 actor.write(2)
         second = Learner(tmp_path / "ledger", incarnation=2)

@@ -187,6 +187,11 @@ def test_a_learner_that_comes_back_is_told_of_everything_it_has_not_settled_G1(s
     until(lambda: relay.passed.turn() is not None and not relay.count("held"))
 
 
+def _waiting(learner: Learner) -> int:
+    """Segments received and not settled."""
+    return sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY))
+
+
 def test_a_relay_that_comes_back_takes_over_and_what_had_arrived_through_the_dead_one_is_still_used(
     scene: Scene,
 ) -> None:
@@ -195,13 +200,13 @@ def test_a_relay_that_comes_back_takes_over_and_what_had_arrived_through_the_dea
     old, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
     actor.sender.route(old.serve(learner), inline=True)
     actor.write(2)
-    until(lambda: old.passed.turn() is not None and (learner.listen() or len(learner.receiver.arrivals(POLICY)) == 2))
+    until(lambda: old.passed.turn() is not None and (learner.listen() or _waiting(learner) == 2 * BLOCK))
     old.passed.close()
     assert old.pool.exists(), "the learner holds it"
     new = scene.relay(plan, 2)
     actor.sender.route(new.serve(learner), inline=True)
     actor.write(1)
-    until(lambda: new.passed.turn() is not None and (learner.listen() or len(learner.receiver.arrivals(POLICY)) == 3))
+    until(lambda: new.passed.turn() is not None and (learner.listen() or _waiting(learner) == 3 * BLOCK))
     assert learner.counters["repeated_headers"] == 2 * BLOCK, "what it knew from the dead one"
     learner.receiver.let_go(POLICY, lambda _: False)
     assert old.pool.exists(), "not all of it was copied"

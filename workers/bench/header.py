@@ -39,7 +39,7 @@ def microseconds(times: int) -> float:
     )
     receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots)
     ring = Ring.create(load.ring, load.layout, load.slots)
-    credit = Credit(load.blocks, load.blocks - 2, 1, "stream", "block")
+    credit = Credit(load.blocks, load.credits, 1, "stream", "block")
     counters = Counters(None, *ActorReport.names([POLICY]))
     sender = ExperienceSender(context, RUN, ACTOR, 1, POLICY, ring, credit, load.segments, counters)
     streams, length = np.arange(load.segments, dtype=np.uint64), load.layout.length

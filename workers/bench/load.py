@@ -59,6 +59,11 @@ class Load:
         return self.segments * self.blocks
 
     @property
+    def credits(self) -> int:
+        """Messages that may be in flight."""
+        return self.blocks - 2
+
+    @property
     def batch(self) -> int:
         """Segments of the learner's batch: whole messages."""
         return max(1, _BATCH // self.segments) * self.segments

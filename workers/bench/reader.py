@@ -17,8 +17,10 @@ import torch
 import zmq
 from numpy.typing import NDArray
 
+from protocol.acknowledgements import Window
 from protocol.arrivals import ExperienceReceiver
 from protocol.counters import Counters
+from protocol.intake import ActionCheck
 from protocol.ledger import Ledger
 from protocol.messages import Route
 from protocol.ring import Ring
@@ -32,6 +34,8 @@ __all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]
 
 PATIENCE = 30.0
 """Seconds after which a benchmark in which nothing happens ends."""
+_STARVED_MS = 10
+"""Milliseconds that a learner sleeps where nothing comes."""
 _RAW = 4
 
 
@@ -46,8 +50,12 @@ class Reader:
         self._counters = Counters(None, *LearnerReport.names([POLICY]))
         sockets = self._ports.sockets
         self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, 1, self._counters)
-        self._receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots)
-        self._stage = Stage(POLICY, load.interface, load.layout, load.batch, self._receiver, self._counters, torch.device("cpu"))
+        window = Window(load.credits, load.credits * load.segments)
+        check = ActionCheck(load.interface.place)
+        self._receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots, check, window)
+        self._stage = Stage(
+            POLICY, load.interface, load.layout, load.batch, self._receiver, self._counters, torch.device("cpu")
+        )
         self._there = context.socket(zmq.PULL)
         self._there.bind(f"{ipc}-there")
         self._back = context.socket(zmq.PUSH)
@@ -147,11 +155,13 @@ class Reader:
             wait()
             if time.monotonic() > end:
                 raise SystemExit("nothing that the writer sends arrives; see the messages above")
-        return (time.perf_counter() - first) / (count - at_first)
+        seconds = (time.perf_counter() - first) / (count - at_first)
+        self._receiver.answer()
+        return seconds
 
     def _wait(self) -> bool:
         self._receiver.beacon(time.monotonic())
-        return poll(self._receiver.sockets, 1000)
+        return poll(self._receiver.sockets, _STARVED_MS)
 
 
 def route_to(addresses: dict[int, str]) -> Route:

@@ -35,7 +35,7 @@ class Writer:
         self._context = open_context(load.keys, "actor")
         self._ring = Ring.create(load.ring, load.layout, load.slots)
         self._counters = Counters(None, *_NAMES)
-        credit = Credit(load.blocks, load.blocks - 2, 1, "stream", "block")
+        credit = Credit(load.blocks, load.credits, 1, "stream", "block")
         self._sender = ExperienceSender(
             self._context, RUN, ACTOR, 1, POLICY, self._ring, credit, load.segments, self._counters
         )
@@ -73,19 +73,19 @@ class Writer:
 
     def same_node_floor(self, count: int) -> None:
         """The same bytes written to the same slots, one bare message a block."""
-        columns, free = self._ring.columns, self._load.blocks - 2
+        columns, free = self._ring.columns, self._load.credits
         for index in range(count):
             while not free or self._back.poll(0):
                 free += self._freed()
             fill(columns, self._load.block(index), index)
             self._push.send(index.to_bytes(4, "little"))
             free -= 1
-        while free < self._load.blocks - 2:
+        while free < self._load.credits:
             free += self._freed()
 
     def tcp_floor(self, count: int) -> None:
         """The same columns as bare multipart frames without a copy."""
-        columns, free = self._ring.columns, self._load.blocks - 2
+        columns, free = self._ring.columns, self._load.credits
         for index in range(count):
             while not free or self._back.poll(0):
                 free += self._freed()
@@ -93,21 +93,21 @@ class Writer:
             frames = [column[slots].reshape(-1).view(np.uint8).data for column in columns.values()]
             self._stream.send_multipart(frames, copy=False)
             free -= 1
-        while free < self._load.blocks - 2:
+        while free < self._load.credits:
             free += self._freed()
 
     def _ship(self, count: int, write: bool) -> None:
-        sender, table, columns = self._sender, self._ring.table, self._ring.columns
+        sender, fields, columns = self._sender, self._ring.fields, self._ring.columns
         length = self._load.layout.length
         streams = np.arange(self._load.segments, dtype=np.uint64)
         for index in range(count):
             slots = sender.take(_nothing)
             if write or index < self._load.blocks:
                 fill(columns, slots, index)
-            table["stream"][slots] = streams
-            table["stream_sequence"][slots] = index
-            table["version_min"][slots] = 1
-            table["version_max"][slots] = 1
+            fields["stream"][slots] = streams
+            fields["stream_sequence"][slots] = index
+            fields["version_min"][slots] = 1
+            fields["version_max"][slots] = 1
             sender.finish(slots, length, 0)
         if not sender.drain(_PATIENCE_MS / 1000, _nothing):
             raise SystemExit("the reader did not take what was sent; run the benchmark again")

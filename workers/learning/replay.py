@@ -100,6 +100,7 @@ class Replay:
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
             self._append(records[intact], ring, arrival.owned, arrival.common)
             self._source.settle(self._policy, arrival, int(records["number"][-1]), len(records))
+        self._source.answer()
         self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
 

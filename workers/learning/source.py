@@ -24,3 +24,6 @@ class Source(Protocol):
 
     def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are not needed any more."""
+
+    def answer(self) -> None:
+        """What comes next takes long: what is settled is told now."""

@@ -80,6 +80,8 @@ class Stage:
             if len(arrival.records) == 0:
                 arrivals.popleft()
         self._counters.set(f"held.{self._policy}", self.count)
+        if self.full:
+            self._source.answer()
         return self.full
 
     def take(self) -> Segments:

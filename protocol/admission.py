@@ -1,0 +1,221 @@
+"""What one policy's learner takes in: announced segments that are checked, fresh and in turn.
+
+In flow: opened messages. Out flow: `Arrival`s that wait for the learner; refusals as errors, before anything changed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.acknowledgements import AckSender, Key
+from protocol.common import Common
+from protocol.compression import unpacked
+from protocol.counters import Counters
+from protocol.errors import SharedMemoryError, WireError
+from protocol.inbox import Pile
+from protocol.intake import ActionCheck, check_final_rows, read_columns, read_records
+from protocol.layout import Layout
+from protocol.ledger import Ledger
+from protocol.memory import PREFIX
+from protocol.messages import Segments
+from protocol.pool import Pool
+from protocol.ring import Ring, place_of
+from protocol.shelf import Lease, Shelf
+
+__all__ = ["Admission", "Arrival"]
+
+_TOGETHER = 1024
+"""Segments up to which arrivals of one actor are put together."""
+_PARKED = 4
+"""Pools that segments waiting for room may fill; actors that keep to their credit need less than one."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """Announced segments: where they lie and their records as announced. `owned` slots go back to the pool, used.
+    `common`: where the moments of their actor lie, where agents see something in common."""
+
+    actor: str
+    incarnation: int
+    ring: Ring
+    records: NDArray[np.void]
+    owned: bool
+    common: Common | None = None
+
+    def continues(self, other: Arrival) -> bool:
+        """Whether `other`, which came later, is more of the same."""
+        return (
+            self.ring is other.ring
+            and (self.actor, self.incarnation) == (other.actor, other.incarnation)
+            and self.common is other.common
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """Checked inline segments; `columns` are views on the frames that brought them."""
+
+    key: Key
+    records: NDArray[np.void]
+    columns: dict[str, NDArray]
+    common: Common | None
+    lease: Lease | None
+
+
+@dataclass(slots=True)
+class Admission:
+    """One policy's: what its actors announced, and where it lies."""
+
+    name: str
+    layout: Layout
+    ledger: Ledger
+    pool: Pool
+    check: ActionCheck | None
+    announced: dict[Key, int]
+    settled: dict[Key, int]
+    shelf: Shelf
+    acks: AckSender
+    counters: Counters
+    arrivals: deque[Arrival] = field(default_factory=deque)
+    parked: deque[_Parcel] = field(default_factory=deque)
+    rings: dict[Key, Ring] = field(default_factory=dict)
+    leases: dict[int, Lease] = field(default_factory=dict)
+    """By slot of the pool: the moments that the segment there refers to."""
+    left: list[Ring] = field(default_factory=list)
+    """Rings whose actors are announced in others since: of a relay that was started again."""
+
+    def accept(self, pile: Pile) -> int:
+        """Segments in memory. What they refer to is checked where it lies, before anything of it is used."""
+        header, layout = pile.header, self.layout
+        key = (header.actor, header.incarnation)
+        records = read_records(pile.records(), header.count * len(pile.messages), layout)
+        if len(pile.messages) > 1:
+            ends = records["number"][header.count - 1 : -1 : header.count]
+            if (ends < np.array(pile.afters[1:], np.uint64)).any():
+                raise WireError("messages that follow something which is not between them")
+        ring = self._ring(key, header)
+        if int(records["slot"].max()) >= ring.slots or int(np.bitwise_or.reduce(records["sequence"])) & 1:
+            raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
+        if "final_row" in ring.columns:
+            check_final_rows(ring.columns["final_row"][place_of(records["slot"])], layout)
+        self.check_in_place(ring, records)
+        common = self.shelf.near(key, header.common)
+        records = self.fresh(key, pile.afters[0], records)
+        self.acks.came(self.name, key, records["number"][(len(records) - 1) % header.count :: header.count].tolist())
+        return self.queue(Arrival(*key, ring, records, False, common))
+
+    def accept_inline(self, header: Segments, after: int, frames: Sequence[zmq.Frame]) -> int:
+        """Segments in frames: checked, then copied to the pool; where that has no room, they wait, announced all the
+        same."""
+        layout, key = self.layout, (header.actor, header.incarnation)
+        fields = len(layout.fields)
+        expected = 1 + fields + self.shelf.frames(header.common)
+        if len(frames) != expected:
+            raise WireError(f"{len(frames)} frames after a header of segments, expected {expected}")
+        records = read_records(frames[0].buffer, header.count, layout)
+        packed = frames[1 : fields + 1]
+        columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
+        if self.check is not None:
+            self.check(columns, records, layout)
+        common = self.shelf.put(key, header.common, frames[fields + 1 :])
+        return self._admit(key, after, records, columns, common)
+
+    def _admit(
+        self,
+        key: Key,
+        after: int,
+        records: NDArray[np.void],
+        columns: dict[str, NDArray],
+        common: Common | None,
+    ) -> int:
+        if sum(len(parcel.records) for parcel in self.parked) > _PARKED * self.pool.slots:
+            raise WireError(
+                f"more than {_PARKED} times the pool's {self.pool.slots} segments wait for room; keep to the credit"
+            )
+        known = int(np.count_nonzero(records["number"] <= self.announced.get(key, 0)))
+        if known:
+            columns = {name: column[known:] for name, column in columns.items()}
+        if common is not None and not self.shelf.holds(key, columns, records[known:], self.layout):
+            self.counters.add("out_of_turn", len(records) - known)  # the message that brought the moments was lost
+            return 0
+        fresh = self.fresh(key, after, records)
+        if len(fresh) == 0:
+            return 0
+        self.acks.came(self.name, key, (int(fresh["number"][-1]),))
+        lease = None if common is None else self.shelf.lend(key, columns, fresh, self.layout)
+        parcel = _Parcel(key, fresh, columns, common, lease)
+        if self.parked or self.pool.free < len(fresh):
+            self.parked.append(parcel)
+            self.counters.add(f"parked.{self.name}", len(fresh))
+            return 0
+        return self._store(parcel)
+
+    def retry(self) -> int:
+        """Takes what waited for room, as far as there is some now; how many segments."""
+        count = 0
+        while self.parked and self.pool.free >= len(self.parked[0].records):
+            count += self._store(self.parked.popleft())
+        return count
+
+    def _store(self, parcel: _Parcel) -> int:
+        records = self.pool.store(parcel.records, parcel.columns)
+        if parcel.lease is not None:
+            self.leases.update(dict.fromkeys(records["slot"].tolist(), parcel.lease))
+        return self.queue(Arrival(*parcel.key, self.pool.ring, records, True, parcel.common))
+
+    def fresh(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+        """The records (always the last ones) that were not announced before; from now on they are. None at all if
+        something announced before them has not come: their actor will announce both again."""
+        known = self.announced.get(key, 0)
+        fresh = records
+        if int(records["number"][0]) <= known:
+            fresh = records[records["number"] > known]
+            self.counters.add("repeated_headers", len(records) - len(fresh))
+        if after > known:
+            self.counters.add("out_of_turn", len(fresh))
+            return fresh[:0]
+        self.announced[key] = max(known, int(records["number"][-1]))
+        return fresh
+
+    def queue(self, arrival: Arrival) -> int:
+        """Put together with what waits at the end, if that is the same actor's."""
+        count, waiting = len(arrival.records), self.arrivals
+        if count == 0:
+            return 0
+        last = waiting[-1] if waiting else None
+        if last is not None and last.continues(arrival) and len(last.records) + count <= _TOGETHER:
+            last.records = np.concatenate([last.records, arrival.records])
+        else:
+            waiting.append(arrival)
+        return count
+
+    def _ring(self, key: Key, header: Segments) -> Ring:
+        """The actor's, or that of a relay, which many actors share; each has an attachment of its own."""
+        known = self.rings.get(key)
+        if known is not None and known.nonce == header.nonce:
+            return known
+        path = Path(header.ring)
+        if not path.name.startswith(PREFIX):
+            raise SharedMemoryError(f"{header.ring!r} is no ring's name; use the same release")
+        ring = Ring.attach(path, self.layout, self.counters)
+        if ring.nonce != header.nonce:
+            ring.close()
+            raise SharedMemoryError(f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp")
+        if known is not None:
+            self.left.append(known)
+        self.rings[key] = ring
+        return ring
+
+    def check_in_place(self, ring: Ring, records: NDArray[np.void]) -> None:
+        """The actions in an actor's own memory, before they become indices."""
+        if self.check is not None:
+            place = place_of(records["slot"])
+            columns = {name: ring.columns[name][place] for name in self.check.columns}
+            self.check(columns, records, self.layout)
