@@ -346,6 +346,6 @@ def test_all_are_closed_also_where_one_fails_to() -> None:
 
     members = {f"m{pay}": partial(Closing, float(pay), 3, "sequential") for pay in (1, 2, 3)}
     environment, _ = collection(members, 1, adversarial={})
-    with pytest.raises(EnvironmentFault, match="paying 2 raised in close .ValueError: it sticks"):
+    with pytest.raises(EnvironmentFault, match=r"paying 2 raised in close .ValueError: it sticks"):
         environment.close()
     assert sorted(closed) == [1.0, 2.0, 3.0]
