@@ -72,6 +72,21 @@ class CommonWriter:
         """Block -> slot, oldest first."""
         self._held: dict[Hashable, tuple[int, int | None]] = {}
 
+    @classmethod
+    def inherited(cls, ring: Ring) -> CommonWriter:
+        """What an earlier incarnation left in `ring`, to be sent and not to be written on."""
+        writer = cls(ring)
+        written = np.flatnonzero(ring.table["state"] == FINISHED)
+        numbers = {int(ring.table["number"][slot]) - 1: int(slot) for slot in written}
+        writer._free.clear()
+        writer._slots = dict(sorted(numbers.items()))
+        writer.moment = writer._last = (max(numbers, default=-1) + 1) * writer.moments - 1
+        return writer
+
+    def has(self, oldest: int, newest: int) -> bool:
+        """Whether the blocks of all moments from `oldest` to `newest` are there."""
+        return all(block in self._slots for block in range(oldest // self.moments, newest // self.moments + 1))
+
     @property
     def newest(self) -> NDArray[Any]:
         """[E, *shape]: what is seen in the present turn."""
@@ -106,9 +121,10 @@ class CommonWriter:
                 row[copy[i]] = values[i]
         return (first + rank[which.reshape(-1)]).astype(np.uint64)
 
-    def hold(self, owner: Hashable, oldest: int) -> None:
-        """From here on `owner` refers to moments from `oldest` on, and to none before."""
-        self._held[owner] = (oldest, None)
+    def hold(self, owner: Hashable, oldest: int, newest: int | None = None) -> None:
+        """From here on `owner` refers to moments from `oldest` on, and to none before; to none after `newest`, if that
+        is known."""
+        self._held[owner] = (oldest, newest)
 
     def close(self, owner: Hashable) -> None:
         """What `owner` holds ends with the newest moment."""

@@ -17,12 +17,14 @@ import zmq
 
 from protocol.acknowledgements import ack_topic
 from protocol.codec import decode
+from protocol.common import COMMON, CommonWriter
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
-from protocol.errors import RookeryError, WireError
+from protocol.errors import RookeryError, SharedMemoryError, WireError
 from protocol.experience import LARGEST_ACK, ExperienceSender
+from protocol.intake import shown
 from protocol.layout import Layout
-from protocol.memory import PREFIX, files
+from protocol.memory import PREFIX, files, memory_dir
 from protocol.messages import Ack, Route
 from protocol.ring import Ring
 from protocol.salvage import finished_beyond
@@ -52,9 +54,11 @@ def deliver_inheritance(
     counters: Counters,
     seconds: float,
     on_wait: Callable[[], None],
+    common: Layout | None = None,
 ) -> int:
     """Sends what the rings of earlier incarnations hold beyond what the learner at `route` settled, and removes them.
-    `counters` are not the present incarnation's, whose levels would be mixed up.
+    `counters` are not the present incarnation's, whose levels would be mixed up. `common`: the layout of what agents
+    see in common, if they do; its rings stay, as other policies' segments refer to them too.
 
     Returns how many segments it delivered; what cannot be delivered in `seconds` stays where it is, and is told.
     """
@@ -66,15 +70,19 @@ def deliver_inheritance(
         except RookeryError as fault:  # taken by a sweep, or damaged by the death: nothing to save in it
             log.warning("event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault)
             continue
-        if any(field.name == "moment" for field in layout.fields):  # its common observations were in another ring
-            log.warning("event=inheritance_lost policy=%s incarnation=%d reason=common", route.policy, incarnation)
-            ring.remove()
-            continue
         settled = _settled(context, route, actor, incarnation, seconds, on_wait)
         blocks = _blocks(ring, settled or 0, layout, block)
+        try:
+            moments = _moments(run, actor, incarnation, common, ring, blocks, block)
+        except RookeryError as fault:
+            log.warning("event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault)
+            ring.remove()
+            continue
         count = sum(each.segments for each in blocks)
         credit = Credit.of_flight(ring.slots // block, blocks)
-        sender = ExperienceSender(context, run, actor, incarnation, route.policy, ring, credit, block, counters)
+        sender = ExperienceSender(
+            context, run, actor, incarnation, route.policy, ring, credit, block, counters, common=moments
+        )
         whole = False
         try:
             if settled is not None:
@@ -82,11 +90,34 @@ def deliver_inheritance(
                 whole = sender.drain(max(0.0, end - time.monotonic()), on_wait)
         finally:  # what nobody took stays for a later incarnation
             sender.close() if whole else sender.detach()
+            if moments is not None:
+                moments.ring.close()
         if whole:
             delivered += count
         else:
             log.warning("event=undelivered policy=%s incarnation=%d segments=%d", route.policy, incarnation, count)
     return delivered
+
+
+def _moments(
+    run: str, actor: str, incarnation: int, common: Layout | None, ring: Ring, blocks: list[Block], size: int
+) -> CommonWriter | None:
+    """The moments that `blocks` refer to, held for them; None where nothing is common. Raises RookeryError if they are
+    not all there."""
+    if common is None:
+        return None
+    path = memory_dir() / f"{PREFIX}{run}-{actor}.{incarnation}-{COMMON}.ring"
+    moments = CommonWriter.inherited(Ring.attach(path, common))
+    for block in blocks:
+        slots = slice(block.index * size, (block.index + 1) * size)
+        records = ring.segments(slots)
+        referred = ring.columns["moment"][records["slot"]][shown(records, ring.layout)]
+        oldest, newest = int(referred.min()), int(referred.max())
+        if not moments.has(oldest, newest):
+            moments.ring.close()
+            raise SharedMemoryError(f"{path} lacks moments {oldest} to {newest}")
+        moments.hold((ring.nonce, slots.start), oldest, newest)
+    return moments
 
 
 def _blocks(ring: Ring, settled: int, layout: Layout, block: int) -> list[Block]:

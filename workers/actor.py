@@ -212,11 +212,15 @@ class Actor:
                 Counters(None, *ActorReport.names(list(self._plans))),
                 self._run.learner_timeout,
                 self._check_early,
+                plan.common,
             )
             log.info("event=inherited policy=%s segments=%d", route.policy, count)
+        before = (welcome.run, welcome.name, welcome.incarnation)
+        left = {incarnation for policy in self._plans for incarnation, _ in rings_of(*before, policy)}
         if not any(subscriber.same_node for subscriber in self._subscribers.values()):  # nobody here takes from it
-            for _, path in rings_of(welcome.run, welcome.name, welcome.incarnation, COMMON):
-                unlink_if_unused(path)
+            for incarnation, path in rings_of(*before, COMMON):
+                if incarnation not in left:
+                    unlink_if_unused(path)
 
     def _drain(self) -> None:
         self._report.collect()

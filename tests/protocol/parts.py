@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,11 +115,12 @@ def right(arrival: Arrival) -> bool:
     )
 
 
-def sender_counters(path: Path | None = None) -> Counters:
-    """The counters that a sender of POLICY keeps."""
-    kinds = ("produced", "resent", "backlog", "flight")
-    names = [f"{kind}.{POLICY}" for kind in (*kinds, "dropped.overwritten", "dropped.no_credit")]
-    return Counters(path, ["push_full", "refused_acks", *names], [f"waits.credit.{POLICY}", f"waits.drain.{POLICY}"])
+def sender_counters(path: Path | None = None, policies: Sequence[str] = (POLICY,)) -> Counters:
+    """The counters that senders keep."""
+    kinds = ("produced", "resent", "backlog", "flight", "dropped.overwritten", "dropped.no_credit")
+    names = [f"{kind}.{policy}" for kind in kinds for policy in policies]
+    waits = [f"waits.{kind}.{policy}" for kind in ("credit", "drain") for policy in policies]
+    return Counters(path, ["push_full", "refused_acks", *names], waits)
 
 
 class Actor:

@@ -15,6 +15,7 @@ import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zmq.utils.garbage import gc as garbage_collector
 
 from protocol import acknowledgements, experience
 from protocol.arrivals import Arrival, ExperienceReceiver
@@ -24,6 +25,7 @@ from protocol.counters import Counters
 from protocol.credit import Credit
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience import ExperienceSender
+from protocol.inheritance import deliver_inheritance
 from protocol.layout import Field, Layout, common_layout, common_of
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, files
@@ -33,7 +35,7 @@ from protocol.ring import Ring
 from protocol.shelf import Shelf
 from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
-from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, until
+from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, sender_counters, until
 
 POLICIES = ("gem", "food", "bone", "wall")
 LENGTH, COPIES, NUMBERS = 4, 2, 500
@@ -58,12 +60,7 @@ class Writers:
         path = memory_dir / f"{PREFIX}{RUN}-{KEY[0]}.{KEY[1]}"
         self.common = CommonWriter(Ring.create(Path(f"{path}-{COMMON}.ring"), MOMENTS, moments))
         outlets = Outlets(self.context)
-        kinds = ("produced", "resent", "backlog", "flight", "dropped.overwritten", "dropped.no_credit")
-        self.counters = Counters(
-            None,
-            ["push_full", "refused_acks", *(f"{kind}.{name}" for kind in kinds for name in POLICIES)],
-            [f"waits.{kind}.{name}" for kind in ("credit", "drain") for name in POLICIES],
-        )
+        self.counters = sender_counters(policies=POLICIES)
         self.senders = {}
         for name in POLICIES:
             ring = Ring.create(Path(f"{path}-{name}.ring"), LAYOUT, blocks * COPIES)
@@ -357,6 +354,35 @@ def test_a_dead_actors_moments_are_found_with_its_segments_J9(memory_dir: Path) 
         for name in POLICIES:
             reader.receiver.let_go(name, lambda ring: False)
         assert list(memory_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_dead_actors_segments_are_sent_by_its_successor_with_their_moments_J9_G2(
+    memory_dir: Path, lost: bool
+) -> None:
+    """What lies on another node than the learner; where the moments are lost, so are the segments, and it is told."""
+    reader = Reader()
+    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    names = sorted(POLICIES)
+    with closing(reader):
+        with python(KILLED, memory_dir) as process:
+            assert line(process) == "written"
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(10)
+        if lost:
+            ring = Ring.attach(memory_dir / f"{PREFIX}{RUN}-{KEY[0]}.1-{COMMON}.ring", MOMENTS)
+            ring.table["state"] = 0
+            ring.close()
+        counters = sender_counters(policies=POLICIES)
+        for name in names:
+            given = (made, RUN, KEY[0], 2, reader.route(name), LAYOUT, COPIES, counters, 10.0, lambda: [reader.use()])
+            count = deliver_inheritance(*given, common=MOMENTS)  # type: ignore[arg-type]
+            assert count == (0 if lost else 3 * COPIES)
+        assert all(reader.got[name] == ([] if lost else list(range(1, 3 * COPIES + 1))) for name in names)
+        assert [path.name for path in memory_dir.iterdir()] == [f"{PREFIX}{RUN}-{KEY[0]}.1-{COMMON}.ring"]
+    (memory_dir / f"{PREFIX}{RUN}-{KEY[0]}.1-{COMMON}.ring").unlink()
+    made.destroy(linger=0)
+    garbage_collector.stop()
 
 
 def test_of_a_relay_that_was_started_again_moments_stay_while_a_segment_refers_to_them_B11(memory_dir: Path) -> None:
