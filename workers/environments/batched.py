@@ -1,7 +1,7 @@
-"""What Gymnasium's vector environments say of all copies at once, as rows; actions for all of them.
+"""Values of many copies at once, in the manner of Gymnasium's vector environments, from rows and as rows.
 
-In flows: observations and infos with a leading axis of E copies; actions [E]. Out flows: rows [E] of observations and
-masks; a value of the batched action space.
+In flows: observations and infos, or actions, with a leading axis of E copies. Out flows: rows [E] of observations and
+masks; a value of a batched space.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Leaf, Text
+from protocol.spaces import Leaf, Space, Text, elements, nest
 from workers.environments.translation import MASK, Translation
 
-__all__ = ["Batched"]
+__all__ = ["Batched", "batch_of", "column_of"]
 
 
 class Batched:
-    """The only agent of `copies` copies."""
+    """The only agent of `copies` copies of a foreign environment."""
 
     def __init__(self, agent: Translation, copies: int) -> None:
         self._agent, self._copies = agent, copies
@@ -30,10 +30,10 @@ class Batched:
         """[E, *shape]; the very array that came where it is one of the right dtype."""
         own = self._agent.own(value)
         if not self._observed.nested:
-            return self._column(self._observed.leaves[0], own)
+            return column_of(self._observed.leaves[0], own, self._copies, self._agent.where)
         rows = self._observed.zeros(self._copies)
         for leaf, column in self._observed.parts(rows):
-            column[...] = self._column(leaf, own)
+            column[...] = column_of(leaf, own, self._copies, self._agent.where)
         return rows
 
     def allow(self, value: Any, info: Mapping[str, Any], before: NDArray[Any] | None = None) -> NDArray[Any] | None:
@@ -54,22 +54,34 @@ class Batched:
                 target[there] = self._agent.mask(part, target.shape, name)[there]
         return masks
 
-    def _column(self, leaf: Leaf, own: Any) -> NDArray[Any]:
-        """[E, *leaf.space.shape] of its dtype."""
-        for key in leaf.path:
-            try:
-                own = own[key]
-            except (KeyError, IndexError, TypeError):
-                raise self._fault(leaf.name, "there", f"missing, at {key!r}") from None
-        if isinstance(leaf.space, Text):
-            return np.stack([leaf.space.encode(text, f"{self._agent.where}: {leaf.name}") for text in own])
-        array, dtype, shape = np.asarray(own), np.dtype(leaf.space.dtype), (self._copies, *leaf.space.shape)
-        whole = array.dtype.kind in "iu" and dtype.kind in "iu"
-        if array.shape != shape or not (whole or np.can_cast(array.dtype, dtype, "same_kind")):
-            raise self._fault(leaf.name, f"{dtype}{list(shape)}", f"{array.dtype}{list(array.shape)}")
-        return array.astype(dtype, copy=False)
+    def act(self, actions: NDArray[Any]) -> Any:
+        """The batched value of the foreign action space, of actions [E]."""
+        return batch_of(self._agent.done, {name: column for name, _, column in self._agent.columns(actions)}, "action")
 
-    def _fault(self, field: str, expected: str, got: str) -> EnvironmentFault:
-        return EnvironmentFault(
-            f"{self._agent.where}: {field} should be {expected} but is {got}; correct the vector environment"
+
+def column_of(leaf: Leaf, value: Any, copies: int, where: str) -> NDArray[Any]:
+    """[E, *leaf.space.shape] of its dtype, out of the batched value of its space; EnvironmentFault (it begins with
+    `where`) if it is not that."""
+    for key in leaf.path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            raise EnvironmentFault(f"{where}: {leaf.name} should be there but {key!r} is missing; correct it") from None
+    if isinstance(leaf.space, Text):
+        return np.stack([leaf.space.encode(text, f"{where}: {leaf.name}") for text in value])
+    array, dtype, shape = np.asarray(value), np.dtype(leaf.space.dtype), (copies, *leaf.space.shape)
+    whole = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if array.shape != shape or not (whole or np.can_cast(array.dtype, dtype, "same_kind")):
+        raise EnvironmentFault(
+            f"{where}: {leaf.name} should be {dtype}{list(shape)} but is {array.dtype}{list(array.shape)}; correct it"
         )
+    return array.astype(dtype, copy=False)
+
+
+def batch_of(space: Space, columns: Mapping[str, NDArray[Any]], name: str) -> Any:
+    """The batched value of `space` out of its leaves' columns [E, *shape]; text in a tuple."""
+    parts: dict[str, Any] = {}
+    for leaf in elements(space, name):
+        column = columns[leaf.name]
+        parts[leaf.name] = tuple(leaf.space.decode(row) for row in column) if isinstance(leaf.space, Text) else column
+    return nest(space, parts, name)

@@ -17,7 +17,7 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapting import copy_seeds, most_steps, refuse_early_step
 from workers.environments.base import Environment, Outcome, Present, Turn
 from workers.environments.batched import Batched
-from workers.environments.players import first_actions
+from workers.environments.players import first_rows
 from workers.environments.translation import translate
 
 __all__ = ["GymnasiumVector"]
@@ -64,7 +64,7 @@ class GymnasiumVector(Environment):
             raise refuse_early_step(self.world.id)
         if self._mode == "NEXT_STEP":
             return self._step_late(actions[0])
-        told = self._vector.step(self._agent.batch(actions[0]))
+        told = self._vector.step(self._all.act(actions[0]))
         present, info = self._told(told), told[4]
         if self._mode == "DISABLED":
             self._keep_finals(present, present.observation[present.truncated])
@@ -80,9 +80,9 @@ class GymnasiumVector(Environment):
     def _step_late(self, actions: NDArray[Any]) -> Turn:
         """Copies that ended in the last step restart in this one, whatever the action."""
         restarted = self._ended
-        chosen = first_actions(self._place, self.copies)
+        chosen = first_rows(self._place.acted, self.copies)
         chosen[~restarted] = actions
-        present = self._told(self._vector.step(self._agent.batch(chosen)))
+        present = self._told(self._vector.step(self._all.act(chosen)))
         ended = present.terminated | present.truncated
         steps = self.copies - int(restarted.sum())
         if (ended & restarted).any():
@@ -93,7 +93,7 @@ class GymnasiumVector(Environment):
             )
         self._keep_finals(present, present.observation[present.truncated])
         if ended.all():  # nobody could act: on to the first observations
-            idle = self._agent.batch(first_actions(self._place, self.copies))
+            idle = self._all.act(first_rows(self._place.acted, self.copies))
             observation, _, _, _, info = self._vector.step(idle)
             present.observation, present.action_mask = self._all.see(observation), self._all.allow(observation, info)
             self._ended = np.zeros(self.copies, np.bool_)

@@ -1,7 +1,8 @@
 """Our worlds of one agent as Gymnasium's environments, single or vector, for programs that speak to those.
 
 In flow: Gymnasium's actions. Out flow: its observations, rewards and ends. The last observation of a terminated episode
-is not kept by a world, as its value is 0: a single environment shows the one before it again, a vector none.
+is not kept by a world, as its value is 0: a single environment shows the one before it again, a vector none. Masks of
+legal actions, and what a population observes in common, lie beside the observation (see workers/environments/shown.py).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces.gymnasium import to_gymnasium
+from protocol.spaces.pettingzoo import to_pettingzoo
 from workers.environments.base import Environment, Present, Turn
+from workers.environments.shown import Shown
 
 __all__ = ["GymnasiumView", "VectorView"]
 
@@ -27,42 +28,48 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, environment: Environment) -> None:
-        _check(environment)
+        self._shown, self._where, spaces = _agent(environment)
         if environment.copies != 1:
             raise ConfigurationError(
                 f"{environment.world.id} has {environment.copies} copies, and a gymnasium.Env is one; "
                 "make it with one copy, or take VectorView"
             )
         self._environment = environment
-        agent = environment.world.agents[0]
-        self.observation_space = to_gymnasium(agent.observation)
-        self.action_space = to_gymnasium(agent.action)
-        self._seen: NDArray[Any] | None = None
+        self.observation_space, self.action_space = spaces
+        self._seen: Any = None
         """The last observation; None where no episode is running."""
+        self._turn = Turn(())
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A new episode, drawn from `seed` or, without one, from where the last seed has led."""
         super().reset(seed=seed)
-        present = _only(self._environment, self._environment.reset(int(self.np_random.integers(2**31))))
-        self._seen = present.observation[0].copy()
-        return self._seen.copy(), {}
+        self._turn = self._environment.reset(int(self.np_random.integers(2**31)))
+        self._seen = self._look(_only(self._environment, self._turn))
+        return self._seen, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """EnvironmentFault for an action outside the space, and for a step where no episode is running."""
         if self._seen is None:
             raise EnvironmentFault(f"{self._environment.world.id}: step came where no episode runs; call reset first")
-        chosen = _actions(self._environment, np.asarray([action]), self.action_space)
-        present = _only(self._environment, self._environment.step([chosen]))
+        mask = _only(self._environment, self._turn).action_mask
+        chosen = self._shown.row(action, self._where, None if mask is None else mask[0])
+        self._turn = self._environment.step([chosen])
+        present = _only(self._environment, self._turn)
         terminated, truncated = bool(present.terminated[0]), bool(present.truncated[0])
         if truncated:
             assert present.final_observation is not None
-            seen, self._seen = present.final_observation[0].copy(), None
+            common = None if present.final_common is None else present.final_common[0]
+            seen, self._seen = self._shown.value(present.final_observation[0, ...], None, common), None
         elif terminated:
             seen, self._seen = self._seen, None
         else:
-            self._seen = present.observation[0].copy()
-            seen = self._seen.copy()
+            seen = self._seen = self._look(present)
         return seen, float(present.reward[0]), terminated, truncated, {}
+
+    def _look(self, present: Present) -> Any:
+        mask = None if present.action_mask is None else present.action_mask[0]
+        common = None if self._turn.common is None else self._turn.common[0]
+        return self._shown.value(present.observation[0, ...], mask, common)
 
     def close(self) -> None:
         """Closes the world."""
@@ -78,15 +85,13 @@ class VectorView(VectorEnv[Any, Any, Any]):
     metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(self, environment: Environment) -> None:
-        _check(environment)
+        self._shown, self._where, spaces = _agent(environment)
         self._environment = environment
         self.num_envs = environment.copies
-        agent = environment.world.agents[0]
-        self.single_observation_space = to_gymnasium(agent.observation)
-        self.single_action_space = to_gymnasium(agent.action)
+        self.single_observation_space, self.single_action_space = spaces
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._runs = False
+        self._turn: Turn | None = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """New episodes in all copies, drawn from `seed` (one number) or from where the last one has led."""
@@ -96,32 +101,38 @@ class VectorView(VectorEnv[Any, Any, Any]):
                 "give a number"
             )
         super().reset(seed=seed, options=options)
-        present = _only(self._environment, self._environment.reset(int(self.np_random.integers(2**31))))
-        self._runs = True
-        return present.observation.copy(), {}
+        self._turn = self._environment.reset(int(self.np_random.integers(2**31)))
+        return self._look(_only(self._environment, self._turn)), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """EnvironmentFault for actions outside the space, and for a step before the reset."""
-        if not self._runs:
+        if self._turn is None:
             raise EnvironmentFault(f"{self._environment.world.id}: step came before reset; call reset first")
-        chosen = _actions(self._environment, np.asarray(actions), self.single_action_space)
-        present = _only(self._environment, self._environment.step([chosen]))
+        masks = _only(self._environment, self._turn).action_mask
+        chosen = self._shown.rows(actions, self.num_envs, self._where, masks)
+        self._turn = self._environment.step([chosen])
+        present = _only(self._environment, self._turn)
         infos: dict[str, Any] = {}
         if present.final_observation is not None:
             finals = np.full(self.num_envs, None, object)
-            for row, final in zip(present.final_index.tolist(), present.final_observation, strict=True):
-                finals[row] = final.copy()
+            for k, copy in enumerate(present.final_index.tolist()):
+                common = None if present.final_common is None else present.final_common[k]
+                finals[copy] = self._shown.value(present.final_observation[k, ...], None, common)
             infos = {"final_obs": finals, "_final_obs": present.truncated.copy()}
-        told = present.observation, present.reward, present.terminated, present.truncated
-        observation, reward, terminated, truncated = (one.copy() for one in told)
-        return observation, reward, terminated, truncated, infos
+        reward, terminated, truncated = (one.copy() for one in (present.reward, present.terminated, present.truncated))
+        return self._look(present), reward, terminated, truncated, infos
+
+    def _look(self, present: Present) -> Any:
+        assert self._turn is not None
+        return self._shown.batch(present.observation, present.action_mask, self._turn.common)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the world."""
         self._environment.close()
 
 
-def _check(environment: Environment) -> None:
+def _agent(environment: Environment) -> tuple[Shown, str, tuple[Any, Any]]:
+    """How the only agent is shown, what sentences on it begin with, and its spaces."""
     world = environment.world
     if len(world.places) != 1 or len(world.places[0].slots) != 1:
         raise ConfigurationError(
@@ -130,6 +141,10 @@ def _check(environment: Environment) -> None:
         )
     if environment.groups != 1:
         raise ConfigurationError(f"{world.id} steps its copies in groups; make it with async_factor 1")
+    observations, actions = to_pettingzoo(world)
+    (place,) = world.places
+    (name,) = observations
+    return Shown(world, place), f"{world.id}, agent {place.name}", (observations[name], actions[name])
 
 
 def _only(environment: Environment, turn: Turn) -> Present:
@@ -139,18 +154,3 @@ def _only(environment: Environment, turn: Turn) -> Present:
             "every turn but is not; Gymnasium has no word for that"
         )
     return turn.present[0]
-
-
-def _actions(environment: Environment, actions: NDArray[Any], space: Any) -> NDArray[np.int64]:
-    """[E] from 0, checked against the space."""
-    where = f"{environment.world.id}, agent {environment.world.agents[0].name}: action"
-    if actions.shape != (environment.copies,) or actions.dtype.kind not in "iu":
-        raise EnvironmentFault(
-            f"{where} should be int64[{environment.copies}] but is {actions.dtype}{list(actions.shape)}; correct it"
-        )
-    outside = actions[(actions < space.start) | (actions >= space.start + space.n)]
-    if outside.size:
-        raise EnvironmentFault(
-            f"{where} should be {space.start} to {space.start + space.n - 1} but is {outside[0]}; correct it"
-        )
-    return actions.astype(np.int64) - space.start

@@ -2,8 +2,8 @@
 
 In flow: PettingZoo's actions. Out flow: its observations, rewards and ends, of one copy. PettingZoo's agents do not
 come back within an episode: where one does, or where ours is told of an end only when its next episode has begun, it
-takes its first action until all have ended; no reward or end is lost or told twice by that. The last observation of a
-terminated episode is not kept by a world, as its value is 0: the one before it is shown again.
+takes its first legal action until all have ended; no reward or end is lost or told twice by that. The last observation
+of a terminated episode is not kept by a world, as its value is 0: the one before it is shown again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pettingzoo import AECEnv, ParallelEnv
 
-from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces.pettingzoo import to_pettingzoo
-from workers.environments.base import Environment, Outcome, Present, Turn
+from protocol.errors import EnvironmentFault
+from workers.environments.base import Environment
+from workers.environments.one_copy import OneCopy
 
 __all__ = ["ParallelView", "TurnView"]
 
@@ -25,100 +23,11 @@ _MOST_TURNS = 100_000
 """Turns without anyone to act, after which a world is said to hang."""
 
 
-class _Copy:
-    """One copy of a world: who is to act, what each agent saw last, what it is told."""
-
-    def __init__(self, environment: Environment) -> None:
-        world = environment.world
-        self.observations, actions = to_pettingzoo(world)
-        self.actions: dict[str, Any] = actions
-        self.names = [agent.name for agent in world.agents]
-        if environment.copies != 1:
-            raise ConfigurationError(
-                f"{world.id} has {environment.copies} copies, and PettingZoo's environments are one; make it with one"
-            )
-        if list(self.observations) != self.names or any(
-            agent.action_mask or population.common is not None
-            for place in world.places
-            for agent, (_, population) in ((place.agent, one) for one in place.populations)
-        ):
-            raise ConfigurationError(
-                f"{world.id} has templates, masks or common observations, which are not shown to PettingZoo; "
-                "make it of named agents with observations of their own"
-            )
-        self.environment, self.id = environment, world.id
-        self.generator = np.random.default_rng()
-        self.seen: dict[str, NDArray[Any]] = {}
-        self.ended: set[str] = set()
-        self.waiting: list[str] = []
-        """Agents present in this turn, in their order."""
-        self.acted: set[str] = set()
-        """Agents that have acted in this episode and not ended."""
-
-    def begin(self, seed: int | None) -> None:
-        """A new episode, drawn from `seed` or, without one, from where the last seed has led."""
-        if seed is not None:
-            self.generator = np.random.default_rng(seed)
-        self.seen, self.ended, self.acted = {}, set(), set()
-        self._take(self.environment.reset(int(self.generator.integers(2**31))))
-
-    def step(self, chosen: Mapping[str, Any]) -> dict[str, tuple[float, bool, bool]]:
-        """Acts for all who wait: `chosen`, or the first action for who has ended. Agent -> reward, terminated,
-        truncated."""
-        actions = []
-        for name in self.waiting:
-            space = self.actions[name]
-            action = chosen.get(name, space.start) if name not in self.ended else space.start
-            if not space.contains(action):
-                raise EnvironmentFault(
-                    f"{self.id}, agent {name}: action should be {space.start} to {space.start + space.n - 1} but is "
-                    f"{action!r}; correct it"
-                )
-            actions.append(np.array([int(action) - space.start]))
-        self.acted.update(name for name in self.waiting if name not in self.ended)
-        return self._take(self.environment.step(actions))
-
-    def _take(self, turn: Turn) -> dict[str, tuple[float, bool, bool]]:
-        news: dict[str, tuple[float, bool, bool]] = {}
-        self.waiting = []
-        for outcome in turn.outcomes:
-            if len(outcome.copies):
-                self._tell(news, outcome)
-        for told in turn.present:
-            name = self.names[told.agent]
-            if not len(told.observation):
-                continue
-            self.waiting.append(name)
-            self._tell(news, told)
-            if name not in self.ended:
-                self.seen[name] = told.observation[0].copy()
-        return news
-
-    def _tell(self, news: dict[str, tuple[float, bool, bool]], told: Present | Outcome) -> None:
-        name = self.names[told.agent]
-        if name in self.ended:
-            return
-        terminated, truncated = bool(told.terminated[0]), bool(told.truncated[0])
-        news[name] = (float(told.reward[0]), terminated, truncated)
-        if truncated:
-            assert told.final_observation is not None
-            self.seen[name] = told.final_observation[0].copy()
-        if terminated or truncated:
-            self.ended.add(name)
-            self.acted.discard(name)
-
-    def look(self, name: str) -> Any:
-        """A copy of what the agent saw last; zeros before it saw anything."""
-        seen = self.seen.get(name)
-        space = self.observations[name]
-        return np.zeros(space.shape, space.dtype) if seen is None else seen.copy()
-
-
 class ParallelView(ParallelEnv):
     """One copy of a world whose agents act all at once; ConfigurationError for more copies."""
 
     def __init__(self, environment: Environment) -> None:
-        self._copy = _Copy(environment)
+        self._copy = OneCopy(environment)
         self.metadata = {"name": environment.world.id, "render_modes": []}
         self.render_mode = None
         self.possible_agents = list(self._copy.names)
@@ -147,7 +56,7 @@ class ParallelView(ParallelEnv):
         for name in sorted(set(acted) ^ set(actions)):
             expected, got = ("an action", "missing") if name in acted else ("none, as it does not act", "there")
             raise EnvironmentFault(f"{copy.id}, agent {name}: action should be {expected} but is {got}; correct it")
-        news = copy.step(actions)
+        news = copy.step({name: copy.read(name, action) for name, action in actions.items()})
         for name in acted:
             if name not in news:
                 raise EnvironmentFault(
@@ -176,7 +85,7 @@ class TurnView(AECEnv):
 
     def __init__(self, environment: Environment) -> None:
         super().__init__()
-        self._copy = _Copy(environment)
+        self._copy = OneCopy(environment)
         self.metadata = {"name": environment.world.id, "render_modes": [], "is_parallelizable": False}
         self.render_mode = None
         self.possible_agents = list(self._copy.names)
@@ -216,15 +125,9 @@ class TurnView(AECEnv):
         if self.terminations[name] or self.truncations[name]:
             self._was_dead_step(action)
             return
-        space = self.action_space(name)
-        if not space.contains(action):
-            raise EnvironmentFault(
-                f"{self._copy.id}, agent {name}: action should be {space.start} to {space.start + space.n - 1} but is "
-                f"{action!r}; correct it"
-            )
+        self._chosen[name] = self._copy.read(name, action)
         self._cumulative_rewards[name] = 0.0
         self._clear_rewards()
-        self._chosen[name] = action
         self._go_on()
         self._accumulate_rewards()
         self._deads_step_first()

@@ -1,6 +1,6 @@
 """Players that need no policy: one that chooses by chance, and whatever is legal first.
 
-In flow: who is present, and what is legal. Out flow: actions, rows of the agent's place.
+In flow: who is present, and what is legal. Out flow: actions, or rows of any other record.
 
 Legend: `n` copies in which an agent is present.
 """
@@ -13,30 +13,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Text
+from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Record, Text
 from workers.environments.base import Player, Present
 from workers.environments.rows import range_of
 
-__all__ = ["first_actions", "random_player"]
+__all__ = ["first_rows", "random_player", "random_rows"]
 
 
 def random_player(place: Place, generator: np.random.Generator) -> Player:
-    """Chooses every legal choice with equal probability; numbers evenly between their bounds, normally distributed
-    where they have none, exponentially beside a single one (as Gymnasium samples them)."""
+    """Chooses every legal choice with equal probability; numbers as in `random_rows`."""
 
     def choose(present: Present) -> NDArray[Any]:
-        rows = place.acted.zeros(len(present.observation))
-        for leaf, column in place.acted.parts(rows):
-            _draw(leaf, column, _mask(present.action_mask, leaf), generator)
-        return rows
+        return random_rows(place.acted, len(present.observation), generator, present.action_mask)
 
     return choose
 
 
-def first_actions(place: Place, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
+def random_rows(
+    record: Record, rows: int, generator: np.random.Generator, masks: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """[rows]: choices legal by `masks`, all with equal probability; numbers evenly between their bounds, normally
+    distributed where they have none, exponentially beside a single one (as Gymnasium samples them)."""
+    drawn = record.zeros(rows)
+    for leaf, column in record.parts(drawn):
+        _draw(leaf, column, _mask(masks, leaf), generator)
+    return drawn
+
+
+def first_rows(record: Record, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
     """[rows]: the first choice of those that are legal by `masks`; of numbers the one nearest to 0."""
-    actions = place.acted.zeros(rows)
-    for leaf, column in place.acted.parts(actions):
+    found = record.zeros(rows)
+    for leaf, column in record.parts(found):
         space = leaf.space
         match space:
             case Discrete() | MultiDiscrete():
@@ -47,7 +54,7 @@ def first_actions(place: Place, rows: int, masks: NDArray[Any] | None = None) ->
                 column[...] = 0 if low is None else np.clip(column, low, high)
             case Text():
                 column[:, : space.min_length] = 1
-    return actions
+    return found
 
 
 def _draw(leaf: Leaf, column: NDArray[Any], mask: NDArray[np.bool_] | None, generator: np.random.Generator) -> None:

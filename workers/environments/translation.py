@@ -33,12 +33,12 @@ class Translation:
     def __init__(self, where: str, place: Place, native: Agent, beside: bool = False, alone: bool = True) -> None:
         self.where, self.place = where, place
         self.beside, self._alone = beside, alone
-        self._seen, self._done = space_of(place.agent.observation), space_of(native.action)
+        self._seen, self.done = space_of(place.agent.observation), space_of(native.action)
         plain = isinstance(self._seen, Box) and not beside
         self._shape = place.observed.shape
         self._dtype = place.observed.dtype if plain else None
-        self._native = tuple(elements(self._done, "action"))
-        self._choice = isinstance(self._done, Discrete)
+        self._native = tuple(elements(self.done, "action"))
+        self._choice = isinstance(self.done, Discrete)
 
     def see(self, rows: NDArray[Any], row: int, value: Any) -> None:
         """`rows[row] = value`; EnvironmentFault where it is not of the observation's space."""
@@ -76,22 +76,13 @@ class Translation:
         """[n] values of the foreign space: numbers for choices, arrays of their own dtype for boxes, text as text."""
         if self._choice:
             return actions.tolist()
-        columns = {name: _each(part, column) for name, part, column in self._columns(actions)}
+        columns = {name: _each(part, column) for name, part, column in self.columns(actions)}
         if not self.place.acted.nested:
             return list(columns["action"])
         rows = range(len(actions))
-        return [nest(self._done, {name: column[row] for name, column in columns.items()}, "action") for row in rows]
+        return [nest(self.done, {name: column[row] for name, column in columns.items()}, "action") for row in rows]
 
-    def batch(self, actions: NDArray[Any]) -> Any:
-        """The same in Gymnasium's vector form: an array [n, *shape] for each leaf, nested as the space is; text in a
-        tuple."""
-        parts = {
-            name: tuple(_each(part, column)) if isinstance(part, Text) else column
-            for name, part, column in self._columns(actions)
-        }
-        return nest(self._done, parts, "action")
-
-    def _columns(self, actions: NDArray[Any]) -> Iterator[tuple[str, Any, NDArray[Any]]]:
+    def columns(self, actions: NDArray[Any]) -> Iterator[tuple[str, Any, NDArray[Any]]]:
         """(name, native leaf, [n, *shape] of its dtype) of every leaf; arrays of our own."""
         for native, (_, part) in zip(self._native, self.place.acted.parts(actions), strict=True):
             column = part.astype(native.space.dtype)

@@ -21,7 +21,7 @@ from workers.environments.gymnasium_adapter import from_id as gymnasium_world
 from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
 from workers.environments.pettingzoo_aec import PettingZooTurns
-from workers.environments.players import first_actions, random_player
+from workers.environments.players import first_rows, random_player
 
 Make = Callable[[Callable[[], Any], int], Environment]
 
@@ -38,7 +38,7 @@ def played(environment: Environment, turns: int, first: bool = False, seed: int 
             assert one.action_mask is not None
             place = places[one.agent]
             actions.append(
-                first_actions(place, len(one.observation), one.action_mask) if first else players[one.agent](one)
+                first_rows(place.acted, len(one.observation), one.action_mask) if first else players[one.agent](one)
             )
         turn = checked.step(actions)
     checked.close()
