@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from protocol.environments import EnvironmentConfig
@@ -76,6 +77,26 @@ def test_processes_step_their_shares_and_tell_what_ended_I6_I9(division: dict[st
     episodes = found["chicken"] * 3 + found["stag"] * 4  # in steps of one player in one copy
     assert 2 * 8 * (48 - 2 * 4) <= episodes <= 2 * 8 * (48 + groups)
     assert min(found.values()) > 2 * 8 * 2
+
+
+def test_what_a_process_told_before_it_died_is_counted_and_it_begins_anew_I9() -> None:
+    """Its curriculum begins from its first environment again, the other process's goes on."""
+    ladder = {"after": {"stag": ["chicken"]}, "threshold": {"chicken": 0.0}, "episodes": 1, "rehearsal": 0.0}
+    environment = Checked(make(config(curriculum=ladder, copies=2, processes=2)))
+    turn = environment.reset(0)
+    told: dict[str, int] = {}
+    for step in range(47):
+        if step == 23:  # in the middle of an episode of each: 3 + 5 * 4 steps are made
+            (victim, _) = sorted(psutil.Process().children(), key=lambda one: one.create_time())
+            victim.kill()
+        turn = environment.step([np.zeros(len(one.reward), np.int64) for one in turn.present])
+    for (member, agent), (episodes, _) in environment.take_episodes().items():
+        told[f"{member} {agent}"] = episodes
+    environment.close()
+    assert environment.restarts == 1
+    assert turn.present
+    survivor, lost = {"chicken": 1, "stag": 11}, {"chicken": 1 + 1, "stag": 5 + 5}
+    assert told == {f"{member} {agent}": survivor[member] + lost[member] for member in survivor for agent in (0, 1)}
 
 
 def test_one_process_draws_what_this_process_draws() -> None:
