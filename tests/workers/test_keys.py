@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from protocol.collection import Adversarial, Curriculum, Member, Split
 from protocol.config import IQN, PPO, EnvironmentConfig, Multiprocessing, Network, PolicyConfig, Run
 from tests.tools import ROOT
 
@@ -17,10 +18,11 @@ RESOLVED = {
     (Run, "agents"),
     (Multiprocessing, "mode"),
     (Multiprocessing, "num_agents"),
+    (Split, "test"),
 }
-"""What `protocol/config.py` itself turns into policies, the agents' map, `publish_mode` and a check."""
+"""What configuration itself turns into policies, the agents' map, `publish_mode`, a check and what is evaluated."""
 
-CONFIGURATION = {ROOT / "protocol" / f"{name}.py" for name in ("config", "algorithms", "environments")}
+CONFIGURATION = {ROOT / "protocol" / f"{name}.py" for name in ("config", "algorithms", "environments", "collection")}
 
 
 def attributes(folder: Path) -> set[str]:
@@ -36,7 +38,10 @@ def attributes(folder: Path) -> set[str]:
 READ = attributes(ROOT / "protocol") | attributes(ROOT / "workers") | attributes(ROOT / "launch")
 
 
-@pytest.mark.parametrize("model", [Run, EnvironmentConfig, PolicyConfig, Network, PPO, IQN, Multiprocessing])
+@pytest.mark.parametrize(
+    "model",
+    [Run, EnvironmentConfig, PolicyConfig, Network, PPO, IQN, Multiprocessing, Member, Split, Curriculum, Adversarial],
+)
 def test_no_accepted_key_is_ignored_F1_U5(model: type[BaseModel]) -> None:
     unread = {
         name for name in model.model_fields if name not in READ and name != "name" and (model, name) not in RESOLVED
