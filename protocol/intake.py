@@ -61,11 +61,14 @@ def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str,
     Truth values are 0 or 1: whatever computes with others may take them for both.
     """
     columns = {}
-    for field, frame in zip(layout.fields, frames, strict=True):
-        buffer = read_frame(frame, layout.slot_bytes(field) * count, f"field {field.name!r}")
-        if field.dtype == "|b1" and len(buffer) and int(np.frombuffer(buffer, np.uint8).max()) > 1:
-            raise WireError(f"field {field.name!r} with a truth value that is neither 0 nor 1; send one byte, 0 or 1")
-        columns[field.name] = np.frombuffer(buffer, np.dtype(field.dtype)).reshape(layout.shape(field, count))
+    for form, frame in zip(layout.forms, frames, strict=True):
+        buffer = frame.buffer if frame.__class__ is zmq.Frame else frame
+        if len(buffer) != form.nbytes * count:
+            raise _wrong_size(f"field {form.name!r}", len(buffer), form.nbytes * count)
+        column = np.frombuffer(buffer, form.dtype)
+        if form.truth and len(buffer) and int(column.view(np.uint8).max()) > 1:
+            raise WireError(f"field {form.name!r} with a truth value that is neither 0 nor 1; send one byte, 0 or 1")
+        columns[form.name] = column.reshape(count, *form.shape)
     if "final_row" in columns:
         check_final_rows(columns["final_row"], layout)
     return columns
@@ -75,7 +78,7 @@ def read_frame(frame: Any, expected: int, what: str) -> Any:
     """The bytes of a frame, of which there must be so many."""
     buffer = _buffer(frame)
     if len(buffer) != expected:
-        raise WireError(f"{what} with {len(buffer)} bytes, expected {expected}; use the same release")
+        raise _wrong_size(what, len(buffer), expected)
     return buffer
 
 
@@ -157,6 +160,10 @@ def _range(space: Any) -> tuple[Any, Any, tuple[int, ...]]:
 
 def _span(low: Any, high: Any) -> str:
     return f"{low}..{high}" if np.ndim(low) == 0 and np.ndim(high) == 0 else "the choices of its elements"
+
+
+def _wrong_size(what: str, found: int, expected: int) -> WireError:
+    return WireError(f"{what} with {found} bytes, expected {expected}; use the same release")
 
 
 def _buffer(frame: Any) -> Any:

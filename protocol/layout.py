@@ -11,7 +11,7 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,16 @@ class Field:
             raise WireError(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {', '.join(sorted(_ALLOWED))}")
 
 
+class Form(NamedTuple):
+    """A field in one slot: `nbytes` bytes of `shape`."""
+
+    name: str
+    dtype: np.dtype[Any]
+    truth: bool
+    nbytes: int
+    shape: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Fields of one policy's segments. `before` rows of history, then `length` rows, then one row for bootstrapping."""
@@ -63,6 +73,14 @@ class Layout:
     @cached_property
     def _slot_bytes(self) -> dict[str, int]:
         return {f.name: math.prod(self.shape(f, 1)) * np.dtype(f.dtype).itemsize for f in self.fields}
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """What each field is in a slot, worked out once."""
+        return tuple(
+            Form(f.name, np.dtype(f.dtype), f.dtype == "|b1", self._slot_bytes[f.name], self.shape(f, 1)[1:])
+            for f in self.fields
+        )
 
     @cached_property
     def segment_bytes(self) -> int:

@@ -19,6 +19,8 @@ from protocol.ring import FINISHED, Ring
 
 __all__ = ["POOL", "Pool"]
 
+_EVEN = np.uint64(1)
+"""What an odd sequence word lacks."""
 POOL = ".pool"
 """End of the name of a relay's pool, which is a ring that many actors' segments lie in."""
 
@@ -47,16 +49,17 @@ class Pool:
         there."""
         ring, at = self.ring, 0
         stored = records.copy()
+        stored["state"] = FINISHED
+        stored["checksum"] = 0
         for slots in self._take(len(records)):
             part = slice(at, at + slots.stop - slots.start)
             ring.begin(slots)
             for name, column in columns.items():
                 ring.columns[name][slots] = column[part]
             stored["slot"][part] = np.arange(slots.start, slots.stop)
-            stored["sequence"][part] = ring.table["sequence"][slots] + np.uint64(1)
-            stored["state"][part] = FINISHED
-            sums = [ring.checksum(slot) for slot in range(slots.start, slots.stop)] if ring.checksums else 0
-            stored["checksum"][part] = sums
+            stored["sequence"][part] = ring.fields["sequence"][slots] + _EVEN
+            if ring.checksums:
+                stored["checksum"][part] = [ring.checksum(slot) for slot in range(slots.start, slots.stop)]
             ring.table[slots] = stored[part]
             at = part.stop
         return stored

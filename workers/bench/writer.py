@@ -35,6 +35,8 @@ class Writer:
         self._context = open_context(load.keys, "actor")
         self._ring = Ring.create(load.ring, load.layout, load.slots)
         self._counters = Counters(None, *_NAMES)
+        self._filled = 0
+        """Blocks that were written; all of them were once: what only travels need not be written anew."""
         credit = Credit(load.blocks, load.credits, 1, "stream", "block")
         self._sender = ExperienceSender(
             self._context, RUN, ACTOR, 1, POLICY, self._ring, credit, load.segments, self._counters
@@ -102,8 +104,9 @@ class Writer:
         streams = np.arange(self._load.segments, dtype=np.uint64)
         for index in range(count):
             slots = sender.take(_nothing)
-            if write or index < self._load.blocks:
+            if write or self._filled < self._load.blocks:
                 fill(columns, slots, index)
+                self._filled += 1
             fields["stream"][slots] = streams
             fields["stream_sequence"][slots] = index
             fields["version_min"][slots] = 1
