@@ -15,10 +15,18 @@ __all__ = ["IQN", "PPO", "Network"]
 
 
 class Network(Section):
-    """A multi-layer perceptron: units of the hidden layers and their activation."""
+    """A multi-layer perceptron: units of the hidden layers and their activation. A recurrent one sees what a core of
+    `recurrent_size` units remembers of the episode as well."""
 
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "tanh"
+    recurrent: Literal["lstm", "gru"] | None = None
+    recurrent_size: int = Field(default=128, ge=1, le=65_536)
+
+    @property
+    def state(self) -> int:
+        """Numbers that a stream's memory consists of: an LSTM's output and cell, a GRU's output."""
+        return self.recurrent_size * {None: 0, "gru": 1, "lstm": 2}[self.recurrent]
 
 
 class PPO(Section):

@@ -63,6 +63,10 @@ class PolicyConfig(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         algorithm = self.algorithm
+        if self.network.recurrent is not None and not isinstance(algorithm, PPO):
+            raise ValueError(
+                f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"
+            )
         if isinstance(algorithm, IQN):
             if algorithm.learning_starts > algorithm.buffer_capacity:
                 raise ValueError(

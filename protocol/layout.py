@@ -124,7 +124,8 @@ def segment_layout(world: World, place: Place, config: PolicyConfig) -> Layout:
     `final_observation` [S, K, *shape] (one for each leaf of the observation) and `final_row` [S, K] (row 0..T-1, or -1
     for none) are the side table of the true last observations of truncated episodes; K is the most truncations that fit
     into one segment. What the world's agents see in common is not here: `moment` [S, R] refers to it, and
-    `final_common` [S, K, *shape] is that of the side table.
+    `final_common` [S, K, *shape] is that of the side table. A recurrent policy has `state` [S, n], what it remembered
+    before row 0.
     """
     common = common_of(world)
     ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
@@ -141,6 +142,8 @@ def segment_layout(world: World, place: Place, config: PolicyConfig) -> Layout:
         *(Field(f"final_{field.name}", field.dtype, (ends, *field.shape), "slot") for field in seen),
         Field("final_row", "<i4", (ends,), "slot"),
     ]
+    if config.network.recurrent is not None:
+        fields.append(Field("state", "<f4", (config.network.state,), "slot"))
     if common is not None:
         fields.append(Field("moment", "<u8"))
         fields.append(Field("final_common", _stored(common.dtype), (ends, *common.shape), "slot"))

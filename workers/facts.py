@@ -48,7 +48,13 @@ def _network(plan: PolicyPlan) -> dict[str, Any]:
             "cosines": algorithm.cosines,
             "dueling": algorithm.dueling,
         }
-    return {"kind": "actor_critic", **common, "normalize_observation": algorithm.normalize_observation}
+    return {
+        "kind": "actor_critic",
+        **common,
+        "normalize_observation": algorithm.normalize_observation,
+        "recurrent": network.recurrent,
+        "recurrent_size": network.recurrent_size,
+    }
 
 
 def _ends(interface: Interface) -> dict[str, Any]:

@@ -60,10 +60,11 @@ class Performer:
     def __init__(self, world: World = WORLD, agent: int = 0) -> None:
         self.interface = Interface.at(world, world.places[agent])
         self.word = np.uint64(pack(Version(1, 1)))
+        self.state = 0
         self.seen: list[NDArray] = []
 
     def act(
-        self, observation: NDArray, noise: object, greedy: bool = False, legal: object = None
+        self, observation: NDArray, noise: object, greedy: bool = False, legal: object = None, state: object = None
     ) -> dict[str, NDArray]:
         """[E, 2] or, stacked, [E, F, 2]."""
         self.seen.append(observation.copy())

@@ -45,8 +45,10 @@ def _act(cast: Sequence[tuple[Seat, Present]], on_wait: Callable[[], None]) -> l
     performer: Performer = cast[0][0].performer
     seen = [seat.observe(present, on_wait) for seat, present in cast]
     masks = [mask for seat, present in cast if (mask := seat.legal(present)) is not None]
+    states = [state for seat, _ in cast if (state := seat.state) is not None]
     noise = _Side([seat.noise for seat, _ in cast], [len(part) for part in seen])
-    acted = performer.act(np.concatenate(seen), noise, legal=np.concatenate(masks) if masks else None)
+    legal = np.concatenate(masks) if masks else None
+    acted = performer.act(np.concatenate(seen), noise, legal=legal, state=np.concatenate(states) if states else None)
     ends = np.cumsum([len(part) for part in seen])
     actions = []
     for (seat, present), end, part in zip(cast, ends.tolist(), seen, strict=True):

@@ -31,6 +31,8 @@ class Performer:
         self._flat = [flatten_(module) for module in self._modules]
         self._live = 0
         self._single_frame = isinstance(config.algorithm, IQN) and config.algorithm.frames == 1
+        self.state = config.network.state
+        """Numbers that it remembers of each stream."""
         self.version = Version(0, 0)
         self.word = np.uint64(0)
         self.adopted = 0
@@ -61,14 +63,19 @@ class Performer:
         self.adopted += 1
 
     def act(
-        self, observation: NDArray, noise: Noise, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+        self,
+        observation: NDArray,
+        noise: Noise,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
     ) -> dict[str, NDArray]:
         """What the policy does on `observation` [n, *shape] (or [n, F, *shape]) and further row fields, [n, ...] each;
-        `legal` [n, C]: the values that it may choose, of all heads."""
+        `legal` [n, C]: the values that it may choose, of all heads; `state` [n, S]: what it remembers, if it does, and
+        then the `state` after that is among what is returned."""
         if self._single_frame:
             observation = observation[:, None]
-        module = self._modules[self._live]
-        if legal is None:
-            return module.act(from_numpy(observation), noise, greedy=greedy)
-        assert isinstance(module, ActorCritic)
-        return module.act(from_numpy(observation), noise, greedy=greedy, legal=legal)
+        module, seen = self._modules[self._live], from_numpy(observation)
+        if isinstance(module, ActorCritic):
+            return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
+        return module.act(seen, noise, greedy=greedy)

@@ -22,6 +22,7 @@ from protocol.common import CommonWriter
 from protocol.errors import EnvironmentFault
 from protocol.ring import Ring
 from workers.acting.block import Block, Index, Rows
+from workers.acting.memory import Memory
 from workers.acting.moments import Moments
 from workers.acting.performer import Performer
 from workers.acting.sight import Sight
@@ -82,6 +83,7 @@ class Seat:
         ring = sender.ring.nonce
         self._moments = None if common is None else Moments(common, ring, copies, self._length, self._before)
         self._sight = Sight(interface, streams, self._before + 1, common, copies)
+        self._memory = Memory(streams, performer.state) if performer.state else None
         self._block: Block | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
@@ -95,7 +97,8 @@ class Seat:
     def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
         seen = self.observe(present, on_wait)
-        return self.record(present, self.performer.act(seen, self.noise, legal=self.legal(present)))
+        acted = self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state)
+        return self.record(present, acted)
 
     def observe(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
         """First half of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
@@ -115,6 +118,11 @@ class Seat:
         """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
         return self._sight.legal(present.action_mask)
 
+    @property
+    def state(self) -> NDArray[np.float32] | None:
+        """[n, S]: what the policy remembers of the streams that act in this turn; None where it has no memory."""
+        return None if self._memory is None else self._memory.of(self._streams)
+
     def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray:
         """Second half of `act`: opens a row with the observation and what the policy did; returns the actions."""
         block, streams = self._block, self._streams
@@ -131,6 +139,8 @@ class Seat:
             columns[name][where] = chosen
         for name in self._said:
             columns[name][where] = acted[name]
+        if self._memory is not None:
+            self._memory.keep(streams, acted["state"])
         block.open(streams)
         block.version_max = self.performer.word
         return actions
@@ -212,6 +222,8 @@ class Seat:
         if not len(ended):
             return
         self._sight.begin(ended)
+        if self._memory is not None:
+            self._memory.forget(ended)
         if len(brought.final_index):
             self._side_table(block, self._everyone[streams][brought.final_index], brought)
 
@@ -266,6 +278,8 @@ class Seat:
             block.opened[opened] = True
             block.told = True
             block.version_min = carried["version"].min()
+        if self._memory is not None:
+            self._memory.begin(columns["state"], opened)
         if self._moments is not None:
             self._moments.hold(block, opened)
 

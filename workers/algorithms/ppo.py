@@ -43,7 +43,7 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
     Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
     """
     shape, rows = batch.reward.shape, batch.reward.numel()
-    outputs, values = policy(policy.inputs(batch.observation))
+    outputs, values = policy(policy.inputs(batch.observation), batch.recall)
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
     log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, policy.log_std, action, amount, legal)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.learning.batches import Segments
+from workers.policies.core import Recall
 from workers.policies.workspace import Workspace
 
 __all__ = ["Batch", "Minibatch", "prepare"]
@@ -49,6 +50,13 @@ class Minibatch:
     """[T, b, D], where actions have amounts"""
     legal: Tensor | None
     """[T, b, C] bool, where not all values are legal always"""
+    state: Tensor | None
+    """[b, S], where the policy is recurrent"""
+
+    @property
+    def recall(self) -> Recall | None:
+        """How a recurrent policy remembers these rows."""
+        return None if self.state is None else Recall(self.state, self.terminated | self.truncated, self.final_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class Batch:
     mask: Tensor
     amount: Tensor | None
     legal: Tensor | None
+    state: Tensor | None
+    """[B, S]"""
     rows: int
     """Rows to train on."""
 
@@ -87,7 +97,8 @@ class Batch:
         columns = {name: getattr(self, name).index_select(1, index) for name in _COLUMNS}
         amount, legal = (None if one is None else one.index_select(1, index) for one in (self.amount, self.legal))
         place = final_row[segment, entry] * len(index) + segment
-        return Minibatch(observation, place, **columns, amount=amount, legal=legal)
+        state = None if self.state is None else self.state.index_select(0, index)
+        return Minibatch(observation, place, **columns, amount=amount, legal=legal, state=state)
 
 
 _COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "value", "cut", "mask")
@@ -126,6 +137,7 @@ def prepare(segments: Segments) -> Batch:
         **{name: _time_first(column) for name, column in columns.items()},
         amount=None if segments.amount is None else _time_first(segments.amount),
         legal=None if segments.legal is None else _time_first(segments.legal),
+        state=segments.state,
         rows=count,
     )
 
@@ -154,6 +166,7 @@ def _without_garbage(segments: Segments, real: Tensor) -> Segments:
         truncated=segments.truncated & real,
         log_probability=segments.log_probability.masked_fill(~real, 0.0),
         value=segments.value.masked_fill(~real, 0.0),
+        state=None if segments.state is None else segments.state.masked_fill((segments.valid == 0)[:, None], 0.0),
     )
 
 

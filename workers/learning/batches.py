@@ -42,6 +42,8 @@ class Segments:
     """[B, T, D], where there are amounts"""
     legal: Tensor | None = None
     """[B, T, C] bool, where not all values are legal always"""
+    state: Tensor | None = None
+    """[B, S]: what a recurrent policy remembered before row 0"""
 
 
 @dataclass(frozen=True, slots=True)

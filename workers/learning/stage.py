@@ -47,7 +47,7 @@ class Stage:
         self._arrays: dict[str, NDArray] = {}
         self._shown, self._actions, self._many = interface.shown, interface.actions, interface.place.many
         fields = {field.name: field for field in layout.fields}
-        self._as_they_are = [name for name in (*_SCALARS, "final_row") if name in fields]
+        self._as_they_are = [name for name in (*_SCALARS, "final_row", "state") if name in fields]
         """Columns that are copied into the array of the same name."""
         self._as_they_are += ["observation", "final_observation"] if self._shown.plain else []
         self._as_they_are += ["action"] if self._actions.plain else []
@@ -104,6 +104,8 @@ class Stage:
             forms["amount"] = (*rows, actions.amounts), np.float32
         if actions.masked:
             forms["legal"] = (*rows, sum(actions.sizes)), np.bool_
+        if "state" in fields:
+            forms["state"] = (segments, *fields["state"].shape), np.float32
         return forms
 
     def _segments(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Segments:
@@ -114,6 +116,7 @@ class Stage:
             valid=move(torch.from_numpy(self._valid)),
             final_observation=tensors["final_observation"],
             final_row=tensors["final_row"],
+            state=tensors.get("state"),
             **acted,
         )
 

@@ -1,4 +1,5 @@
-"""The policy of PPO: actions of any kind and a value from two separate perceptrons.
+"""The policy of PPO: actions of any kind and a value from two separate perceptrons, behind a common core where the
+policy is recurrent.
 
 In flow: observations. Out flows: actions with their log-probabilities and values (acting), or outputs and
 normalised values with gradients (learning).
@@ -7,7 +8,7 @@ Units: the value head speaks in normalised units; `value = returns.mean + return
 the policy by `act`, and so `Segments.value`, is in the unit of the reward.
 
 Legend: `B` rows acted on, `N` rows learnt from, `A` outputs, `K` heads, `C` their values, `D` amounts
-(distributions.py), `H` units.
+(distributions.py), `H` units, `S` numbers of a state (core.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from workers.policies.core import Core, Recall
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.kernels import Activation
 from workers.policies.networks import HIDDEN_GAIN, RunningMoments, orthogonal
@@ -54,11 +56,12 @@ class ActorCritic(nn.Module):
         activation: Activation,
         *,
         normalize_observation: bool = False,
+        core: Core | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.heads, self.activation = tuple(shape), heads, activation
         self.features, self.scratch = prod(shape), Workspace()
-        sizes = [self.features, *hidden]
+        sizes = [self.features + (core.size if core is not None else 0), *hidden]
         for index, (inputs, units) in enumerate(pairwise(sizes)):
             stack = orthogonal((2, inputs, units), HIDDEN_GAIN)
             if index == 0:
@@ -69,8 +72,9 @@ class ActorCritic(nn.Module):
         self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
-        self.observations = RunningMoments(sizes[0]) if normalize_observation else None
+        self.observations = RunningMoments(self.features) if normalize_observation else None
         self.returns = RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
+        self.core = core
 
     def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
         self.register_parameter(f"{name}_weight", nn.Parameter(weight))
@@ -88,11 +92,15 @@ class ActorCritic(nn.Module):
             return x
         return x.sub_(self.observations.mean).div_(self.observations.std).clamp_(-CLIP, CLIP)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`inputs(...)` [N, I] -> outputs [A, N] and normalised values [N], with gradients.
+    def forward(self, x: Tensor, recall: Recall | None = None) -> tuple[Tensor, Tensor]:
+        """`inputs(...)` [N, I] -> outputs [A, N] and normalised values [N], with gradients. A recurrent policy needs to
+        know of which streams the rows are.
 
         One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
         """
+        if self.core is not None:
+            assert recall is not None
+            x = torch.cat([x, self.core.unroll(x, recall)], 1)
         return towers(x, self._tensors(), self.activation, self.scratch)
 
     def real_value(self, value: Tensor) -> Tensor:
@@ -115,17 +123,31 @@ class ActorCritic(nn.Module):
 
     @torch.inference_mode()
     def act(
-        self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+        self,
+        observation: Tensor,
+        noise: Noise,
+        *,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
     ) -> dict[str, NDArray]:
-        """Actions for `observation` [B, *shape], of which values `legal` [B, C] may be chosen.
+        """Actions for `observation` [B, *shape], of which values `legal` [B, C] may be chosen; a recurrent policy
+        needs the `state` [B, S] before it.
 
         Returns `action` int64 [B] (or [B, K] where there is more than one head or an amount), `amount` float32 [B, D]
-        if there are any, `log_probability` float32 [B] and `value` float32 [B] in the unit of the reward.
+        if there are any, `log_probability` float32 [B], `value` float32 [B] in the unit of the reward and, where the
+        policy is recurrent, the `state` float32 [B, S] after it.
         Takes numbers from `noise` as `draw` says, or none when `greedy` (then the likeliest action is chosen).
         """
         weights = [tensor.detach() for tensor in self._tensors()]
-        logits, values, _ = evaluate(self.inputs(observation), weights, self.activation, self.scratch)
+        x, after = self.inputs(observation), {}
+        if self.core is not None:
+            assert state is not None
+            features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))
+            x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
+        logits, values, _ = evaluate(x, weights, self.activation, self.scratch)
         mean, std = self.returns.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
         log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
-        return {**draw(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal), "value": value}
+        drawn = draw(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)
+        return {**drawn, "value": value, **after}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
-from protocol.config import PPO, PolicyConfig
+from protocol.config import PPO, Network, PolicyConfig
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.core import Core
 from workers.policies.distributions import Heads
 from workers.policies.flat import flatten_
 from workers.policies.interface import Interface
@@ -37,6 +40,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             network.hidden,
             network.activation,
             normalize_observation=algorithm.normalize_observation,
+            core=_core(interface, network),
         )
     return QuantileNetwork(
         interface.shown.shape,
@@ -49,3 +53,9 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
         dueling=algorithm.dueling,
         epsilon=algorithm.epsilon,
     )
+
+
+def _core(interface: Interface, network: Network) -> Core | None:
+    if network.recurrent is None:
+        return None
+    return Core(math.prod(interface.shown.shape), network.recurrent_size, network.recurrent)

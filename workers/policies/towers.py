@@ -55,7 +55,7 @@ def evaluate(
 def towers(
     x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace
 ) -> tuple[Tensor, Tensor]:
-    """logits [A, N] and values [N] with gradients for `parameters` (none for `x`).
+    """logits [A, N] and values [N] with gradients for `parameters`, and for `x` where it wants one.
 
     `x` and `scratch` must stay untouched until the gradient is taken: one evaluation, one `backward`.
     """
@@ -68,8 +68,8 @@ class _Towers(torch.autograd.Function):
         ctx: Any, x: Tensor, activation: Activation, scratch: Workspace, *parameters: Tensor
     ) -> tuple[Tensor, Tensor]:
         inner = [parameter.detach() for parameter in parameters]
-        logits, values, ctx.layers = evaluate(x, inner, activation, scratch)
-        ctx.x, ctx.parameters, ctx.activation, ctx.scratch = x, inner, activation, scratch
+        logits, values, ctx.layers = evaluate(x.detach(), inner, activation, scratch)
+        ctx.x, ctx.parameters, ctx.activation, ctx.scratch = x.detach(), inner, activation, scratch
         return logits, values
 
     @staticmethod
@@ -79,12 +79,14 @@ class _Towers(torch.autograd.Function):
         layers: list[Tensor] = ctx.layers
         gradients = _heads(layers[-1], d_logits, d_values, parameters)
         if len(parameters) == 4:
-            return (None, None, None, *gradients)
+            d_x = d_logits.T @ parameters[0].T + d_values @ parameters[2].T if ctx.needs_input_grad[0] else None
+            return (d_x, None, None, *gradients)
         d_layers = [_like(layer, f"gradient {i}", ctx.scratch) for i, layer in enumerate(layers)]
         matmul(d_logits.T, parameters[-4].T, d_layers[-1][0])
         torch.mul(d_values, parameters[-2].T, out=d_layers[-1][1])
-        hidden = _into_hidden(ctx.x, d_layers, layers, parameters, ctx.activation)
-        return (None, None, None, *hidden, *gradients)
+        hidden, d_both = _into_hidden(ctx.x, d_layers, layers, parameters, ctx.activation)
+        d_x = matmul(d_both, parameters[0].T, torch.empty_like(ctx.x)) if ctx.needs_input_grad[0] else None
+        return (d_x, None, None, *hidden, *gradients)
 
 
 def _heads(top: Tensor, d_logits: Tensor, d_values: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -96,9 +98,9 @@ def _heads(top: Tensor, d_logits: Tensor, d_values: Tensor, parameters: Sequence
 
 def _into_hidden(
     x: Tensor, d_layers: list[Tensor], layers: list[Tensor], parameters: Sequence[Tensor], activation: Activation
-) -> list[Tensor]:
-    """Gradients of the hidden layers' parameters. `d_layers` is memory for the gradients of the layers' outputs, each
-    in its layer's own memory order; the last is given."""
+) -> tuple[list[Tensor], Tensor]:
+    """Gradients of the hidden layers' parameters, and of the first layer before its activation. `d_layers` is memory
+    for the gradients of the layers' outputs, each in its layer's own memory order; the last is given."""
     gradients: list[Tensor] = []
     for index in range(len(layers) - 1, 0, -1):
         d_layer, below, weight = d_layers[index], layers[index - 1], parameters[2 * index]
@@ -109,7 +111,7 @@ def _into_hidden(
     both, d_both = _unpair(layers[0]), _unpair(d_layers[0])
     activation_gradient_(d_both, both, activation)
     d_first = matmul(x.T, d_both, torch.empty_like(parameters[0]))
-    return [d_first, d_both.sum(0), *gradients]
+    return [d_first, d_both.sum(0), *gradients], d_both
 
 
 def _pair(both: Tensor) -> Tensor:

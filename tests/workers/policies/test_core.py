@@ -1,0 +1,116 @@
+"""Rows of segments are remembered as they were acted: step by step, from nothing where an episode begins (K6)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from workers.policies.core import Core, Kind, Recall
+from workers.policies.flat import flatten_
+from workers.policies.kernels import Activation
+from workers.policies.towers import towers
+from workers.policies.workspace import Workspace
+
+T, B, INPUTS, U = 9, 5, 3, 4
+KINDS: tuple[Kind, ...] = ("lstm", "gru")
+
+
+def made(kind: Kind) -> Core:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        core = Core(INPUTS, U, kind)
+    flatten_(core)
+    return core
+
+
+def game(core: Core, chance: float) -> tuple[Tensor, Recall]:
+    """Rows with ends at random, of which every other one has a true last observation."""
+    noise = torch.Generator().manual_seed(3)
+    ended = torch.rand(T, B, generator=noise) < chance
+    final = ended.flatten().nonzero()[::2, 0].flip(0)
+    x = torch.randn((T + 1) * B + len(final), INPUTS, generator=noise)
+    return x, Recall(torch.randn(B, core.numbers, generator=noise), ended, final)
+
+
+def step_by_step(core: Core, x: Tensor, recall: Recall) -> Tensor:
+    """The definition: one step after the other, with a state of zeros behind each end."""
+    state, found = recall.state, []
+    finals: dict[int, Tensor] = {}
+    for t in range(T + 1):
+        y, state = core.step(x[t * B : (t + 1) * B], state)
+        found.append(y)
+        for entry, place in enumerate(recall.final_place.tolist()):
+            if place // B == t:
+                i = place % B
+                finals[entry] = core.step(x[(T + 1) * B + entry][None], state[i : i + 1])[0]
+        if t < T:
+            state = state * ~recall.ended[t][:, None]
+    return torch.cat(found + [finals[entry] for entry in range(len(finals))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chance", [0.0, 0.2, 0.9, 1.0])
+def test_rows_at_once_are_rows_step_by_step_with_their_gradients_K6(kind: Kind, chance: float) -> None:
+    core = made(kind)
+    x, recall = game(core, chance)
+    gradients = []
+    expected, found = step_by_step(core, x, recall), core.unroll(x, recall)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(4))
+    for features in (expected, found):
+        core.zero_grad()
+        (features * weight).sum().backward()
+        gradients.append([parameter.grad for parameter in core.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_before_an_end_changes_what_follows_it_K6(kind: Kind) -> None:
+    core = made(kind)
+    x, recall = game(core, 0.0)
+    recall.ended[3] = True
+    before = core.unroll(x, recall)
+    x[: 4 * B] += 1
+    recall.state.add_(1)
+    after = core.unroll(x, recall)
+    assert torch.equal(before[4 * B :], after[4 * B :])
+    assert not torch.isclose(before[: 4 * B], after[: 4 * B]).any()
+
+
+def test_an_lstm_is_torchs_with_output_then_cell_in_its_state() -> None:
+    core = made("lstm")
+    x, state = torch.randn(2, INPUTS), torch.randn(2, 2 * U)
+    features, after = core.step(x, state)
+    cell = torch.nn.LSTMCell(INPUTS, U)
+    cell.load_state_dict({name.removesuffix("_l0"): tensor for name, tensor in core.cell.state_dict().items()})
+    output, inner = cell(x, (state[:, :U], state[:, U:]))
+    torch.testing.assert_close(features, output)
+    torch.testing.assert_close(after, torch.cat([output, inner], 1))
+
+
+@pytest.mark.parametrize("hidden", [0, 1, 2])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_perceptrons_hand_their_gradient_on_to_what_they_are_given(hidden: int, activation: Activation) -> None:
+    noise, sizes = torch.Generator().manual_seed(5), [INPUTS, 4, 4][: hidden + 1]
+    parameters = []
+    for layer in range(hidden):
+        shape = (INPUTS, 8) if layer == 0 else (2, 4, 4)
+        parameters += [torch.randn(shape, generator=noise), torch.randn((8,) if layer == 0 else (2, 1, 4))]
+    for outputs in (3, 1):
+        parameters += [torch.randn(sizes[-1], outputs, generator=noise), torch.randn(outputs, generator=noise)]
+    weight = torch.randn(4, 6, generator=noise)
+
+    def loss(x: Tensor) -> Tensor:
+        logits, values = towers(x, parameters, activation, Workspace())
+        return (torch.cat([logits, values[None]]) * weight).sum()
+
+    x = torch.randn(6, INPUTS, generator=noise).requires_grad_()
+    loss(x).backward()
+    assert x.grad is not None
+    for at in [(0, 0), (3, 2), (5, 1)]:
+        moved = torch.zeros(6, INPUTS)
+        moved[at] = 1e-2
+        slope = (loss((x + moved).detach()) - loss((x - moved).detach())) / 2e-2
+        assert x.grad[at].item() == pytest.approx(slope.item(), abs=0.02)

@@ -1,0 +1,202 @@
+"""Recurrent policies remember in training what they remembered in acting: unchanged weights give every row the
+probability and the value that it had, whatever ends, comes late or is cut short between (K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protocol.config import PPO, Network
+from protocol.spaces import World
+from protocol.version import Version
+from tests.workers import scripted
+from workers.acting.ensemble import act_together
+from workers.acting.memory import Memory
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.algorithms import preparation
+from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.preparation import Batch, prepare
+from workers.environments.base import Outcome, Present, Turn
+from workers.learning.batches import Segments
+from workers.learning.stage import Stage
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import build
+from workers.policies.core import Kind, Recall
+from workers.policies.distributions import likelihood
+from workers.policies.workspace import Workspace
+
+LENGTH, STREAMS = 7, 6
+KINDS: tuple[Kind, ...] = ("lstm", "gru")
+
+
+class Play:
+    """Two seats of one recurrent policy, which act together at random: streams come and go, episodes end.
+
+    `pace`: whether streams are absent at times; `flush_after` in turns; `steps`: the world's longest episode.
+    """
+
+    def __init__(self, kind: Kind, turns: int, *, pace: bool, flush_after: float | None = None, steps: int = LENGTH):
+        world = World(id="w", agents=(scripted.AGENT, scripted.AGENT.model_copy(update={"name": "two"})))
+        world = world.model_copy(update={"episode_steps": None if steps == LENGTH else steps})
+        network = Network(hidden=(8,), recurrent=kind, recurrent_size=5)
+        self.config = scripted.config(PPO(minibatches=1), LENGTH).model_copy(update={"network": network})
+        layout = scripted.layout_of(self.config, world)
+        interface = scripted.Performer(world).interface
+        performer = Performer(interface, self.config, 3)
+        self.policy = build(interface, self.config, 3)
+        self.rng, self.pace, self.time = np.random.default_rng(11), pace, 0.0
+        self.sender = scripted.Sender(layout, STREAMS, 400)
+        self.seats = {
+            (agent, 0): Seat(
+                "a",
+                performer,
+                self.sender,
+                STREAMS,
+                agent * STREAMS,
+                np.random.default_rng(agent),
+                flush_after,
+                lambda: self.time,
+            )
+            for agent in range(2)
+        }
+        for parameter in (*self.policy.parameters(), *performer._modules[0].parameters()):
+            parameter.data.mul_(3)  # so that what is remembered matters
+        self.open = np.zeros((2, STREAMS), np.bool_)
+        for _ in range(turns):
+            self.turn()
+        source = scripted.Source()
+        finished = [records for records in self.sender.finished if len(records)]
+        for records in finished:
+            source.arrive(self.sender.ring, records)
+        count = sum(map(len, finished))
+        stage = Stage("one", interface, layout, count, source, scripted.counters(), torch.device("cpu"))
+        assert stage.fill(Version(1, 1))
+        self.segments: Segments = stage.take()
+
+    def turn(self) -> None:
+        self.time += 1
+        present, outcomes = [], []
+        for agent in range(2):
+            here = self.rng.random(STREAMS) < (0.6 if self.pace else 2)
+            away = self.open[agent] & ~here & (self.rng.random(STREAMS) < 0.4)
+            if away.any():
+                told = self.told(agent, np.flatnonzero(away))
+                outcomes.append(Outcome(agent, np.flatnonzero(away), **told))
+            if here.any():
+                streams = np.flatnonzero(here)
+                told = self.told(agent, streams)
+                seen = self.rng.standard_normal((len(streams), 2)).astype(np.float32)
+                present.append(Present(agent, seen, copies=None if here.all() else streams, **told))
+                self.open[agent, streams] = True
+        for outcome in outcomes:
+            self.seats[outcome.agent, 0].receive(outcome, scripted.never)
+        for seat in self.seats.values():
+            seat.flush(scripted.never)
+        act_together(self.seats, Turn(tuple(present)), scripted.never)
+
+    def told(self, agent: int, streams: NDArray[np.int64]) -> dict[str, Any]:
+        """News of streams; nothing for those that have no open row."""
+        opened = self.open[agent, streams]
+        end = self.rng.integers(0, 12, len(streams)) * opened
+        cut = np.flatnonzero(end >= 10)
+        self.open[agent, streams] = opened & (end < 9)
+        return {
+            "reward": (self.rng.random(len(streams)) * opened).astype(np.float32),
+            "terminated": end == 9,
+            "truncated": end >= 10,
+            "final_index": cut,
+            "final_observation": self.rng.standard_normal((len(cut), 2)).astype(np.float32),
+        }
+
+
+def log_ratios(policy: Any, segments: Segments) -> tuple[Tensor, Tensor]:
+    """New over old log-probability, and new minus old value, of all real rows."""
+    assert isinstance(policy, ActorCritic)
+    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), Workspace())
+    rows = batch.reward.numel()
+    with torch.no_grad():
+        outputs, values = policy(policy.inputs(batch.observation), batch.recall)
+        new, _ = likelihood(outputs[:, :rows], policy.heads, None, batch.action.flatten())
+        value = policy.real_value(values[:rows])
+    real = batch.mask.flatten().bool()
+    return (new - batch.log_probability.flatten())[real], (value - batch.value.flatten())[real]
+
+
+PACES: dict[str, dict[str, Any]] = {
+    "all together": {"pace": False},
+    "at their own pace": {"pace": True},
+    "cut short": {"pace": True, "flush_after": 4.0},
+    "cut short for want of entries": {"pace": True, "steps": 4},
+}
+
+
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_unchanged_weights_give_every_row_the_probability_it_had_K6(kind: Kind, pace: str) -> None:
+    play = Play(kind, 60, **PACES[pace])
+    ended = (play.segments.terminated | play.segments.truncated)[:, : LENGTH - 1]
+    assert ended.any(), "an end inside a segment"
+    assert (play.segments.valid < LENGTH).any() or pace == "all together"
+    assert play.segments.state is not None
+    assert (play.segments.state == 0).all(1).any(), "a segment that begins with an episode"
+    assert (play.segments.state != 0).all(1).any(), "one that begins within"
+    difference, value = log_ratios(play.policy, play.segments)
+    assert len(difference) > 200
+    assert difference.exp().sub(1).abs().max() < 1e-5
+    assert value.abs().max() < 1e-5
+
+
+@pytest.fixture
+def remembers_everything(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Breaks the reset where the parameter says."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "rollout":
+            patch.setattr(Memory, "forget", lambda self, streams: None)
+        else:
+            patch.setattr(preparation, "Recall", lambda s, ended, f: Recall(s, torch.zeros_like(ended), f))
+        yield
+
+
+@pytest.mark.usefixtures("remembers_everything")
+@pytest.mark.parametrize("remembers_everything", ["rollout", "training"], indirect=True)
+def test_without_the_reset_they_do_not_K6() -> None:
+    play = Play("lstm", 60, pace=False)
+    assert log_ratios(play.policy, play.segments)[0].exp().sub(1).abs().max() > 1e-2
+
+
+def test_the_order_and_division_of_minibatches_do_not_matter_K6() -> None:
+    """Each segment is remembered by itself."""
+    play = Play("lstm", 60, pace=True)
+    assert isinstance(play.policy, ActorCritic)
+    batch: Batch = prepare(play.segments)
+    index = torch.tensor([5, 2, 9])
+    part = batch.minibatch(index, Workspace())
+    whole = batch.minibatch(torch.arange(len(play.segments.valid)), Workspace())
+    with torch.no_grad():
+        _, some = play.policy(play.policy.inputs(part.observation), part.recall)
+        some = some.clone()
+        _, every = play.policy(play.policy.inputs(whole.observation), whole.recall)
+    rows = (LENGTH + 1) * 3
+    expected = every[: (LENGTH + 1) * whole.reward.shape[1]].view(LENGTH + 1, -1)[:, index]
+    torch.testing.assert_close(some[:rows].view(LENGTH + 1, 3), expected, atol=1e-6, rtol=0)
+
+
+def test_an_update_moves_the_core_and_ignores_what_is_unreal() -> None:
+    """Poison behind short segments, and the state of a segment without rows, reach nothing."""
+    play = Play("gru", 60, pace=True, flush_after=4.0)
+    assert isinstance(play.policy, ActorCritic)
+    assert play.policy.core is not None
+    assert play.segments.observation.isnan().any()
+    before = [parameter.clone() for parameter in play.policy.core.parameters()]
+    metrics = PPOUpdate(play.policy, play.config).update(play.segments)
+    assert np.isfinite(list(metrics.values())).all()
+    assert metrics["ratio_mean"] == pytest.approx(1, abs=1e-5)
+    for old, new in zip(before, play.policy.core.parameters(), strict=True):
+        assert (old != new).any()
