@@ -17,6 +17,7 @@ from protocol.layout import common_of
 from protocol.spaces import Place
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.fairness import Fairness, is_bound
+from workers.environments.glance import Glance
 from workers.environments.rows import ActionRows, Flaw, MaskRows, Rows, flaw_of_numbers, flaw_of_shape
 
 __all__ = ["Checked"]
@@ -33,6 +34,7 @@ class Checked(Environment):
         self.world = inner.world
         self.copies, self.groups = inner.copies, inner.groups
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
+        self._glances = [Glance(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
         self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
         bound = range(inner.groups) if is_bound(inner.world) else ()
@@ -78,10 +80,12 @@ class Checked(Environment):
         self.restarts = self._inner.restarts
         if not isinstance(turn, Turn):
             raise EnvironmentFault(f"{self.world.id} returned {type(turn).__name__} from {verb}; let it return a Turn")
+        count = len(self._glances)
         # Sums of infinities and of very large numbers are looked into below: numpy need not warn of them.
         with np.errstate(invalid="ignore", over="ignore"):
             for present in turn.present:
-                self._check(present)
+                if not (0 <= present.agent < count and self._glances[present.agent].sees(present)):
+                    self._check(present)
             for outcome in turn.outcomes:
                 self._check(outcome)
             self._check_common(turn.common, "common", self.copies // self.groups)
@@ -110,8 +114,10 @@ class Checked(Environment):
                 f"{self.world.id}: step should be given an array of actions for each of the {len(turn.present)} agents "
                 f"present but is given {len(actions)}; give one for each"
             )
-        with np.errstate(invalid="ignore", over="ignore"):
-            for present, chosen in zip(turn.present, actions, strict=True):
+        for present, chosen in zip(turn.present, actions, strict=True):
+            if present.copies is None and self._glances[present.agent].does(chosen):
+                continue
+            with np.errstate(invalid="ignore", over="ignore"):
                 expected = self._agents[present.agent]
                 n = expected.rows if present.copies is None else len(present.copies)
                 flaw = expected.acted.flaw("action", chosen, n, present.action_mask)

@@ -1,0 +1,87 @@
+"""The quick look lets nothing pass that the full one would refuse, and lets pass what is as always."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.spaces import Agent, Box, Dict, Discrete, World
+from workers.environments.base import Present
+from workers.environments.glance import Glance
+
+WORLD = World(id="w", agents=(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4)),))
+NONE = np.zeros(5, np.bool_)
+
+
+def usual() -> Present:
+    return Present(0, np.ones((5, 3), np.float32), np.ones(5, np.float32), NONE.copy(), NONE.copy())
+
+
+def changed(array: Any, at: Any, value: Any) -> Any:
+    array[at] = value
+    return array
+
+
+def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None:
+    glance = Glance(WORLD.places[0], 5)
+    assert glance.sees(usual())
+    assert glance.sees(replace(usual(), terminated=~NONE))
+    assert glance.does(np.array([0, 1, 2, 3, 0]))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda p: replace(p, observation=changed(p.observation, (4, 2), np.nan)),
+        lambda p: replace(p, observation=changed(p.observation, (0, 0), np.inf)),
+        lambda p: replace(p, observation=p.observation.astype(np.float64)),
+        lambda p: replace(p, observation=p.observation[:4]),
+        lambda p: replace(p, observation=p.observation.tolist()),
+        lambda p: replace(p, observation=None),
+        lambda p: replace(p, reward=changed(p.reward, 1, -np.inf)),
+        lambda p: replace(p, reward=p.reward[:, None]),
+        lambda p: replace(p, reward=p.reward.astype(np.float64)),
+        lambda p: replace(p, terminated=NONE.astype(np.int8)),
+        lambda p: replace(p, truncated=NONE[:4]),
+        lambda p: replace(p, truncated=~NONE),
+        lambda p: replace(p, final_index=np.array([1])),
+        lambda p: replace(p, final_index=None),
+        lambda p: replace(p, final_observation=np.ones((1, 3), np.float32)),
+        lambda p: replace(p, action_mask=np.ones((5, 4), np.bool_)),
+        lambda p: replace(p, copies=np.arange(5)),
+    ],
+)
+def test_anything_else_is_looked_at_in_full(spoil: Callable[[Present], Present]) -> None:
+    with np.errstate(invalid="ignore"):
+        assert not Glance(WORLD.places[0], 5).sees(spoil(usual()))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        np.array([0, 1, 2, 4, 0]),
+        np.array([0, 1, -1, 3, 0]),
+        np.array([0, 1, 2, 3]),
+        np.array([0, 1, 2, 3, 0], np.int32),
+        np.zeros((5, 1), np.int64),
+        [0, 1, 2, 3, 0],
+        None,
+    ],
+)
+def test_an_action_that_is_none_of_the_choices_does_not_pass(chosen: Any) -> None:
+    assert not Glance(WORLD.places[0], 5).does(chosen)
+
+
+def test_nested_and_masked_agents_and_other_actions_are_always_looked_at_in_full() -> None:
+    def glance(**other: Any) -> Glance:
+        spaces: dict[str, Any] = {"observation": Box(shape=(3,)), "action": Discrete(n=4)} | other
+        return Glance(World(id="w", agents=(Agent(name="a", **spaces),)).places[0], 5)
+
+    assert not glance(observation=Dict(spaces={"x": Box(shape=(3,))})).sees(usual())
+    assert not glance(action_mask=True).sees(usual())
+    assert not glance(action=Discrete(n=4, start=1)).does(np.ones(5, np.int64))
+    assert not glance(action=Box(shape=())).does(np.ones(5, np.int64))

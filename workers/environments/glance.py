@@ -1,0 +1,74 @@
+"""A quick look at what is told of one agent and what it does, for the turns in which all is as always.
+
+In flows: `Present`, actions. Out flow: True where nothing can be wrong; where it is False, rows.py finds out what is,
+if anything.
+
+Legend: `N` rows of the agent when it is present everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.spaces import Discrete, Place
+from workers.environments.base import Present
+
+__all__ = ["Glance"]
+
+_REWARD, _END = np.dtype(np.float32), np.dtype(np.bool_)
+
+
+class Glance:
+    """Of the agent at `place` in `copies` copies. It knows agents without nested observations and masks."""
+
+    def __init__(self, place: Place, copies: int) -> None:
+        rows = copies * place.many
+        seen = place.observed
+        self._known = not seen.nested and place.masked is None
+        self._shape, self._dtype = (rows, *seen.shape), seen.dtype
+        self._floats = seen.dtype.kind == "f"
+        self._rows = (rows,)
+        action = place.acted.leaves[0].space if place.acted.leaves and not place.acted.nested else None
+        plain = isinstance(action, Discrete) and action.start == 0 and action.dtype == "int64"
+        self._choices = action.n if isinstance(action, Discrete) and plain else 0
+
+    def sees(self, told: Present) -> bool:
+        """Whether it is present everywhere, nothing was cut, and form and numbers are right."""
+        seen, reward, rows = told.observation, told.reward, self._rows
+        try:
+            usual = (
+                self._known
+                and told.copies is None
+                and told.action_mask is None
+                and told.final_observation is None
+                and seen.dtype == self._dtype
+                and seen.shape == self._shape
+                and reward.dtype == _REWARD
+                and reward.shape == rows
+                and told.terminated.dtype == _END
+                and told.terminated.shape == rows
+                and told.truncated.dtype == _END
+                and told.truncated.shape == rows
+                and not len(told.final_index)
+            )
+        except (AttributeError, TypeError):  # no arrays at all
+            return False
+        if not usual or np.count_nonzero(told.truncated):
+            return False
+        return _finite(reward) and (not self._floats or _finite(seen))
+
+    def does(self, chosen: Any) -> bool:
+        """Whether it acts everywhere, each action being one of its choices."""
+        if not self._choices or type(chosen) is not np.ndarray or chosen.dtype != np.int64:
+            return False
+        # a negative number is a very large one without a sign
+        return chosen.shape == self._rows and not np.count_nonzero(chosen.view(np.uint64) >= self._choices)
+
+
+def _finite(numbers: NDArray[Any]) -> bool:
+    """One NaN or infinity makes the sum NaN or infinite; a sum that merely overflowed is looked at elsewhere."""
+    return math.isfinite(np.add.reduce(numbers, None))
