@@ -7,6 +7,7 @@ choice of actions, their log-probabilities, values.
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import numpy as np
@@ -19,38 +20,37 @@ __all__ = ["loop"]
 _RUN: Run = parse_run({"environment": {"id": "synthetic", "copies": 128}})
 _TURNS = 64
 """Turns of a round: those of a segment, so that each round finishes as many."""
-_SHORT = 8
-"""Rounds in a pair."""
+_SHORT = 4
+"""Rounds in a pair of `rounds`: these are short ones."""
 
 
 def loop(rounds: int) -> dict[str, float]:
-    """Whole turns and the forward passes of one, again and again on what was seen in it, in turn; the fastest round of
-    each counts, as with `timeit`: neighbours on the machine can only delay."""
+    """Whole turns and the forward passes of one, again and again on what was seen in it, in turn: medians of the ratio
+    pair by pair, in seconds of this thread's processor, which neighbours on the machine take no part of."""
     acting = Acting(_RUN)
     try:
         acting.run(2 * _TURNS)  # memory is there and in use
-        whole, forward = [], []
-        for _ in range(_SHORT * rounds):
-            whole.append(_seconds(acting))
-            forward.append(_forward_seconds(acting))
-        turn, passes = min(whole), min(forward)
-        return {"loop.overhead_fraction": 1 - passes / turn, "loop.us_per_turn": turn * 1e6}
+        pairs = [(_turn_seconds(acting), _forward_seconds(acting)) for _ in range(_SHORT * rounds)]
+        return {
+            "loop.overhead_fraction": statistics.median(1 - forward / turn for turn, forward in pairs),
+            "loop.us_per_turn": 1e6 * statistics.median(turn for turn, _ in pairs),
+        }
     finally:
         acting.close()
 
 
-def _seconds(acting: Acting) -> float:
+def _turn_seconds(acting: Acting) -> float:
     """Of a turn."""
-    started = time.perf_counter()
+    started = time.thread_time()
     acting.run(_TURNS)
-    return (time.perf_counter() - started) / _TURNS
+    return (time.thread_time() - started) / _TURNS
 
 
 def _forward_seconds(acting: Acting) -> float:
     """Of a turn's forward passes."""
     inputs, noise = acting.inputs(), np.random.Generator(np.random.Philox(0))
-    started = time.perf_counter()
+    started = time.thread_time()
     for _ in range(_TURNS):
         for performer, observation in inputs:
             performer.act(observation, noise)
-    return (time.perf_counter() - started) / _TURNS
+    return (time.thread_time() - started) / _TURNS

@@ -82,23 +82,26 @@ class Synthetic(Environment):
         self._copy = np.empty(rows, np.int64)
         """[R]: which copy a row is of."""
         self._copy[self._per_copy] = np.arange(copies)[:, None]
-        self._at = 0
-        self._left: NDArray[np.int64] = np.zeros(copies, np.int64)
+        self._at = self._now = self._next_end = 0
+        self._end: NDArray[np.int64] = np.zeros(copies, np.int64)
+        """[E]: the step, since `reset`, after which the present episode ends; `_next_end` is the first of them."""
         self._steps = np.zeros(rows, np.float32)
         """[R]: of the present episode."""
         self._reward = np.zeros(rows, np.float32)
         self._never, self._done = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
-        self._slices = [slice(0, rows)] if s.many else [slice(a * copies, (a + 1) * copies) for a in range(s.agents)]
+        slices = [slice(0, rows)] if s.many else [slice(a * copies, (a + 1) * copies) for a in range(s.agents)]
+        self._told = [(where, self._reward[where], self._never[where], self._done[where]) for where in slices]
+        """Of each agent: its rows, reward and ends there."""
 
     def reset(self, seed: int) -> Turn:
         """Draws the table from `seed`; all agents are present."""
         s, generator = self.settings, np.random.default_rng(seed)
         generator.random(out=self.table, dtype=np.float32)
         self._right[:] = self.table[:, SHOWN : SHOWN + s.actions].argmax(axis=1)
-        self._left.fill(s.episode_steps)
+        self._end.fill(s.episode_steps)
         if s.desynchronize:
-            self._left[:] = generator.integers(1, s.episode_steps + 1, self.copies)
-        self._at = 0
+            self._end[:] = generator.integers(1, s.episode_steps + 1, self.copies)
+        self._at, self._now, self._next_end = 0, 0, int(self._end.min())
         for array in (self._steps, self._reward, self._done):
             array.fill(0)
         self._table()[:, :SHOWN] = 0
@@ -116,11 +119,11 @@ class Synthetic(Environment):
         shown = self._table()
         shown[:, 0] = done
         np.multiply(self._steps, np.float32(1 / s.episode_steps), out=shown[:, 1])
-        self._left -= 1
-        if self._left.all():
-            self._done.fill(False)
-            return Turn(self._present(shown), env_steps=self.copies)
-        return Turn(self._finish(shown), env_steps=self.copies)
+        self._now += 1
+        if self._now == self._next_end:
+            return Turn(self._finish(shown), env_steps=self.copies)
+        self._done.fill(False)
+        return Turn(self._present(shown), env_steps=self.copies)
 
     def scripted(self) -> Player:
         """The best player there is: does what is right."""
@@ -135,7 +138,7 @@ class Synthetic(Environment):
         """The step of one copy's episode, what is right and what was earned last, as text."""
         rows = self._per_copy[copy]
         right, earned = self._right[self._at + rows].tolist(), self._reward[rows].tolist()
-        return f"step {self.settings.episode_steps - int(self._left[copy])}: right {right}, earned {earned}"
+        return f"step {self.settings.episode_steps - int(self._end[copy]) + self._now}: right {right}, earned {earned}"
 
     def _table(self) -> NDArray[np.float32]:
         """[R, D]: what is shown in this turn."""
@@ -143,14 +146,15 @@ class Synthetic(Environment):
 
     def _present(self, shown: NDArray[np.float32]) -> tuple[Present, ...]:
         return tuple(
-            Present(agent, shown[rows], self._reward[rows], self._never[rows], self._done[rows])
-            for agent, rows in enumerate(self._slices)
+            Present(agent, shown[rows], reward, never, done)
+            for agent, (rows, reward, never, done) in enumerate(self._told)
         )
 
     def _finish(self, shown: NDArray[np.float32]) -> tuple[Present, ...]:
         """Ends the episodes that have no step left, and begins new ones there."""
-        over = self._left == 0
-        self._left[over] = self.settings.episode_steps
+        over = self._end == self._now
+        self._end[over] += self.settings.episode_steps
+        self._next_end = int(self._end.min())
         np.take(over, self._copy, out=self._done)
         last = shown[self._done]
         shown[self._done, :SHOWN] = 0
