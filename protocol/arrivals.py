@@ -81,7 +81,6 @@ class ExperienceReceiver:
 
     def receive(self) -> int:
         """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
-        self._acks.subscriptions()
         count = copied = 0
         for intake in self._intakes.values():
             taken = intake.retry()
@@ -172,7 +171,8 @@ class ExperienceReceiver:
         return self._intakes[policy].rings
 
     def beacon(self, now: float) -> None:
-        """Once a second repeats every listener's cumulative acknowledgement, so that a lost one stalls nobody."""
+        """To be called each turn. Answers new listeners at once, and once a second repeats every listener's cumulative
+        acknowledgement, so that a lost one stalls nobody."""
         self._acks.beacon(now)
 
     def close(self) -> None:

@@ -125,6 +125,8 @@ class ExperienceSender:
         if count:
             self._counters.add(self._named["produced"], count)
             self._announce_new()
+            if self._credit.backlog:
+                self._receive_acks(0)  # credit may be back already
             self._levels()
 
     def route(self, route: Route, inline: bool) -> None:

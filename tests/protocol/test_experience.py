@@ -542,6 +542,22 @@ def test_large_segments_are_sent_from_where_they_lie_and_are_not_overwritten_whi
             assert learner.wrong == 0
 
 
+def test_a_block_is_announced_when_it_is_finished_if_credit_came_back_meanwhile(memory_dir: Path) -> None:
+    """Not only when the next one is taken: an actor may wait for the learner's answer to it before that."""
+    actor, learner = Actor(memory_dir / RING, credits=1), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=False)
+        actor.write(1)
+        slots = actor.sender.take(lambda: None)
+        for offset, (name, value) in ((i, item) for i in range(BLOCK) for item in content(LAYOUT, 3 + i).items()):
+            actor.ring.columns[name][slots.start + offset] = value
+        until(lambda: learner.uses(BLOCK))
+        time.sleep(0.1)  # the acknowledgement is there
+        actor.sender.finish(slots, LAYOUT.length, 1)
+        until(lambda: learner.uses(2 * BLOCK))
+        assert _numbers(learner) == [1, 2, 3, 4]
+
+
 def test_draining_delivers_everything(memory_dir: Path) -> None:
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
