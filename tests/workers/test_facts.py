@@ -65,11 +65,35 @@ def activated(x: NDArray, facts: dict[str, Any]) -> NDArray:
     return np.tanh(x) if facts["activation"] == "tanh" else np.maximum(x, 0)
 
 
-def actor_critic(x: NDArray, w: Weights, facts: dict[str, Any]) -> tuple[NDArray, float]:
-    """Logits and value of `x` [I]: steps 1 to 5 of the document."""
+def remembered(x: NDArray, state: NDArray, w: Weights, facts: dict[str, Any]) -> tuple[NDArray, NDArray]:
+    """`x` with what is remembered behind it, and the next state: step 2 of the document."""
+
+    def sigma(z: NDArray) -> NDArray:
+        return 1 / (1 + np.exp(-z))
+
+    units = facts["recurrent_size"]
+    h, c = state[:units], state[units:]
+    a = (w["core.cell.weight_ih_l0"] @ x + w["core.cell.bias_ih_l0"]).reshape(-1, units)
+    b = (w["core.cell.weight_hh_l0"] @ h + w["core.cell.bias_hh_l0"]).reshape(-1, units)
+    if facts["recurrent"] == "gru":
+        r, z = sigma(a[0] + b[0]), sigma(a[1] + b[1])
+        h = state = (1 - z) * np.tanh(a[2] + r * b[2]) + z * h
+    else:
+        c = sigma(a[1] + b[1]) * c + sigma(a[0] + b[0]) * np.tanh(a[2] + b[2])
+        h = sigma(a[3] + b[3]) * np.tanh(c)
+        state = np.concatenate([h, c])
+    return np.concatenate([x, h]), state
+
+
+def actor_critic(
+    x: NDArray, w: Weights, facts: dict[str, Any], state: NDArray | None = None
+) -> tuple[NDArray, float, NDArray | None]:
+    """Logits, value and next state of `x` [I]: steps 1 to 6 of the document."""
     if facts["normalize_observation"]:
         std = np.maximum(np.sqrt(w["observations.variance"]), 1e-4)
         x = np.clip((x - w["observations.mean"]) / std, -10, 10)
+    if state is not None:
+        x, state = remembered(x, state, w, facts)
     p = v = x.astype(np.float32)
     for k, units in enumerate(facts["hidden"]):
         weight, bias = w[f"layer_{k}_weight"], w[f"layer_{k}_bias"]
@@ -80,7 +104,8 @@ def actor_critic(x: NDArray, w: Weights, facts: dict[str, Any]) -> tuple[NDArray
             p, v = (activated(s @ weight[i] + bias[i, 0], facts) for i, s in enumerate((p, v)))
     mean, variance = w["returns.mean"], w["returns.variance"]
     std = max(np.sqrt(variance), 0.01 * abs(mean), 1e-4)
-    return p @ w["policy_weight"] + w["policy_bias"], float(mean + std * (v @ w["value_weight"] + w["value_bias"])[0])
+    value = float(mean + std * (v @ w["value_weight"] + w["value_bias"])[0])
+    return p @ w["policy_weight"] + w["policy_bias"], value, state
 
 
 def quantile(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
@@ -106,11 +131,38 @@ def test_the_documents_arithmetic_is_that_of_ppo(hidden: list[int], activation: 
     observation = np.random.default_rng(2).standard_normal((16, 2, 3)).astype(np.float32) * 3
     acted = policy.act(torch.from_numpy(observation), np.random.default_rng(5))
     for i, seen in enumerate(observation):
-        logits, value = actor_critic(seen.reshape(-1), weights, facts)
+        logits, value, _ = actor_critic(seen.reshape(-1), weights, facts)
         log_probability = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
         assert acted["log_probability"][i] == pytest.approx(log_probability[acted["action"][i]], abs=1e-4)
         assert acted["value"][i] == pytest.approx(value, abs=1e-4)
     assert len(set(acted["action"])) > 1
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("lstm", [8]), ("gru", [8]), ("lstm", [])])
+def test_the_documents_arithmetic_is_that_of_a_policy_that_remembers(kind: str, hidden: list[int]) -> None:
+    """An episode of five steps in four streams, from a state of zeros on."""
+    plan = plan_of(
+        algorithm={"name": "ppo", "normalize_observation": True},
+        network={"hidden": hidden, "recurrent": kind, "recurrent_size": 6},
+    )
+    policy, weights, facts = told(plan)
+    assert isinstance(policy, ActorCritic)
+    rng = np.random.default_rng(2)
+    (field,) = [field for field in json.loads(facts_of(plan, WORLD).layout)["fields"] if field[0] == "state"]
+    states = np.zeros((4, *field[2]), np.float32)
+    assert field == ["state", "<f4", [12 if kind == "lstm" else 6], "slot"]
+    for _ in range(5):
+        observation = rng.standard_normal((4, 2, 3)).astype(np.float32) * 3
+        acted = policy.act(torch.from_numpy(observation), rng, state=states)
+        for i, seen in enumerate(observation):
+            logits, value, after = actor_critic(seen.reshape(-1), weights, facts, states[i])
+            log_probability = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+            assert acted["log_probability"][i] == pytest.approx(log_probability[acted["action"][i]], abs=1e-4)
+            assert acted["value"][i] == pytest.approx(value, abs=1e-4)
+            assert after is not None
+            np.testing.assert_allclose(acted["state"][i], after, atol=1e-5)
+        states = acted["state"]
+    assert np.abs(states).min() > 0
 
 
 @pytest.mark.parametrize(("hidden", "activation", "dueling"), [([], "relu", False), ([8, 6], "tanh", True)])
@@ -143,7 +195,7 @@ def seen_by(row: dict[str, NDArray], facts: dict[str, Any]) -> NDArray:
 def said(
     y: NDArray, w: Weights, facts: dict[str, Any], row: dict[str, NDArray], masks: dict[str, NDArray]
 ) -> tuple[float, dict[str, NDArray]]:
-    """The log-probability of the action in `row`, and what the world gets, column by column: step 4."""
+    """The log-probability of the action in `row`, and what the world gets, column by column: step 5."""
     total, at, amount, world = 0.0, 0, 0, {}
     for part in facts["outputs"]:
         name = part["column"]
@@ -205,7 +257,7 @@ def test_the_documents_arithmetic_is_that_of_any_space() -> None:
     for i in range(32):
         row = {name: part[i] for name, part in {**place.parts("observation", rows), **columns}.items()}
         masks = {name: part[i] for name, part in place.parts("action_mask", mask).items()}
-        y, _ = actor_critic(seen_by(row, facts), weights, facts)
+        y, *_ = actor_critic(seen_by(row, facts), weights, facts)
         log_probability, world_gets = said(y, weights, facts, row, masks)
         assert acted["log_probability"][i] == pytest.approx(log_probability, abs=2e-4)
         for name, part in place.parts("action", actions).items():
