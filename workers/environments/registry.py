@@ -23,6 +23,7 @@ from workers.environments.dm_env_adapter import DmEnv, is_dm_env
 from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
+from workers.environments.mlagents_adapter import MlAgentsEnvironment, is_mlagents
 from workers.environments.processes import ProcessEnvironment
 from workers.environments.rendezvous import Rendezvous
 from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
@@ -87,7 +88,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
 
     A function that takes `copies` is called once and returns an `Environment` or a `gymnasium.vector.VectorEnv` of as
     many; any other is called once for each copy and returns what speaks as a `gymnasium.Env`, a PettingZoo environment
-    (parallel or in turns), a `dm_env.Environment` or a gridworld in Sorrel's manner does.
+    (parallel or in turns), a `dm_env.Environment`, ML-Agents' `BaseEnv` or a gridworld in Sorrel's manner does.
     """
     function = _function(config.id)
     if "copies" in _parameters(function):
@@ -109,13 +110,15 @@ def _users_own(config: EnvironmentConfig) -> Environment:
         return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
     if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
         return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode)
+    if is_mlagents(first):
+        return MlAgentsEnvironment(config.id, make_one, config.copies)
     if is_dm_env(first):
         return gymnasium_adapter.GymnasiumEnvironment(config.id, lambda: DmEnv(config.id, make_one()), config.copies)
     if hasattr(first, "observation_space") and hasattr(first, "step"):
         return gymnasium_adapter.GymnasiumEnvironment(config.id, make_one, config.copies)
     raise ConfigurationError(
         f"{config.id} returned {type(first).__name__}; let it return an Environment, a gymnasium.Env, a PettingZoo "
-        "environment, a dm_env.Environment, or a gridworld with world and agents"
+        "environment, a dm_env.Environment, ML-Agents' BaseEnv, or a gridworld with world and agents"
     )
 
 
