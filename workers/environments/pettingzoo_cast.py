@@ -9,17 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapting import check_same
+from workers.environments.adapting import check_same, most_steps
 from workers.environments.translation import translate
 
 __all__ = ["Cast"]
 
 
 class Cast:
-    """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
-
-    Its world has no `episode_steps`: an agent that comes late is cut sooner than the limit of an episode says.
-    """
+    """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken."""
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
         self.id = id
@@ -35,7 +32,8 @@ class Cast:
             observations = {name: spaces[0] for name, spaces in self._spaces.items()}
             actions = {name: spaces[1] for name, spaces in self._spaces.items()}
             infos = _infos(first, first.reset())
-            self.world, self.agents = translate(id, observations, actions, infos)
+            steps = most_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
+            self.world, self.agents = translate(id, observations, actions, infos, steps)
         except BaseException:
             self.close()
             raise

@@ -10,6 +10,7 @@ import pytest
 from mpe2 import simple_spread_v3
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.workers.environments.table import Table
 from workers.environments.adapting import copy_seeds
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
 
@@ -19,7 +20,7 @@ SPREAD = "pettingzoo:mpe2.simple_spread_v3"
 def test_simple_spread_gives_the_rows_of_the_plain_loop() -> None:
     copies, seed = 3, 11
     environment = from_id(SPREAD, copies, {"max_cycles": 8})
-    assert environment.world.episode_steps is None, "agents may come late"
+    assert environment.world.episode_steps == 8
     names = [agent.name for agent in environment.world.agents]
     assert names == ["agent_0", "agent_1", "agent_2"]
     plain = [simple_spread_v3.parallel_env(max_cycles=8) for _ in range(copies)]
@@ -154,6 +155,42 @@ def test_an_agent_that_dies_before_the_others_is_told_of_its_end_and_comes_back_
         assert (right.reward.tolist(), right.terminated.tolist()) == ([12, 13], [True, True])
         assert (left_again.observation == 0).all()
     environment.close()
+
+
+class Late(Pair):
+    """`right` comes in the last of 8 cycles only, in which all are cut."""
+
+    max_cycles = 8
+
+    @property
+    def unwrapped(self) -> Any:  # type: ignore[override]
+        return self
+
+    @property
+    def agents(self) -> list[str]:
+        if self.at >= self.max_cycles:
+            return []
+        return ["left", "right"] if self.at == self.max_cycles - 1 else ["left"]
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.at += 1
+        over = self.at >= self.max_cycles
+        cut = dict.fromkeys(actions, over)
+        return self._see(), dict.fromkeys(actions, 1.0), dict.fromkeys(actions, False), cut, {}
+
+    def action_space(self, name: str) -> Any:
+        return gymnasium.spaces.Discrete(5)
+
+
+def test_an_agent_that_comes_late_is_cut_more_often_than_the_limit_of_cycles_says() -> None:
+    """K5: `right` ends an episode with each of its rows, and all of them are in segments with what it saw last."""
+    environment = PettingZooEnvironment("late", Late, 2)
+    assert environment.world.episode_steps == 8
+    table = Table(environment)
+    table.play(8 * 12)
+    rows = table.found(1)
+    assert [len(copy) for copy in rows] == [11, 11], "the last row's segment goes on"
+    assert all(row.truncated and row.final == 8 for copy in rows for row in copy)
 
 
 class Faulty(Pair):
