@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
+from protocol.spaces import Place
+from workers.environments.base import Present
 from workers.environments.checked import Checked
+from workers.environments.players import random_player
 from workers.environments.registry import make
 
 WORLDS = (
@@ -24,10 +29,23 @@ WORLDS = (
     EnvironmentConfig(id="tag", copies=256, turn_mode="simultaneous"),
     EnvironmentConfig(id="matrix_game", copies=256),
     EnvironmentConfig(id="memory", copies=256),
+    EnvironmentConfig(id="rendezvous", copies=256),
+    EnvironmentConfig(id="synthetic", copies=256),
+    EnvironmentConfig(id="synthetic", copies=2720, settings={"many": 3}),
     EnvironmentConfig(id="gymnasium:CartPole-v1", copies=256),
     EnvironmentConfig(id="gymnasium:MountainCar-v0", copies=16),
     EnvironmentConfig(id="pettingzoo:mpe2.simple_spread_v3", copies=16),
 )
+
+
+def drawn(place: Place, copies: int, generator: np.random.Generator) -> list[NDArray[Any]]:
+    """Random actions of an agent that is everywhere, for 64 turns."""
+    n = copies * place.many
+    everybody = Present(
+        0, place.observed.zeros(n), np.zeros(n, np.float32), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    )
+    player = random_player(place, generator)
+    return [player(everybody) for _ in range(64)]
 
 
 def measure(config: EnvironmentConfig, seconds: float) -> tuple[float, float]:
@@ -35,16 +53,13 @@ def measure(config: EnvironmentConfig, seconds: float) -> tuple[float, float]:
     environment = Checked(make(config))
     generator = np.random.default_rng(0)
     turn = environment.reset(0)
-    choices = {
-        agent: generator.integers(space.action.n, size=(64, config.copies))
-        for agent, space in enumerate(environment.world.agents)
-    }
+    choices = {agent: drawn(place, config.copies, generator) for agent, place in enumerate(environment.world.places)}
     steps = rows = 0
     start = time.perf_counter()
     while (took := time.perf_counter() - start) < seconds:
         turn = environment.step([choices[present.agent][steps % 64] for present in turn.present])
         steps += 1
-        rows += len(turn.present) * config.copies
+        rows += sum(len(present.observation) for present in turn.present)
     copies = [present.observation.copy() for present in turn.present]
     start = time.perf_counter()
     for _ in range(1_000):

@@ -26,6 +26,8 @@ WORLDS = (
     EnvironmentConfig(id="matrix_game", settings={"game": "chicken"}),
     EnvironmentConfig(id="matrix_game", settings={"game": "stag_hunt"}),
     EnvironmentConfig(id="memory"),
+    EnvironmentConfig(id="rendezvous"),
+    EnvironmentConfig(id="synthetic"),
 )
 
 

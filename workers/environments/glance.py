@@ -19,7 +19,7 @@ from workers.environments.base import Present
 
 __all__ = ["Glance"]
 
-_REWARD, _END = np.dtype(np.float32), np.dtype(np.bool_)
+_ACTION, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
 
 
 class Glance:
@@ -45,13 +45,13 @@ class Glance:
                 and told.copies is None
                 and told.action_mask is None
                 and told.final_observation is None
-                and seen.dtype == self._dtype
+                and seen.dtype is self._dtype
                 and seen.shape == self._shape
-                and reward.dtype == _REWARD
+                and reward.dtype is _REWARD
                 and reward.shape == rows
-                and told.terminated.dtype == _END
+                and told.terminated.dtype is _END
                 and told.terminated.shape == rows
-                and told.truncated.dtype == _END
+                and told.truncated.dtype is _END
                 and told.truncated.shape == rows
                 and not len(told.final_index)
             )
@@ -63,7 +63,7 @@ class Glance:
 
     def does(self, chosen: Any) -> bool:
         """Whether it acts everywhere, each action being one of its choices."""
-        if not self._choices or type(chosen) is not np.ndarray or chosen.dtype != np.int64:
+        if not self._choices or type(chosen) is not np.ndarray or chosen.dtype is not _ACTION:
             return False
         # a negative number is a very large one without a sign
         return chosen.shape == self._rows and not np.count_nonzero(chosen.view(np.uint64) >= self._choices)

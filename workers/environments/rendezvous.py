@@ -78,7 +78,7 @@ class Rendezvous(Rounds):
         self._place = np.zeros(shape, np.float32)
         angle = 2 * np.pi * np.arange(s.agents) / s.agents
         self._ring = (_RING * np.stack([np.cos(angle), np.sin(angle)], 1)).astype(np.float32)[:, None]
-        self._others = [np.roll(np.arange(s.agents), -i)[1:] for i in range(s.agents)]
+        self._others = [[(i + step) % s.agents for step in range(1, s.agents)] for i in range(s.agents)]
         self._pairs = np.triu_indices(s.agents, 1)
 
     def _begin(self, copies: NDArray[np.int64]) -> None:
@@ -100,23 +100,20 @@ class Rendezvous(Rounds):
         position += velocity
         velocity[np.abs(position) > 1] = 0
         np.clip(position, -1, 1, out=position)
-        self._earned -= np.linalg.norm(self._place - position, axis=-1).mean(axis=0)
+        self._earned -= _length(self._place - position).mean(axis=0)
         one, other = self._pairs
-        touching = np.linalg.norm(position[one] - position[other], axis=-1) < REACH
+        touching = _length(position[one] - position[other]) < REACH
         self._earned -= np.float32(self.settings.touch) * touching.sum(axis=0)
 
     def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         where = slice(None) if copies is None else copies
         position, velocity = self._position[:, where], self._velocity[:, where]
         seen = out[: position.shape[1]]
-        seen[:, :2] = velocity[agent]
-        seen[:, 2:4] = self._place[agent, where] - position[agent]
-        others = self._others[agent]
-        further = seen[:, 4:].reshape(len(seen), len(others), 4)
-        further[..., :2] = (position[others] - position[agent]).swapaxes(0, 1)
-        further[..., 2:] = velocity[others].swapaxes(0, 1)
-        seen[:, :2] /= np.float32(TOP)
-        further[..., 2:] /= np.float32(TOP)
+        np.divide(velocity[agent], np.float32(TOP), out=seen[:, :2])
+        np.subtract(self._place[agent, where], position[agent], out=seen[:, 2:4])
+        for other, column in zip(self._others[agent], range(4, seen.shape[1], 4), strict=True):
+            np.subtract(position[other], position[agent], out=seen[:, column : column + 2])
+            np.divide(velocity[other], np.float32(TOP), out=seen[:, column + 2 : column + 4])
 
     def scripted(self) -> Player:
         """Steers straight to its place, and out of the way of others; see `RendezvousPlayer`."""
@@ -144,3 +141,9 @@ class Rendezvous(Rounds):
         kinds = np.select([contents < 0, contents > self.settings.agents, contents > 0], [1, 3, 2], 0)
         picture: NDArray[np.uint8] = _COLOURS[kinds]
         return picture.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def _length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of vectors [..., 2]."""
+    length: NDArray[np.float32] = np.hypot(vectors[..., 0], vectors[..., 1])
+    return length
