@@ -195,6 +195,6 @@ for _module, _does in (
     ("workers.actor", "One actor"),
     ("workers.learner", "One learner"),
     ("workers.relay", "One relay, for all workers of its node"),
-    ("workers.bench", "Measures this machine: transport, weights"),
+    ("workers.bench", "Measures this machine: transport, weights, rollout"),
 ):
     main.add_command(_hand_over(_module, _does))
