@@ -49,6 +49,13 @@ class PPO(Section):
     normalize_observation: bool = False
     normalize_return: bool = True
     anneal_learning_rate: bool = True
+    priority_alpha: float = Field(default=0.0, ge=0, le=1)
+    """How much more often segments of large advantages are trained on; 0: all alike, each once an epoch."""
+    priority_beta: float = Field(default=0.6, ge=0, le=1)
+    """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
+    run's end."""
+    zero_last: bool = False
+    """Give a segment's last row no advantage, as implementations that do not look beyond a segment do."""
 
     @property
     def discipline(self) -> Literal["stream", "replay"]:

@@ -18,7 +18,7 @@ from protocol.config import PPO, PolicyConfig
 from workers.algorithms.adam import FlatAdam
 from workers.algorithms.preparation import Batch, Minibatch, prepare
 from workers.algorithms.returns import next_values
-from workers.algorithms.vtrace import vtrace
+from workers.algorithms.standing import Appraisal, Standing, advantages
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.distributions import likelihood
@@ -29,11 +29,13 @@ __all__ = ["Objective", "PPOUpdate", "objective"]
 
 
 class Objective(NamedTuple):
-    """What a minibatch is worth: the loss to descend, scalars for the metrics, and the value targets [T, b]."""
+    """What a minibatch is worth: the loss to descend, scalars for the metrics, the value targets [T, b], and what its
+    rows look like to the present policy."""
 
     loss: Tensor
     metrics: dict[str, Tensor]
     target: Tensor
+    seen: Appraisal
 
 
 def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
@@ -41,6 +43,7 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
 
     One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
     Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
+    Segments with an `importance` have their advantages times that.
     """
     shape, rows = batch.reward.shape, batch.reward.numel()
     outputs, values = policy(policy.inputs(batch.observation), batch.recall)
@@ -56,20 +59,14 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
         final = torch.zeros_like(batch.reward)
         final.view(-1)[batch.final_place] = real[until:]
         value = real[:until].view(-1, shape[1])
-        _, target, advantage = vtrace(
-            batch.reward,
-            value[:-1],
-            next_values(value, batch.terminated, batch.truncated, final),
-            batch.cut,
-            ratio.detach(),
-            gamma=config.gamma,
-            lambda_=config.gae_lambda,
-            rho_clip=config.rho_clip,
-            c_clip=config.c_clip,
-        )
+        next_value = next_values(value, batch.terminated, batch.truncated, final)
+        seen = Appraisal(ratio.detach(), value[:-1], next_value)
+        _, target, advantage = advantages(batch, seen, config)
         weight = batch.mask / batch.mask.sum()
         if config.normalize_advantage:
             advantage = normalized(advantage, weight)
+        if batch.importance is not None:
+            advantage = advantage * batch.importance
     clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
     policy_loss = -(torch.minimum(ratio * advantage, clipped * advantage) * weight).sum()
     entropy = (uncertainty * weight.view(-1)).sum()
@@ -85,7 +82,7 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
             "clip_fraction": ((clipped != ratio) * weight).sum(),
             "ratio_mean": (ratio * weight).sum(),
         }
-    return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target)
+    return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, seen)
 
 
 def _rows(column: Tensor | None, rows: int) -> Tensor | None:
@@ -143,15 +140,18 @@ class PPOUpdate:
         before = self.optimizer.parameters.clone()
         records: list[Tensor] = []
         names: list[str] = []
-        targets: list[Tensor] = []
+        standing = self._standing(batch) if algorithm.priority_alpha else None
+        targets = [] if standing is None else [standing.advantages().target[batch.mask.bool()]]
         for epoch in range(algorithm.epochs):
-            for minibatch in self._minibatches(batch):
+            for index, minibatch in self._minibatches(batch, standing, progress):
                 found = objective(self.policy, minibatch, algorithm)
+                if standing is not None:
+                    standing.enter(index, found.seen)
                 norm = self.optimizer.backward(found.loss, self.config.max_grad_norm)
                 self.optimizer.step(learning_rate)
                 names = [*found.metrics, "grad_norm"]
                 records.append(torch.stack([*found.metrics.values(), norm]))
-                if epoch == 0:
+                if epoch == 0 and standing is None:
                     targets.append(found.target[minibatch.mask.bool()])
         delta = torch.linalg.vector_norm(self.optimizer.parameters - before)
         self._normalizers(batch, torch.cat(targets))
@@ -160,16 +160,33 @@ class PPOUpdate:
         metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers, strict=True))
         return {**metrics, "learning_rate": learning_rate, "rows": float(batch.rows)}
 
-    def _minibatches(self, batch: Batch) -> Iterator[Minibatch]:
-        """Whole segments in a new order, in parts as equal as can be; parts without real rows are left out."""
-        device = batch.mask.device
-        order = torch.randperm(batch.mask.shape[1], generator=self.generator).to(device)
-        for index in order.tensor_split(self.algorithm.minibatches):
-            if not len(index):
+    def _minibatches(
+        self, batch: Batch, standing: Standing | None, progress: float
+    ) -> Iterator[tuple[Tensor, Minibatch]]:
+        """Whole segments in a new order, in parts as equal as can be; parts without real rows are left out. With
+        `standing` each part is drawn by priority from all segments instead."""
+        device, algorithm = batch.mask.device, self.algorithm
+        order = torch.randperm(batch.mask.shape[1], generator=self.generator)
+        for part in order.tensor_split(algorithm.minibatches):
+            importance = None
+            if standing is not None:
+                part, importance = standing.draw(len(part), progress, self.generator)
+            if not len(part):
                 continue
-            minibatch = batch.minibatch(index, self.scratch)
+            index = part.to(device)
+            minibatch = batch.minibatch(index, self.scratch, importance)
             if batch.rows == batch.mask.numel() or minibatch.mask.any():
-                yield minibatch
+                yield index, minibatch
+
+    @torch.no_grad()
+    def _standing(self, batch: Batch) -> Standing:
+        """How all segments stand with the policy as it is, from one look at each."""
+        standing = Standing(batch, self.algorithm)
+        every = torch.arange(batch.mask.shape[1], device=batch.mask.device)
+        for index in every.tensor_split(self.algorithm.minibatches):
+            if len(index):
+                standing.enter(index, objective(self.policy, batch.minibatch(index, self.scratch), self.algorithm).seen)
+        return standing
 
     def _normalizers(self, batch: Batch, targets: Tensor) -> None:
         """Statistics change only between updates, so that rows of the newest version have ratio 1 throughout one."""

@@ -52,6 +52,8 @@ class Minibatch:
     """[T, b, C] bool, where not all values are legal always"""
     state: Tensor | None
     """[b, S], where the policy is recurrent"""
+    importance: Tensor | None
+    """[b], where segments were drawn by priority"""
 
     @property
     def recall(self) -> Recall | None:
@@ -84,8 +86,8 @@ class Batch:
     rows: int
     """Rows to train on."""
 
-    def minibatch(self, index: Tensor, scratch: Workspace) -> Minibatch:
-        """The segments `index` [b] int64; their observations lie in `scratch`."""
+    def minibatch(self, index: Tensor, scratch: Workspace, importance: Tensor | None = None) -> Minibatch:
+        """The segments `index` [b] int64, drawn with `importance` [b]; their observations lie in `scratch`."""
         rows = self.observation.shape[1]
         places = (index * rows + torch.arange(rows, device=index.device)[:, None]).flatten()
         final_row = self.final_row.index_select(0, index)
@@ -98,7 +100,8 @@ class Batch:
         amount, legal = (None if one is None else one.index_select(1, index) for one in (self.amount, self.legal))
         place = final_row[segment, entry] * len(index) + segment
         state = None if self.state is None else self.state.index_select(0, index)
-        return Minibatch(observation, place, **columns, amount=amount, legal=legal, state=state)
+        more = {"amount": amount, "legal": legal, "state": state, "importance": importance}
+        return Minibatch(observation, place, **columns, **more)
 
 
 _COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "value", "cut", "mask")

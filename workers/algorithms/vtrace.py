@@ -37,6 +37,7 @@ def vtrace(
     lambda_: float,
     rho_clip: float,
     c_clip: float,
+    last: Tensor | None = None,
 ) -> VTrace:
     """V-trace in its lambda form (Espeholt et al. 2018, section 4.1 and remark 2); all inputs [T, B], `ended` bool.
 
@@ -47,10 +48,14 @@ def vtrace(
     A[t] = delta[t] + gamma * lambda * min(c_clip, ratio[t]) * (1 - ended[t]) * A[t + 1]
     policy_advantage[t] = reward[t] + gamma * next_value[t] - value[t] + gamma * lambda * (1 - ended[t]) * A[t + 1]
 
+    Rows `last` [T, B] bool have no advantage at all, as in implementations that do not look beyond a segment.
+
     With all ratios 1 (and clips of at least 1) this is generalised advantage estimation (Schulman et al. 2016). It
     crosses no end, neither termination nor truncation.
     """
     difference = reward + gamma * next_value - value
+    if last is not None:
+        difference = difference.masked_fill(last, 0.0)
     factor = (ratio.clamp(max=c_clip) * (gamma * lambda_)).masked_fill(ended, 0.0)
     advantage = linear_recurrence(ratio.clamp(max=rho_clip) * difference, factor)
     ahead = advantage[1:].masked_fill(ended[:-1], 0.0)

@@ -1,0 +1,76 @@
+"""How the segments of a batch stand while it is trained on: their advantages, and by these who is drawn next.
+
+In flow: what the policy makes of each minibatch. Out flows: advantages; drawn segments and their importance.
+
+Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from protocol.config import PPO
+from workers.algorithms.preparation import Batch, Minibatch
+from workers.algorithms.priorities import annealed, draw, importance, priorities
+from workers.algorithms.vtrace import VTrace, vtrace
+
+__all__ = ["Appraisal", "Standing", "advantages"]
+
+
+class Appraisal(NamedTuple):
+    """What rows look like to a policy, without gradients, [T, b] each; values in the unit of the reward."""
+
+    ratio: Tensor
+    """Probability of the action over the behaviour policy's."""
+    value: Tensor
+    next_value: Tensor
+    """Of what came after: 0 after a termination, of the true last observation after a truncation."""
+
+
+def advantages(batch: Minibatch | Batch, seen: Appraisal, config: PPO) -> VTrace:
+    """V-trace over the rows of `batch`. With `zero_last` the last row of each segment has none, whatever follows."""
+    return vtrace(
+        batch.reward,
+        seen.value,
+        seen.next_value,
+        batch.cut,
+        seen.ratio,
+        gamma=config.gamma,
+        lambda_=config.gae_lambda,
+        rho_clip=config.rho_clip,
+        c_clip=config.c_clip,
+        last=_last(batch.mask) if config.zero_last else None,
+    )
+
+
+def _last(mask: Tensor) -> Tensor:
+    """[T, b] bool: the last real row of each segment."""
+    return torch.diff(mask, dim=0, append=torch.zeros_like(mask[:1])) < 0
+
+
+class Standing:
+    """Of the segments of `batch`; all of them must be entered before any is drawn."""
+
+    def __init__(self, batch: Batch, config: PPO) -> None:
+        self._batch, self._config = batch, config
+        self._seen = Appraisal(*(torch.empty_like(batch.reward) for _ in Appraisal._fields))
+
+    def enter(self, index: Tensor, seen: Appraisal) -> None:
+        """The segments `index` [b] looked like this just now."""
+        for kept, new in zip(self._seen, seen, strict=True):
+            kept[:, index] = new
+
+    def advantages(self) -> VTrace:
+        """Of all segments, [T, B], by what they looked like last."""
+        return advantages(self._batch, self._seen, self._config)
+
+    def draw(self, count: int, progress: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`count` different segments [b], in host memory, and their importance [b], at `progress` of the run."""
+        config = self._config
+        priority = priorities(self.advantages().advantage, self._batch.mask, config.priority_alpha)
+        index = draw(priority, count, generator)
+        weight = importance(priority, annealed(config.priority_beta, config.priority_alpha, progress))
+        return index, weight[index.to(weight.device)]
