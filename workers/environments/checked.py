@@ -80,6 +80,9 @@ class Checked(Environment):
         self.restarts = self._inner.restarts
         if not isinstance(turn, Turn):
             raise EnvironmentFault(f"{self.world.id} returned {type(turn).__name__} from {verb}; let it return a Turn")
+        if self._inner.world is not self.world and self._inner.world != self.world:
+            raise self._changed(verb)
+        self._check_once(turn)
         count = len(self._glances)
         # Sums of infinities and of very large numbers are looked into below: numpy need not warn of them.
         with np.errstate(invalid="ignore", over="ignore"):
@@ -93,6 +96,28 @@ class Checked(Environment):
             self._fairness[turn.group].check(turn)
         self._turn = turn
         return turn
+
+    def _changed(self, verb: str) -> EnvironmentFault:
+        """Other agents or spaces than were declared at first: the first that differs."""
+        got = {place.name: place.agent for place in self._inner.world.places}
+        for place in self.world.places:
+            if got.get(place.name) != place.agent:
+                said = got[place.name].model_dump_json() if place.name in got else "missing"
+                flaw = Flaw("its spaces", place.agent.model_dump_json(), said)
+                return self._fault(self.world.places.index(place), flaw, f"keep them as they were before {verb}")
+        return EnvironmentFault(
+            f"{self.world.id}: world should be what it was at first but is another one after {verb}; keep it the same"
+        )
+
+    def _check_once(self, turn: Turn) -> None:
+        """No agent is in two entries of a kind."""
+        for what, told in (("present", turn.present), ("outcomes", turn.outcomes)):
+            if len(told) > 1 and len({one.agent for one in told}) < len(told):
+                agents = [one.agent for one in told]
+                raise EnvironmentFault(
+                    f"{self.world.id}: {what} of a turn should name each agent once but names {agents}; give all rows "
+                    "of an agent in one entry"
+                )
 
     def _run(self, verb: str, call: Callable[[], Any]) -> Any:
         try:

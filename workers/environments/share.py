@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import EnvironmentFault
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.exchange import OUTCOME, PRESENT, Exchange
 
@@ -36,8 +35,7 @@ class Share:
         """(agent, rows) of the last turn, in its order."""
 
     def write(self, turn: Turn) -> None:
-        """Everything that `turn` tells; EnvironmentFault if it tells of an agent twice."""
-        self._refuse_twice(turn)
+        """Everything that `turn` tells, which is of each agent in one entry of a kind."""
         sheet = [turn.env_steps, len(turn.present), len(turn.outcomes)]
         self._acting.clear()
         if self._common is not None:
@@ -116,11 +114,3 @@ class Share:
         first = self._firsts[told.agent]
         columns.copies[kind, first : first + len(where)] = where
         return [told.agent, len(where), len(told.final_index)]
-
-    def _refuse_twice(self, turn: Turn) -> None:
-        for what, told in (("present", turn.present), ("outcomes", turn.outcomes)):
-            agents = [one.agent for one in told]
-            if len(set(agents)) < len(agents):
-                raise EnvironmentFault(
-                    f"{what} of one turn names an agent twice ({agents}); give all its copies in one entry"
-                )

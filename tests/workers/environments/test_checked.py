@@ -129,6 +129,38 @@ def test_what_is_told_between_turns_is_checked_as_well(copies: list[int], reward
         checked.step([np.zeros(E, np.int64)])
 
 
+@pytest.mark.parametrize("what", ["present", "outcomes"])
+def test_an_agent_that_is_named_twice_in_a_turn_is_a_fault(what: str) -> None:
+    none = np.zeros(1, np.bool_)
+    outcome = Outcome(0, np.array([1]), np.zeros(1, np.float32), none, none)
+    twice = {"present": lambda p: Turn((p, p), E), "outcomes": lambda p: Turn((p,), E, (outcome, outcome))}
+    checked = Checked(Fake(twice[what]))
+    checked.reset(0)
+    with pytest.raises(
+        EnvironmentFault, match=rf"^fake: {what} of a turn should name each agent once but names \[0, 0\]"
+    ):
+        checked.step([np.zeros(E, np.int64)])
+
+
+def test_spaces_that_change_are_a_fault() -> None:
+    fake = Fake()
+    checked = Checked(fake)
+    checked.reset(0)
+    (bird,) = fake.world.agents
+    fake.world = World(id="fake", agents=(bird,))  # the same again is none
+    checked.reset(0)
+    fake.world = World(id="fake", agents=(bird.model_copy(update={"action": Discrete(n=3)}),))
+    with pytest.raises(
+        EnvironmentFault, match=r'^fake, agent bird: its spaces should be .*"n":2.* but is .*"n":3.*; keep'
+    ):
+        checked.step([np.zeros(E, np.int64)])
+    fake.world = World(id="fake", agents=(bird,), episode_steps=3)
+    with pytest.raises(
+        EnvironmentFault, match=r"^fake: world should be what it was at first but is another one after reset"
+    ):
+        checked.reset(0)
+
+
 def test_what_is_no_turn_is_a_fault() -> None:
     checked = Checked(Fake(lambda present: (1, 2)))
     checked.reset(0)
