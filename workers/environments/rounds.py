@@ -57,7 +57,7 @@ class Rounds(Environment):
         self._done = np.zeros(copies, np.bool_)
         self._never = np.zeros(copies, np.bool_)
         self._ended = _NONE
-        self._observation = [np.zeros((copies, *a.observation.shape), a.observation.dtype) for a in world.agents]
+        self._observation = [place.observed.zeros(copies) for place in world.places]
         self._final = [] if terminates else [np.zeros_like(seen) for seen in self._observation]
 
     def reset(self, seed: int) -> Turn:
@@ -76,7 +76,7 @@ class Rounds(Environment):
         self._change()
         return Turn(self._present())
 
-    def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
+    def step(self, actions: Sequence[NDArray]) -> Turn:
         """Acts for the agents of the last turn. `env_steps` is E with the step that completes a turn, else 0."""
         if self.turn_mode == "sequential":
             self._act(self._next, actions[0])
