@@ -11,7 +11,7 @@ from pydantic import Field
 
 from protocol.section import Section
 
-__all__ = ["IQN", "PPO", "Network"]
+__all__ = ["PPO", "Network"]
 
 
 class Network(Section):
@@ -71,52 +71,3 @@ class PPO(Section):
     def row_fields(self) -> tuple[tuple[str, str], ...]:
         """(name, dtype) of the scalar fields this algorithm adds to every row."""
         return (("log_probability", "<f4"), ("value", "<f4"))
-
-
-class IQN(Section):
-    """Implicit quantile networks on replay: n-step double Q, dueling on request, stacked frames."""
-
-    name: Literal["iqn"] = "iqn"
-    batch_size: int = Field(default=64, ge=1)
-    """Transitions in a batch."""
-    buffer_capacity: int = Field(default=10_000, ge=1)
-    """Rows kept for replay, over all actors."""
-    learning_starts: int = Field(default=1_000, ge=1)
-    """Rows that must be there before the first update."""
-    replay_ratio: float = Field(default=4.0, gt=0)
-    """Transitions trained for each row made; the governor keeps to it."""
-    error_buffer: float | None = Field(default=None, gt=0)
-    """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
-    of an actor's messages and a batch."""
-    frames: int = Field(default=1, ge=1, le=64)
-    n_step: int = Field(default=3, ge=1)
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    quantiles: int = Field(default=12, ge=1)
-    """Quantile fractions drawn for the loss (N = N')."""
-    acting_quantiles: int = Field(default=12, ge=1)
-    cosines: int = Field(default=64, ge=1)
-    kappa: float = Field(default=1.0, gt=0)
-    double: bool = True
-    dueling: bool = False
-    target_update_freq: int = Field(default=4, ge=1)
-    target_update: Literal["soft", "hard"] = "soft"
-    tau: float = Field(default=1e-3, gt=0, le=1)
-    epsilon: float = Field(default=1.0, ge=0, le=1)
-    epsilon_decay_freq: int = Field(default=100, ge=1)
-    epsilon_decay: float = Field(default=1e-4, ge=0, lt=1)
-    epsilon_min: float = Field(default=0.01, ge=0, le=1)
-
-    @property
-    def discipline(self) -> Literal["stream", "replay"]:
-        """How the ring is used."""
-        return "replay"
-
-    @property
-    def before(self) -> int:
-        """Rows of history in front of each segment."""
-        return self.frames - 1
-
-    @property
-    def row_fields(self) -> tuple[tuple[str, str], ...]:
-        """(name, dtype) of the scalar fields this algorithm adds to every row."""
-        return ()

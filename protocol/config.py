@@ -2,7 +2,7 @@
 
 In flows: a mapping (from YAML, `--set` or the wire). Out flow: a `Run`. Defaults follow the source documents where
 they name one; the presets override them where training is better served. The sections for algorithms and environments
-have files of their own (protocol/algorithms.py, protocol/environments.py); users take all of them from here.
+have files of their own (algorithms.py, off_policy.py and environments.py here); users take all of them from here.
 """
 
 from __future__ import annotations
@@ -12,19 +12,32 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from protocol.algorithms import IQN, PPO, Network
+from protocol.algorithms import PPO, Network
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from protocol.off_policy import DQN, IQN, SAC, Replayed
 from protocol.section import Section
 from protocol.spaces import Label, World, policy_map
 
-__all__ = ["IQN", "PPO", "EnvironmentConfig", "Multiprocessing", "Network", "PolicyConfig", "Run", "parse_run"]
+__all__ = [
+    "DQN",
+    "IQN",
+    "PPO",
+    "SAC",
+    "EnvironmentConfig",
+    "Multiprocessing",
+    "Network",
+    "PolicyConfig",
+    "Replayed",
+    "Run",
+    "parse_run",
+]
 
 
 class PolicyConfig(Section):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
-    algorithm: Annotated[PPO | IQN, Field(discriminator="name")] = Field(default_factory=PPO)
+    algorithm: Annotated[PPO | IQN | DQN | SAC, Field(discriminator="name")] = Field(default_factory=PPO)
     network: Network = Field(default_factory=Network, alias="model_config")
     learning_rate: float = Field(default=0.00025, gt=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -67,7 +80,7 @@ class PolicyConfig(Section):
             raise ValueError(
                 f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"
             )
-        if isinstance(algorithm, IQN):
+        if isinstance(algorithm, Replayed):
             if algorithm.learning_starts > algorithm.buffer_capacity:
                 raise ValueError(
                     f"learning_starts {algorithm.learning_starts} can never be reached with buffer_capacity "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from protocol.config import IQN
+from protocol.config import DQN, IQN, SAC
 from protocol.messages import PolicyFacts
 from protocol.spaces import World
 from workers.plan import PolicyPlan
@@ -40,14 +40,12 @@ def _network(plan: PolicyPlan) -> dict[str, Any]:
         "hidden": list(network.hidden),
         "activation": network.activation,
     }
-    if isinstance(algorithm, IQN):
-        return {
-            "kind": "quantile",
-            **common,
-            "frames": algorithm.frames,
-            "cosines": algorithm.cosines,
-            "dueling": algorithm.dueling,
-        }
+    if isinstance(algorithm, SAC):
+        return {"kind": "squashed", **common, "frames": algorithm.frames}
+    if isinstance(algorithm, IQN | DQN):
+        kind = "quantile" if isinstance(algorithm, IQN) else "value"
+        facts = {"kind": kind, **common, "frames": algorithm.frames, "dueling": algorithm.dueling}
+        return facts | ({"cosines": algorithm.cosines} if isinstance(algorithm, IQN) else {})
     return {
         "kind": "actor_critic",
         **common,

@@ -171,7 +171,7 @@ class Learner:
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, check, window)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
-            plan.name, member.weights.manifest, path, plan.config.publish_mode, plan.config.wire_weights
+            plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights
         )
         member.resume(found, last)
         return member

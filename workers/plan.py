@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol import compression
-from protocol.config import IQN, PolicyConfig, Run
+from protocol.config import DQN, IQN, SAC, PolicyConfig, Replayed, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
@@ -18,6 +18,7 @@ from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
 from workers.learning.governor import Governor
+from workers.policies.actions import Actions
 from workers.policies.interface import Interface
 
 __all__ = ["PolicyPlan", "plan_policies", "seed_of"]
@@ -69,7 +70,7 @@ class PolicyPlan:
     def kept_blocks(self) -> int:
         """Blocks that one actor's ring keeps for replay."""
         algorithm = self.config.algorithm
-        if not isinstance(algorithm, IQN):
+        if not isinstance(algorithm, Replayed):
             return 0
         return max(1, algorithm.buffer_capacity // (self.layout.length * self.block * self.actors))
 
@@ -98,7 +99,7 @@ class PolicyPlan:
     def governor(self) -> Governor:
         """What paces replay."""
         algorithm = self.config.algorithm
-        assert isinstance(algorithm, IQN)
+        assert isinstance(algorithm, Replayed)
         start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
         insertion = self.block * self.layout.length
         paces = self.config.flow == "block"
@@ -108,7 +109,7 @@ class PolicyPlan:
     def batch_segments(self) -> int:
         """Segments in a batch of the stream discipline."""
         algorithm = self.config.algorithm
-        if isinstance(algorithm, IQN):
+        if isinstance(algorithm, Replayed):
             return 0
         return algorithm.segments or self.streams
 
@@ -165,17 +166,28 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
                 f"policy {plan.name!r} is shared by {first.name!r}, which stands for {first.many} agents, and "
                 f"{place.name!r}, which stands for {place.many}; give them policies of their own"
             )
-    actions = plan.interface.actions
-    if isinstance(plan.config.algorithm, IQN) and (not actions.single or actions.masked):
-        what = "has a mask of legal actions" if actions.single else "does more than choose one of a number of values"
-        raise ConfigurationError(
-            f"policy {plan.name!r}: agent {first.name!r} {what}, which iqn cannot learn; use ppo for it"
-        )
+    what = _unlearnable(plan.config, plan.interface.actions)
+    if what is not None:
+        raise ConfigurationError(f"policy {plan.name!r}: agent {first.name!r} {what}")
+
+
+def _unlearnable(config: PolicyConfig, actions: Actions) -> str | None:
+    """Why the algorithm cannot learn these actions, with the remedy; None if it can."""
+    algorithm = config.algorithm
+    if isinstance(algorithm, IQN | DQN) and not actions.single:
+        remedy = "use sac or ppo" if actions.bounded and not actions.sizes else "use ppo"
+        return f"does more than choose one of a number of values, which {algorithm.name} cannot learn; {remedy} for it"
+    if isinstance(algorithm, SAC) and actions.sizes:
+        remedy = "use iqn, dqn or ppo" if actions.single else "use ppo"
+        return f"chooses among values, and sac learns numbers only; {remedy} for it"
+    if isinstance(algorithm, SAC) and not actions.bounded:
+        return "acts in a box without bounds, to which sac cannot scale; give its space bounds, or use ppo for it"
+    return None
 
 
 def _check(plan: PolicyPlan) -> None:
     algorithm = plan.config.algorithm
-    if isinstance(algorithm, IQN):
+    if isinstance(algorithm, Replayed):
         reachable = plan.kept_rows
         if algorithm.learning_starts > reachable:
             raise ConfigurationError(
@@ -201,7 +213,7 @@ def _check(plan: PolicyPlan) -> None:
         )
     try:
         plan.credit()  # both refuse what would deadlock
-        if isinstance(algorithm, IQN):
+        if isinstance(algorithm, Replayed):
             plan.governor()
     except ConfigurationError as fault:
         raise ConfigurationError(f"policy {plan.name!r}: {fault}") from None

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from protocol.collection import Adversarial, Curriculum, Member, Split
-from protocol.config import IQN, PPO, EnvironmentConfig, Multiprocessing, Network, PolicyConfig, Run
+from protocol.config import DQN, IQN, PPO, SAC, EnvironmentConfig, Multiprocessing, Network, PolicyConfig, Run
 from tests.tools import ROOT
 
 RESOLVED = {
@@ -40,7 +40,21 @@ READ = attributes(ROOT / "protocol") | attributes(ROOT / "workers") | attributes
 
 @pytest.mark.parametrize(
     "model",
-    [Run, EnvironmentConfig, PolicyConfig, Network, PPO, IQN, Multiprocessing, Member, Split, Curriculum, Adversarial],
+    [
+        Run,
+        EnvironmentConfig,
+        PolicyConfig,
+        Network,
+        PPO,
+        IQN,
+        DQN,
+        SAC,
+        Multiprocessing,
+        Member,
+        Split,
+        Curriculum,
+        Adversarial,
+    ],
 )
 def test_no_accepted_key_is_ignored_F1_U5(model: type[BaseModel]) -> None:
     unread = {

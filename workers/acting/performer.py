@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import from_numpy
 
-from protocol.config import IQN, PolicyConfig
+from protocol.config import PolicyConfig, Replayed
 from protocol.manifest import Manifest
 from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
 from workers.policies.actor_critic import ActorCritic
-from workers.policies.build import build
+from workers.policies.build import build, published
 from workers.policies.distributions import Noise
-from workers.policies.flat import flatten_
 from workers.policies.interface import Interface
 
 __all__ = ["Performer"]
@@ -28,9 +27,9 @@ class Performer:
     def __init__(self, interface: Interface, config: PolicyConfig, seed: int = 0) -> None:
         self.interface = interface
         self._modules = [build(interface, config, seed) for _ in range(2)]
-        self._flat = [flatten_(module) for module in self._modules]
+        self._flat = [published(module) for module in self._modules]
         self._live = 0
-        self._single_frame = isinstance(config.algorithm, IQN) and config.algorithm.frames == 1
+        self._single_frame = isinstance(config.algorithm, Replayed) and config.algorithm.frames == 1
         self.state = config.network.state
         """Numbers that it remembers of each stream."""
         self.version = Version(0, 0)
@@ -78,4 +77,4 @@ class Performer:
         module, seen = self._modules[self._live], from_numpy(observation)
         if isinstance(module, ActorCritic):
             return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
-        return module.act(seen, noise, greedy=greedy)
+        return module.act(seen, noise, greedy=greedy, legal=legal)

@@ -23,10 +23,18 @@ class FlatAdam:
     """Adam (Kingma & Ba 2015, algorithm 1) for all trainable parameters of `module`, which it makes flat.
 
     `gradient` is the flat gradient: the `.grad` of every parameter is a view on it. Pass a module that is already on
-    its final device; after moving it, make a new optimiser.
+    its final device; after moving it, make a new optimiser. `parts`: prefixes of names whose gradients are clipped each
+    by themselves; none: all together.
     """
 
-    def __init__(self, module: nn.Module, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-5) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-5,
+        parts: tuple[str, ...] = (),
+    ) -> None:
         weights = flatten_(module)
         self.parameters = weights.parameters
         self.betas, self.epsilon = betas, epsilon
@@ -39,9 +47,12 @@ class FlatAdam:
             if parameter.requires_grad:
                 start = parameter.storage_offset() - base
                 parameter.grad = self.gradient[start : start + parameter.numel()].view(parameter.shape)
+        spans = [weights.span(prefix) for prefix in parts] or [self.parameters]
+        places = [span.storage_offset() - base for span in spans]
+        self._parts = [self.gradient[at : at + len(span)] for at, span in zip(places, spans, strict=True)]
 
     def backward(self, loss: Tensor, max_norm: float) -> Tensor:
-        """Replaces `gradient` by that of `loss`, cut to `max_norm`; returns the norm it had.
+        """Replaces `gradient` by that of `loss`, each part cut to `max_norm`; returns the norm of the whole before.
 
         Raises TrainingFault, with the parameters as they were, if loss or gradient is not finite.
         """
@@ -53,7 +64,9 @@ class FlatAdam:
                 f"the update gave loss {loss.item():g} with gradient norm {norm.item():g}; look for rewards or "
                 "observations that are not finite, or lower learning_rate"
             )
-        self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        for part in self._parts:
+            length = norm if len(self._parts) == 1 else torch.linalg.vector_norm(part)
+            part.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))
         return norm
 
     def step(self, learning_rate: float) -> None:

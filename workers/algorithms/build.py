@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from protocol.config import PolicyConfig
+from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.sac import SACUpdate
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
+from workers.policies.quantile import QuantileNetwork
+from workers.policies.value import ValueNetwork
 
 __all__ = ["Update", "build_update"]
 
-Update = PPOUpdate | IQNUpdate
+Update = PPOUpdate | IQNUpdate | DQNUpdate | SACUpdate
 
 
 def build_update(policy: Policy, config: PolicyConfig, seed: int = 0) -> Update:
     """The update of `config`'s algorithm for `policy`, which must be on its final device.
 
-    `seed` decides the order of minibatches and the quantile fractions. Raises ValueError if policy and configuration
-    are of different algorithms.
+    `seed` decides the order of minibatches, quantile fractions and amounts drawn. Raises ValueError if policy and
+    configuration are of different algorithms.
     """
     if isinstance(policy, ActorCritic):
         return PPOUpdate(policy, config, seed)
-    return IQNUpdate(policy, config, seed)
+    if isinstance(policy, QuantileNetwork):
+        return IQNUpdate(policy, config, seed)
+    return DQNUpdate(policy, config) if isinstance(policy, ValueNetwork) else SACUpdate(policy, config, seed)

@@ -8,20 +8,19 @@ Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the targ
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
-from protocol.errors import TrainingFault
 from workers.algorithms.adam import FlatAdam
+from workers.algorithms.off_policy import Schedules, tensors_only, weighted
 from workers.learning.batches import Transitions
-from workers.policies.flat import flatten_
+from workers.policies.greedy import best
 from workers.policies.quantile import QuantileNetwork
 
-__all__ = ["Estimates", "IQNUpdate", "decayed", "estimates", "quantile_huber"]
+__all__ = ["Estimates", "IQNUpdate", "estimates", "quantile_huber"]
 
 
 class Estimates(NamedTuple):
@@ -49,8 +48,8 @@ def estimates(
 ) -> Estimates:
     """Quantiles of the actions taken at `fractions` [N], and their targets at `target_fractions` [M].
 
-    target = reward + discount * Z_target(next, a*) with a* the action of greatest mean return by the online network
-    (`double`: van Hasselt et al. 2016) or else by the target network itself.
+    target = reward + discount * Z_target(next, a*) with a* the legal action of greatest mean return by the online
+    network (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     online, target = policy.online, policy.target
     here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions)
@@ -59,15 +58,10 @@ def estimates(
         following = policy.inputs(batch.next_observation)
         psi = target.perceptron(following)
         chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
-        best = chooser.means(chooser_psi, policy.midpoints).argmax(1)
-        future = _of(best, target.quantiles(psi, target_fractions))
+        chosen = best(chooser.means(chooser_psi, policy.midpoints), batch.next_legal)
+        future = _of(chosen, target.quantiles(psi, target_fractions))
         backed = batch.reward[:, None] + batch.discount[:, None] * future
     return Estimates(taken, backed)
-
-
-def decayed(epsilon: float, config: IQN) -> float:
-    """The exploration rate after one decay."""
-    return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
 
 
 def _of(action: Tensor, quantiles: Tensor) -> Tensor:
@@ -83,8 +77,9 @@ class IQNUpdate:
             raise ValueError(f"IQNUpdate needs the configuration of iqn, not of {config.algorithm.name}")
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
         self.optimizer = FlatAdam(policy)
-        weights = flatten_(policy)
-        self._online, self._target = weights.span("online."), weights.span("target.")
+        self._schedules = Schedules(policy, self.algorithm)
+        self.errors = torch.empty(0)
+        """[B] of the last batch: how far each mean estimate was from its mean target."""
         self.generator = torch.Generator().manual_seed(seed)
 
     @property
@@ -99,25 +94,27 @@ class IQNUpdate:
         An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
         parameters as they were, for a loss or gradient that is not finite.
         """
-        _tensors_only(transitions)
+        tensors_only(transitions)
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
         fractions = self._fractions()
         found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double)
-        loss = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa).mean()
+        losses = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa)
+        loss = weighted(losses, transitions.weight)
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
         self.optimizer.step(self.config.learning_rate)
-        self._schedules()
+        self._schedules.follow(self.train_steps)
         with torch.no_grad():
+            self.errors = (found.target.mean(1) - found.quantiles.mean(1)).abs()
             numbers = {
                 "loss": loss,
                 "grad_norm": norm,
                 "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
                 "value_mean": found.quantiles.mean(),
                 "target_mean": found.target.mean(),
-                "td_error": (found.target.mean(1) - found.quantiles.mean(1)).abs().mean(),
+                "td_error": self.errors.mean(),
                 "reward_mean": transitions.reward.mean(),
                 "epsilon": self.policy.epsilon.float(),
             }
@@ -135,14 +132,6 @@ class IQNUpdate:
         estimate, target = drawn.to(self.optimizer.parameters.device)
         return estimate, target
 
-    def _schedules(self) -> None:
-        """What happens every so many train steps, in this one place: the target network and epsilon."""
-        algorithm = self.algorithm
-        if self.train_steps % algorithm.target_update_freq == 0:
-            self._target.lerp_(self._online, algorithm.tau if algorithm.target_update == "soft" else 1.0)
-        if self.train_steps % algorithm.epsilon_decay_freq == 0:
-            self.policy.epsilon.fill_(decayed(self.policy.epsilon.item(), algorithm))
-
     def state(self) -> dict[str, Tensor]:
         """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
         return {**self.optimizer.state(), "generator": self.generator.get_state()}
@@ -151,13 +140,3 @@ class IQNUpdate:
         """Takes over what `state` gave."""
         self.optimizer.load_state(state)
         self.generator.set_state(state["generator"])
-
-
-def _tensors_only(transitions: Transitions) -> None:
-    for field in fields(transitions):
-        given = getattr(transitions, field.name)
-        if not isinstance(given, Tensor):
-            raise TrainingFault(
-                f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on the "
-                "learner's device; convert it with torch.from_numpy first"
-            )

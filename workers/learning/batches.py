@@ -53,10 +53,17 @@ class Transitions:
     observation: Tensor
     """[B, F, *shape]: newest frame last; frames before the episode's start repeat its first one"""
     action: Tensor
-    """[B] int64"""
+    """[B] int64, or [B, H]"""
     reward: Tensor
     """[B]: the discounted sum of the n (or fewer) rewards"""
     discount: Tensor
     """[B]: factor of the bootstrap value: gamma**n, with n as many rewards as were summed; 0 after a termination"""
     next_observation: Tensor
     """[B, F, *shape]: what was seen n steps later (the true last observation where the episode was truncated)"""
+    amount: Tensor | None = None
+    """[B, D], where there are amounts"""
+    next_legal: Tensor | None = None
+    """[B, C] bool, where not all values are legal always: those that were legal n steps later. Nobody says what was at
+    the true last observation of a truncated episode: there it is what was legal in the row before it"""
+    weight: Tensor | None = None
+    """[B], where priorities decide what is drawn: makes up for their doing so; 1 at most"""

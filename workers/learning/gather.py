@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.common import Common
-from protocol.config import IQN
+from protocol.config import Replayed
 from protocol.layout import Layout
 from protocol.ring import Ring
 from workers.policies.interface import Interface
@@ -26,7 +26,7 @@ def gather(
     layout: Layout,
     records: NDArray[np.void],
     row: NDArray[np.int64],
-    config: IQN,
+    config: Replayed,
     common: Common | None = None,
 ) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:
     """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`, and
@@ -72,6 +72,11 @@ def gather(
         "discount": np.where(terminated, np.float32(0), discount),
         "next_observation": following,
     }
+    actions = interface.actions
+    if actions.amounts:
+        batch["amount"] = actions.amount(seen.at(base + row), (len(row),))
+    if actions.masked:
+        batch["next_legal"] = actions.legal(seen.at(np.where(truncated, end, end + 1)), (len(row),))
     return batch, seen.there
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import IQN, Run
+from protocol.config import Replayed, Run
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
 from protocol.ring import Ring
@@ -28,7 +28,7 @@ from workers.learning.replay import Replay
 from workers.learning.source import Source
 from workers.learning.stage import Stage
 from workers.plan import PolicyPlan, seed_of
-from workers.policies.build import build
+from workers.policies.build import build, published
 from workers.policies.flat import flatten_
 
 __all__ = ["Member"]
@@ -60,6 +60,7 @@ class Member:
         self._rows_expected = max(1.0, run.steps * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
         self.weights = flatten_(self.policy)
+        self.published = published(self.policy)
         self.update = build_update(self.policy, plan.config)
         self._folder = folder / "checkpoints" / plan.name if folder is not None else None
         self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
@@ -72,7 +73,7 @@ class Member:
         algorithm = plan.config.algorithm
         self._stage: Stage | None = None
         self._replay: Replay | None = None
-        if isinstance(algorithm, IQN):
+        if isinstance(algorithm, Replayed):
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
             kept = plan.kept_blocks * plan.block
             self._replay = Replay(
@@ -114,7 +115,7 @@ class Member:
             steps = self.update.train_steps
             log.info("event=resumed policy=%s from=checkpoint train_steps=%d version=%d", self.name, steps, number)
         elif found is not None:
-            self.weights.load(found)
+            self.published.load(found)
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
         self.version = Version(self.version.incarnation, number)
         self._published_step = self._logged_step = self.update.train_steps
@@ -137,7 +138,7 @@ class Member:
     def publish(self) -> None:
         """The present weights become the next version."""
         self.version = Version(self.version.incarnation, self.version.version + 1)
-        self._publish(self.name, self.weights.source(), self.version)
+        self._publish(self.name, self.published.source(), self.version)
         self._published_step = self.update.train_steps
         self._counters.set(f"version.{self.name}", self.version.version)
 

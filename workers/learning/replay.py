@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.common import Common
-from protocol.config import IQN
+from protocol.config import Replayed
 from protocol.counters import Counters
 from protocol.layout import Layout
 from protocol.ring import RECORD, Ring
@@ -43,7 +43,7 @@ class Replay:
         policy: str,
         interface: Interface,
         layout: Layout,
-        config: IQN,
+        config: Replayed,
         source: Source,
         counters: Counters,
         governor: Governor,

@@ -58,7 +58,8 @@ class Actions:
 
     A policy chooses an index below its size for each head, [n] for the only one of an agent that does nothing else and
     [n, K] otherwise, and amounts [n, D] float32 in units of half the range of a bounded box, 0 in its middle; those of
-    an unbounded one are what the world gets. Worlds get amounts cut to their bounds; rows hold what was chosen.
+    an unbounded one are what the world gets. Worlds get amounts cut to their bounds; rows hold what was chosen. Amounts
+    that are squashed into (-1, 1) are never cut: rows hold what the world got.
     """
 
     def __init__(self, place: Place) -> None:
@@ -89,6 +90,11 @@ class Actions:
             and (self.record.dtype, self.record.shape) == (np.dtype(np.int64), ())
             and not self._heads[0].start.any()
         )
+
+    @cached_property
+    def bounded(self) -> bool:
+        """Whether all amounts have room between two bounds."""
+        return all(bool((part.high > part.low).all()) for part in self._amounts)
 
     def index(self, pick: Pick, lead: tuple[int, ...]) -> NDArray[np.int64]:
         """[*lead] or [*lead, K]: the indices of the actions in columns that `pick` gives."""

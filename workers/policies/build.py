@@ -6,17 +6,19 @@ import math
 
 import torch
 
-from protocol.config import PPO, Network, PolicyConfig
+from protocol.config import IQN, PPO, SAC, Network, PolicyConfig
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.core import Core
 from workers.policies.distributions import Heads
-from workers.policies.flat import flatten_
+from workers.policies.flat import FlatWeights, flatten_
 from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork
+from workers.policies.squashed import SoftActorCritic
+from workers.policies.value import ValueNetwork
 
-__all__ = ["Policy", "build"]
+__all__ = ["Policy", "build", "published"]
 
-Policy = ActorCritic | QuantileNetwork
+Policy = ActorCritic | QuantileNetwork | ValueNetwork | SoftActorCritic
 
 
 def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy:
@@ -31,6 +33,12 @@ def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy:
     return policy
 
 
+def published(policy: Policy) -> FlatWeights:
+    """What travels of `policy`'s weights: what acting needs, where that lies by itself, or else all of them."""
+    weights = flatten_(policy)
+    return weights.part("actor.") if isinstance(policy, SoftActorCritic) else weights
+
+
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
     algorithm, network, actions = config.algorithm, config.network, interface.actions
     if isinstance(algorithm, PPO):
@@ -42,17 +50,31 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             normalize_observation=algorithm.normalize_observation,
             core=_core(interface, network),
         )
-    return QuantileNetwork(
-        interface.shown.shape,
-        actions.sizes[0],
-        network.hidden,
-        network.activation,
-        frames=algorithm.frames,
-        cosines=algorithm.cosines,
-        acting_quantiles=algorithm.acting_quantiles,
-        dueling=algorithm.dueling,
-        epsilon=algorithm.epsilon,
-    )
+    shape, hidden, activation = interface.shown.shape, network.hidden, network.activation
+    if isinstance(algorithm, SAC):
+        return SoftActorCritic(
+            shape,
+            actions.amounts,
+            hidden,
+            activation,
+            frames=algorithm.frames,
+            temperature=algorithm.temperature,
+        )
+    frames, dueling, epsilon = algorithm.frames, algorithm.dueling, algorithm.epsilon
+    choices = actions.sizes[0]
+    if isinstance(algorithm, IQN):
+        return QuantileNetwork(
+            shape,
+            choices,
+            hidden,
+            activation,
+            frames=frames,
+            cosines=algorithm.cosines,
+            acting_quantiles=algorithm.acting_quantiles,
+            dueling=dueling,
+            epsilon=epsilon,
+        )
+    return ValueNetwork(shape, choices, hidden, activation, frames=frames, dueling=dueling, epsilon=epsilon)
 
 
 def _core(interface: Interface, network: Network) -> Core | None:

@@ -76,6 +76,16 @@ class FlatWeights:
         last = self.entries[chosen[-1]]
         return self.storage[self.entries[chosen[0]].offset : _aligned(last.offset + last.size)].view(torch.float32)
 
+    def part(self, prefix: str) -> FlatWeights:
+        """The adjacent entries whose names start with `prefix`, as weights of their own on the same memory; ValueError
+        if they are not one block, of float32."""
+        view = self.span(prefix)
+        chosen = [entry for entry in self.entries if entry.name.startswith(prefix)]
+        first = chosen[0].offset
+        entries = [Entry(entry.name, entry.dtype, entry.shape, entry.offset - first) for entry in chosen]
+        trainable = min(max(self._trainable - first, 0), view.nbytes)
+        return FlatWeights(view.view(torch.uint8), Manifest(entries), trainable)
+
     def bytes_view(self) -> NDArray[np.uint8]:
         """[nbytes], sharing memory with the module; ValueError if the module is not in host memory."""
         if self.storage.device.type != "cpu":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from workers.policies.kernels import Activation, tanh
 
-__all__ = ["Perceptron", "RunningMoments", "input_rows", "orthogonal"]
+__all__ = ["Perceptron", "RunningMoments", "dueled", "input_rows", "orthogonal"]
 
 HIDDEN_GAIN = sqrt(2.0)
 STD_FLOOR = 1e-4
@@ -22,6 +22,12 @@ STD_FLOOR = 1e-4
 def input_rows(observation: Tensor, shape: Sequence[int]) -> Tensor:
     """[..., *shape] of any dtype -> [N, I] float32, flat and in C order."""
     return observation.reshape(-1, prod(shape)).to(torch.float32)
+
+
+def dueled(heads: Tensor) -> Tensor:
+    """A value and advantages [..., 1 + A] -> values of actions [..., A] (Wang et al. 2016, equation 9)."""
+    value, advantage = heads[..., :1], heads[..., 1:]
+    return value + advantage - advantage.mean(-1, keepdim=True)
 
 
 def orthogonal(shape: Sequence[int], gain: float) -> Tensor:

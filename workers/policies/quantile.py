@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import pi, prod
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Noise
+from workers.policies.greedy import EpsilonGreedy
 from workers.policies.kernels import Activation
-from workers.policies.networks import Perceptron, input_rows
+from workers.policies.networks import Perceptron, dueled
 
 __all__ = ["QuantileNetwork", "QuantileTower"]
 
@@ -57,16 +55,14 @@ class QuantileTower(nn.Module):
         return self._combined(self.head(psi * self.embed(fractions).mean(0)))
 
     def _combined(self, heads: Tensor) -> Tensor:
-        if not self.dueling:
-            return heads
-        value, advantage = heads[..., :1], heads[..., 1:]
-        return value + advantage - advantage.mean(-1, keepdim=True)
+        return dueled(heads) if self.dueling else heads
 
 
-class QuantileNetwork(nn.Module):
-    """Online and target network with the exploration rate, one unit for publication."""
+class QuantileNetwork(EpsilonGreedy):
+    """Online and target network with the exploration rate, and the fractions that mean returns are taken over."""
 
-    epsilon: Tensor
+    online: QuantileTower
+    target: QuantileTower
     midpoints: Tensor
 
     def __init__(
@@ -82,34 +78,11 @@ class QuantileNetwork(nn.Module):
         dueling: bool = False,
         epsilon: float = 1.0,
     ) -> None:
-        super().__init__()
-        self.shape, self.actions, self.frames = tuple(shape), actions, frames
         inputs = frames * prod(shape)
-        self.online = QuantileTower(inputs, actions, hidden, activation, cosines, dueling)
-        self.target = QuantileTower(inputs, actions, hidden, activation, cosines, dueling)
-        self.target.load_state_dict(self.online.state_dict())
-        self.target.requires_grad_(False)
-        self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
+        towers = [QuantileTower(inputs, actions, hidden, activation, cosines, dueling) for _ in range(2)]
+        super().__init__(shape, actions, frames, epsilon, *towers)
         self.register_buffer("midpoints", (torch.arange(acting_quantiles) + 0.5) / acting_quantiles)
 
-    def inputs(self, observation: Tensor) -> Tensor:
-        """[B, F, *shape] -> [B, F * I] float32. Raises ValueError for another number of frames."""
-        if observation.shape[1] != self.frames:
-            raise ValueError(
-                f"the policy stacks {self.frames} frames but was given {observation.shape[1]}; "
-                "pass [B, F, *shape], newest frame last"
-            )
-        return input_rows(observation, (self.frames, *self.shape)).to(self.midpoints.device)
-
-    @torch.inference_mode()
-    def act(self, observation: Tensor, noise: Noise, *, greedy: bool = False) -> dict[str, NDArray]:
-        """Epsilon-greedy actions for `observation` [B, F, *shape]: `action` int64 [B].
-
-        Takes B float32 numbers and B integers from `noise`, or none when `greedy` (then epsilon is 0).
-        """
-        psi = self.online.perceptron(self.inputs(observation))
-        action = self.online.means(psi, self.midpoints).argmax(1).cpu().numpy()
-        if not greedy:
-            explores = noise.random(len(action), np.float32) < self.epsilon.item()
-            np.copyto(action, noise.integers(0, self.actions, len(action)), where=explores)
-        return {"action": action}
+    def means(self, x: Tensor) -> Tensor:
+        """[B, F * I] -> mean returns [B, A] by the online network."""
+        return self.online.means(self.online.perceptron(x), self.midpoints)

@@ -1,0 +1,104 @@
+"""Algorithms that learn from replayed transitions: their sections of a run's configuration.
+
+In flow: `policy.algorithm`. Out flows: keys, and what an algorithm asks of ring and rows. `Replayed` holds what the
+replay discipline itself reads, whatever is learned from its batches.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from protocol.section import Section
+
+__all__ = ["DQN", "IQN", "SAC", "Replayed", "ValueBased"]
+
+
+class Replayed(Section):
+    """What all algorithms on replay have in common."""
+
+    name: str
+    batch_size: int = Field(default=64, ge=1)
+    """Transitions in a batch."""
+    buffer_capacity: int = Field(default=10_000, ge=1)
+    """Rows kept for replay, over all actors."""
+    learning_starts: int = Field(default=1_000, ge=1)
+    """Rows that must be there before the first update."""
+    replay_ratio: float = Field(default=4.0, gt=0)
+    """Transitions trained for each row made; the governor keeps to it."""
+    error_buffer: float | None = Field(default=None, gt=0)
+    """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
+    of an actor's messages and a batch."""
+    frames: int = Field(default=1, ge=1, le=64)
+    n_step: int = Field(default=3, ge=1)
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    priority_alpha: float = Field(default=0.0, ge=0, le=1)
+    """Exponent of priorities: rows are drawn in proportion to their last error to this power; 0: all alike."""
+    priority_beta: float = Field(default=0.4, ge=0, le=1)
+    """Exponent of the weights that make up for it, at the start of the run; it grows to 1 by the end."""
+
+    @property
+    def discipline(self) -> Literal["stream", "replay"]:
+        """How the ring is used."""
+        return "replay"
+
+    @property
+    def before(self) -> int:
+        """Rows of history in front of each segment."""
+        return self.frames - 1
+
+    @property
+    def row_fields(self) -> tuple[tuple[str, str], ...]:
+        """(name, dtype) of the scalar fields this algorithm adds to every row."""
+        return ()
+
+
+class ValueBased(Replayed):
+    """What algorithms have in common that do what they value most, but at times anything."""
+
+    double: bool = True
+    dueling: bool = False
+    target_update_freq: int = Field(default=4, ge=1)
+    target_update: Literal["soft", "hard"] = "soft"
+    tau: float = Field(default=1e-3, gt=0, le=1)
+    epsilon: float = Field(default=1.0, ge=0, le=1)
+    epsilon_decay_freq: int = Field(default=100, ge=1)
+    epsilon_decay: float = Field(default=1e-4, ge=0, lt=1)
+    epsilon_min: float = Field(default=0.01, ge=0, le=1)
+
+
+class IQN(ValueBased):
+    """Implicit quantile networks on replay: n-step double Q, dueling on request, stacked frames."""
+
+    name: Literal["iqn"] = "iqn"
+    quantiles: int = Field(default=12, ge=1)
+    """Quantile fractions drawn for the loss (N = N')."""
+    acting_quantiles: int = Field(default=12, ge=1)
+    cosines: int = Field(default=64, ge=1)
+    kappa: float = Field(default=1.0, gt=0)
+
+
+class DQN(ValueBased):
+    """Deep Q-networks on replay: mean returns, n-step double Q, dueling on request, stacked frames."""
+
+    name: Literal["dqn"] = "dqn"
+    kappa: float = Field(default=1.0, gt=0)
+    """Error beyond which the loss is linear."""
+
+
+class SAC(Replayed):
+    """Soft actor-critic on replay, for actions that are numbers within bounds."""
+
+    name: Literal["sac"] = "sac"
+    batch_size: int = Field(default=256, ge=1)
+    buffer_capacity: int = Field(default=100_000, ge=1)
+    replay_ratio: float = Field(default=256.0, gt=0)
+    n_step: int = Field(default=1, ge=1)
+    tau: float = Field(default=5e-3, gt=0, le=1)
+    """By how much the target critics follow at each train step."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Weight of the entropy, at the start where it is learned."""
+    learn_temperature: bool = True
+    target_entropy: float | None = None
+    """Entropy that the learned temperature keeps, of actions in (-1, 1); None: minus their number."""

@@ -1,0 +1,58 @@
+"""What updates on replayed transitions have in common.
+
+In flows: transitions, and the number of train steps. Out flows: a refusal, a weighted loss, and a target network and an
+exploration rate changed in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from torch import Tensor
+
+from protocol.errors import TrainingFault
+from protocol.off_policy import ValueBased
+from workers.learning.batches import Transitions
+from workers.policies.flat import flatten_
+from workers.policies.greedy import EpsilonGreedy
+
+__all__ = ["Schedules", "decayed", "tensors_only", "weighted"]
+
+
+def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean of `losses` [..., B], each times its `weight` [B], if there are weights (Schaul et al. 2016, section
+    3.4)."""
+    return losses.mean() if weight is None else (losses * weight).mean()
+
+
+def decayed(epsilon: float, config: ValueBased) -> float:
+    """The exploration rate after one decay."""
+    return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
+
+
+def tensors_only(transitions: Transitions) -> None:
+    """Raises TrainingFault for what is not a tensor."""
+    for field in fields(transitions):
+        given = getattr(transitions, field.name)
+        if not (isinstance(given, Tensor) or (given is None and field.default is None)):
+            raise TrainingFault(
+                f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on the "
+                "learner's device; convert it with torch.from_numpy first"
+            )
+
+
+class Schedules:
+    """What happens every so many train steps, in this one place: the target network and epsilon of `policy`."""
+
+    def __init__(self, policy: EpsilonGreedy, algorithm: ValueBased) -> None:
+        self._policy, self._algorithm = policy, algorithm
+        weights = flatten_(policy)
+        self._online, self._target = weights.span("online."), weights.span("target.")
+
+    def follow(self, train_steps: int) -> None:
+        """What `train_steps` steps ask for."""
+        algorithm = self._algorithm
+        if train_steps % algorithm.target_update_freq == 0:
+            self._target.lerp_(self._online, algorithm.tau if algorithm.target_update == "soft" else 1.0)
+        if train_steps % algorithm.epsilon_decay_freq == 0:
+            self._policy.epsilon.fill_(decayed(self._policy.epsilon.item(), algorithm))

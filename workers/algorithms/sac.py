@@ -1,0 +1,167 @@
+"""Soft actor-critic on replayed transitions, with a learned temperature (Haarnoja et al. 2018, "Soft Actor-Critic
+Algorithms and Applications").
+
+In flow: `Transitions` with amounts. Out flow: the policy's actor, critics, target critics and temperature, changed in
+place, and metrics.
+
+Critics learn from the amounts of the rows, which are those that the world got; the actor from amounts that it would
+draw now. Actor, critics and temperature take their step together, from one backward pass: each loss is made so that it
+moves its own parameters only, whose gradients are clipped each by themselves.
+
+Legend: `B` transitions, `D` amounts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from protocol.config import SAC, PolicyConfig
+from workers.algorithms.adam import FlatAdam
+from workers.algorithms.off_policy import tensors_only, weighted
+from workers.learning.batches import Transitions
+from workers.policies.flat import flatten_
+from workers.policies.squashed import SoftActorCritic, squashed
+
+__all__ = ["Losses", "SACUpdate", "actor_loss", "critic_losses", "objective", "soft_target", "temperature_loss"]
+
+
+def soft_target(
+    reward: Tensor, discount: Tensor, following: Tensor, log_probability: Tensor, temperature: Tensor
+) -> Tensor:
+    """What critics should say [B] (equations 2 and 3): reward + discount * (the lesser of both target critics' values
+    `following` [2, B] of an action drawn there - temperature * its `log_probability` [B])."""
+    return reward + discount * (following.amin(0) - temperature * log_probability)
+
+
+def critic_losses(values: Tensor, target: Tensor) -> Tensor:
+    """[B]: half the squares of both critics' errors, `values` [2, B] and `target` [B], summed (equation 5)."""
+    return 0.5 * (values - target).square().sum(0)
+
+
+def actor_loss(values: Tensor, log_probability: Tensor, temperature: Tensor) -> Tensor:
+    """Mean of temperature * `log_probability` [B] - the lesser of both critics' `values` [2, B] of the amounts drawn
+    (equation 9, with the twin critics of section 6)."""
+    return (temperature * log_probability - values.amin(0)).mean()
+
+
+def temperature_loss(log_temperature: Tensor, log_probability: Tensor, target_entropy: float) -> Tensor:
+    """Mean of -temperature * (`log_probability` [B] + target entropy) (equation 18): the temperature rises while the
+    entropy is below its target."""
+    return -(log_temperature.exp() * (log_probability.detach() + target_entropy)).mean()
+
+
+class Losses(NamedTuple):
+    """All parts of one step, each with gradients for its own parameters only."""
+
+    critics: Tensor
+    actor: Tensor
+    temperature: Tensor
+    errors: Tensor
+    """[B]: how far the critics were from their target, on average"""
+    values: Tensor
+    """[2, B], detached"""
+    target: Tensor
+    """[B]"""
+    entropy: Tensor
+
+
+def objective(
+    policy: SoftActorCritic, batch: Transitions, noise: Tensor, next_noise: Tensor, target_entropy: float | None
+) -> Losses:
+    """The losses on `batch` with normal numbers [B, D] for the amounts drawn here and there. `target_entropy` None: the
+    temperature stays as it is."""
+    assert batch.amount is not None
+    temperature = policy.log_temperature.detach().exp()
+    here = policy.inputs(batch.observation)
+    with torch.no_grad():
+        there = policy.inputs(batch.next_observation)
+        mean, log_std = policy.actor(there)
+        amount, chance = squashed(mean, log_std, next_noise)
+        target = soft_target(batch.reward, batch.discount, policy.targets(there, amount), chance, temperature)
+    values = policy.critics(here, batch.amount)
+    mean, log_std = policy.actor(here)
+    drawn, chance = squashed(mean, log_std, noise)
+    adapt = torch.zeros_like(temperature)
+    if target_entropy is not None:
+        adapt = temperature_loss(policy.log_temperature, chance, target_entropy)
+    return Losses(
+        weighted(critic_losses(values, target), batch.weight),
+        actor_loss(policy.critics(here, drawn, frozen=True), chance, temperature),
+        adapt,
+        (values.detach() - target).abs().mean(0),
+        values.detach(),
+        target,
+        -chance.detach().mean(),
+    )
+
+
+class SACUpdate:
+    """Updates `policy`, which must be on its final device, from batches of transitions."""
+
+    def __init__(self, policy: SoftActorCritic, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, SAC):
+            raise ValueError(f"SACUpdate needs the configuration of sac, not of {config.algorithm.name}")
+        self.policy, self.config, self.algorithm = policy, config, config.algorithm
+        self.optimizer = FlatAdam(policy, parts=("actor.", "critics.", "log_temperature"))
+        weights = flatten_(policy)
+        self._critics, self._targets = weights.span("critics."), weights.span("targets.")
+        self._target_entropy = None
+        if self.algorithm.learn_temperature:
+            wanted = self.algorithm.target_entropy
+            self._target_entropy = -float(policy.amounts) if wanted is None else wanted
+        self.errors = torch.empty(0)
+        """[B] of the last batch: how far the critics were from their target."""
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def train_steps(self) -> int:
+        """Optimiser steps so far."""
+        return self.optimizer.steps
+
+    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] changes nothing: this algorithm has no
+        schedule.
+
+        An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
+        parameters as they were, for a loss or gradient that is not finite.
+        """
+        tensors_only(transitions)
+        rows = len(transitions.action)
+        if not rows:
+            return {"loss": 0.0, "rows": 0.0}
+        here, there = torch.randn(2, rows, self.policy.amounts, generator=self.generator).to(transitions.reward.device)
+        found = objective(self.policy, transitions, here, there, self._target_entropy)
+        loss = found.critics + found.actor + found.temperature
+        norm = self.optimizer.backward(loss, self.config.max_grad_norm)
+        before = self.optimizer.parameters.clone()
+        self.optimizer.step(self.config.learning_rate)
+        self._targets.lerp_(self._critics, self.algorithm.tau)
+        self.errors = found.errors
+        with torch.no_grad():
+            numbers = {
+                "loss": loss,
+                "critic_loss": found.critics,
+                "actor_loss": found.actor,
+                "temperature": self.policy.log_temperature.exp(),
+                "entropy": found.entropy,
+                "grad_norm": norm,
+                "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
+                "value_mean": found.values.mean(),
+                "target_mean": found.target.mean(),
+                "td_error": found.errors.mean(),
+                "reward_mean": transitions.reward.mean(),
+            }
+            metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
+        return {**metrics, "learning_rate": self.config.learning_rate, "rows": float(rows)}
+
+    def state(self) -> dict[str, Tensor]:
+        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
+        return {**self.optimizer.state(), "generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over what `state` gave."""
+        self.optimizer.load_state(state)
+        self.generator.set_state(state["generator"])
