@@ -84,14 +84,12 @@ class Checked(Environment):
             raise self._changed(verb)
         self._check_once(turn)
         count = len(self._glances)
-        # Sums of infinities and of very large numbers are looked into below: numpy need not warn of them.
-        with np.errstate(invalid="ignore", over="ignore"):
-            for present in turn.present:
-                if not (0 <= present.agent < count and self._glances[present.agent].sees(present)):
-                    self._check(present)
-            for outcome in turn.outcomes:
-                self._check(outcome)
-            self._check_common(turn.common, "common", self.copies // self.groups)
+        for present in turn.present:
+            if not (0 <= present.agent < count and self._glances[present.agent].sees(present)):
+                self._check(present)
+        for outcome in turn.outcomes:
+            self._check(outcome)
+        self._check_common(turn.common, "common", self.copies // self.groups)
         if self._fairness:
             self._fairness[turn.group].check(turn)
         self._turn = turn
@@ -142,12 +140,11 @@ class Checked(Environment):
         for present, chosen in zip(turn.present, actions, strict=True):
             if present.copies is None and self._glances[present.agent].does(chosen):
                 continue
-            with np.errstate(invalid="ignore", over="ignore"):
-                expected = self._agents[present.agent]
-                n = expected.rows if present.copies is None else len(present.copies)
-                flaw = expected.acted.flaw("action", chosen, n, present.action_mask)
-                if flaw is not None:
-                    raise self._fault(present.agent, flaw, "correct what chooses its actions")
+            expected = self._agents[present.agent]
+            n = expected.rows if present.copies is None else len(present.copies)
+            flaw = expected.acted.flaw("action", chosen, n, present.action_mask)
+            if flaw is not None:
+                raise self._fault(present.agent, flaw, "correct what chooses its actions")
 
     def _check(self, told: _Told) -> None:
         if not 0 <= told.agent < len(self._agents):

@@ -131,9 +131,12 @@ def flaw_of_shape(field: str, got: Any, shape: tuple[int, ...], dtype: Any) -> F
 
 def flaw_of_numbers(field: str, got: NDArray[Any]) -> Flaw | None:
     """Of an array with a NaN or an infinity."""
-    # One of either makes the sum NaN or infinite; a sum that merely overflowed is looked at in full.
-    if got.dtype.kind != "f" or np.isfinite(got.sum()) or np.isfinite(got).all():
+    if got.dtype.kind != "f":
         return None
+    # One of either makes the sum NaN or infinite; a sum that merely overflowed is looked at in full.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.isfinite(got.sum()) or np.isfinite(got).all():
+            return None
     where = tuple(int(i) for i in np.argwhere(~np.isfinite(got))[0])
     return Flaw(field, "finite numbers", f"{got[where]} at {list(where)}")
 
