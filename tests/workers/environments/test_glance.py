@@ -38,6 +38,7 @@ def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None
     [
         lambda p: replace(p, observation=changed(p.observation, (4, 2), np.nan)),
         lambda p: replace(p, observation=changed(p.observation, (0, 0), np.inf)),
+        lambda p: replace(p, observation=changed(p.observation, (0, 0), 1e30)),
         lambda p: replace(p, observation=p.observation.astype(np.float64)),
         lambda p: replace(p, observation=p.observation[:4]),
         lambda p: replace(p, observation=p.observation.tolist()),
@@ -56,8 +57,14 @@ def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None
     ],
 )
 def test_anything_else_is_looked_at_in_full(spoil: Callable[[Present], Present]) -> None:
-    with np.errstate(invalid="ignore"):
-        assert not Glance(WORLD.places[0], 5).sees(spoil(usual()))
+    assert not Glance(WORLD.places[0], 5).sees(spoil(usual()))
+
+
+def test_one_bad_number_among_very_many_is_seen_and_large_ones_are_no_fault() -> None:
+    world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(9_000,)), action=Discrete(n=4)),))
+    many = np.full((5, 9_000), 1e30, np.float32)
+    assert Glance(world.places[0], 5).sees(replace(usual(), observation=many))
+    assert not Glance(world.places[0], 5).sees(replace(usual(), observation=changed(many, (4, 8_999), -np.inf)))
 
 
 @pytest.mark.parametrize(
