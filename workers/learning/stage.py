@@ -17,6 +17,7 @@ from protocol.arrivals import Arrival
 from protocol.counters import Counters
 from protocol.intake import shown
 from protocol.layout import Field, Layout
+from protocol.ring import place_of
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
 from workers.learning.source import Source
@@ -121,11 +122,9 @@ class Stage:
         )
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
-        slots = records["slot"].astype(np.int64)
-        n, at = len(slots), self.count
-        source: slice | NDArray[np.int64] = slots
-        if int(slots[-1]) - int(slots[0]) == n - 1 and bool((np.diff(slots) == 1).all()):
-            source = slice(int(slots[0]), int(slots[-1]) + 1)
+        n, at = len(records), self.count
+        source = place_of(records["slot"])
+        mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at
         with arrival.ring.reading():
             for name in self._as_they_are:
                 target = self._arrays[name]
@@ -133,11 +132,11 @@ class Stage:
                     target[at : at + n] = arrival.ring.columns[name][source]
                 else:
                     np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
-            versions = arrival.ring.columns["version"][source][:, : self._length].copy()
+            versions = arrival.ring.columns["version"][records["slot"][mixed], : self._length] if mixed.any() else None
             there = self._read(arrival, records, source, slice(at, at + n))
             intact = arrival.ring.intact(records) & there
         if not intact.all():
-            versions = versions[intact]
+            versions = None if versions is None else versions[intact[mixed]]
             self._squeeze(at, n, intact)
             torn = n - int(intact.sum())
             self._counters.add(f"torn.{self._policy}", torn)
@@ -145,7 +144,7 @@ class Stage:
             n -= torn
             records = records[intact]
         self._valid[at : at + n] = records["valid"]
-        self._count_lag(versions, records["valid"], now)
+        self._count_lag(records, versions, now)
         self.count += n
         self._counters.add(f"received.{self._policy}", n)
         self._counters.add(f"rows_received.{self._policy}", int(records["valid"].sum()))
@@ -189,12 +188,18 @@ class Stage:
             kept = target[at : at + n][intact]
             target[at : at + len(kept)] = kept
 
-    def _count_lag(self, versions: NDArray[np.uint64], valid: NDArray[np.uint16], now: Version) -> None:
-        if len(versions) == 0:
+    def _count_lag(self, records: NDArray[np.void], mixed: NDArray[np.uint64] | None, now: Version) -> None:
+        """Of the rows of segments [n]; `mixed` [m, T] are the versions of those that have more than one."""
+        if len(records) == 0:
             return
-        lags = lag(now, versions)
-        if int(valid.min()) < self._length:
-            lags = lags[np.arange(self._length) < valid[:, None]]
-        self._counters.add(f"lag_rows.{self._policy}", lags.size)
-        self._counters.add(f"lag_sum.{self._policy}", int(lags.sum()))
-        self._counters.set(f"lag_max.{self._policy}", max(self._counters[f"lag_max.{self._policy}"], int(lags.max())))
+        valid = records["valid"].astype(np.int64)
+        lags = lag(now, records["version_min"])
+        total = lags * valid  # the oldest version has the largest lag
+        if mixed is not None:
+            which = records["version_min"] != records["version_max"]
+            real = np.arange(self._length) < valid[which, None]
+            total[which] = np.where(real, lag(now, mixed), 0).sum(1)
+        most = max(self._counters[f"lag_max.{self._policy}"], int(lags.max()))
+        self._counters.add(f"lag_rows.{self._policy}", int(valid.sum()))
+        self._counters.add(f"lag_sum.{self._policy}", int(total.sum()))
+        self._counters.set(f"lag_max.{self._policy}", most)

@@ -140,22 +140,6 @@ class Actions:
             target[...] = np.fmin(np.fmax(chosen, numbers.low), numbers.high).reshape(target.shape)
         return columns, world
 
-    def random(
-        self, rows: int, generator: np.random.Generator, legal: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Indices and amounts of `rows` random actions: any legal value of each head, and any amount within bounds
-        (-1 to 1 where there are none), equally likely."""
-        chance = generator.random((rows, sum(self.sizes)), np.float32)
-        if legal is not None:
-            chance[~legal] = -1
-        index = np.empty((rows, len(self.sizes)), np.int64)
-        at = 0
-        for head, size in enumerate(self.sizes):
-            index[:, head] = chance[:, at : at + size].argmax(1)
-            at += size
-        amount = generator.uniform(-1, 1, (rows, self.amounts)).astype(np.float32)
-        return (index[:, 0] if self.single else index), amount
-
     def describe(self) -> list[dict[str, Any]]:
         """The columns in the order of the network's outputs, as plain data: heads with `sizes` and `start` of each of
         their elements and whether a mask comes along, then numbers with `scale`, `middle` and bounds."""
