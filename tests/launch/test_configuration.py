@@ -12,7 +12,7 @@ from launch.configuration import load, preset_names, sentence
 from protocol.config import IQN, Run
 from protocol.errors import ConfigurationError
 
-PROMISED = {"treasure-hunt", "treasure-hunt-iqn", "treasure-hunt-ppo", "cartpole", "cartpole-iqn", "spread"}
+PROMISED = {"treasure-hunt", "treasure-hunt-iqn", "treasure-hunt-ppo", "cartpole", "cartpole-iqn", "spread", "herd"}
 
 
 def file(folder: Path, data: Any) -> str:
