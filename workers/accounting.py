@@ -24,7 +24,7 @@ def total(pages: Iterable[Page], *names: str) -> int:
 def environment_books(
     policies: Iterable[str], members: Collection[str], actors: Pages
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """policy -> member of a collection -> `episodes` that ended there and their `return_mean`; empty without members."""
+    """policy -> member of a collection -> `episodes` that ended there and `return_mean`; empty without members."""
     found: dict[str, dict[str, dict[str, float | None]]] = {}
     for policy in policies if members else ():
         found[policy] = {}

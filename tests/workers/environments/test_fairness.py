@@ -113,10 +113,10 @@ def test_many_of_a_template_are_a_team_as_well():
     guard.check(Turn((present(0, [0] * 6),)))
     guard.check(Turn((present(0, [1, 1, 1, 2, 2, 2]),)))
     guard.check(Turn((present(0, [1, 1], copies=[0, 1]),)))
+    late = outcome(0, [2], copies=[2])
     with pytest.raises(
         EnvironmentFault, match=r"copy 0: cooperative rewards should be equal but are cow.0 2, cow.1 3, cow.2 2"
     ):
-        late = outcome(0, [2], copies=[2])
         guard.check(Turn((present(0, [1, 2, 4, 4, 4], copies=[0, 1, 3, 4, 5]),), outcomes=(late,)))
 
 
