@@ -35,6 +35,7 @@ __all__ = ["Arrival", "ExperienceReceiver"]
 
 log = logging.getLogger(__name__)
 
+_STRANGERS = 64
 _AT_ONCE = 1000
 _BYTES_AT_ONCE = 2**22
 """Bytes that are copied before the learner is given what came: settling it keeps the next ones coming meanwhile."""
@@ -53,6 +54,8 @@ class ExperienceReceiver:
         """What to wait on."""
         self._intakes: dict[str, Admission] = {}
         self._roll = Roll(run)
+        self._strangers: set[Key] = set()
+        """Actor incarnations that sent something and were never members, as far as is known."""
         self._shelf = Shelf(run)
         self._quarantined: set[str] = set()
         self._opener = Opener()
@@ -136,6 +139,7 @@ class ExperienceReceiver:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
         its ring; its memory is let go once everything in it was used."""
         attached = {policy: intake.rings for policy, intake in self._intakes.items()}
+        self._strangers -= actors
         self._shelf.living(actors)
         for policy, key, path in self._roll.call(actors, attached):
             self._salvage(self._intakes[policy], key, path)
@@ -215,6 +219,7 @@ class ExperienceReceiver:
                 f"segments of run {header.run!r} at a learner of run {self._run!r}; check the coordinator's address"
             )
         intake = self._intakes.get(header.policy)
+        self._admit((header.actor, header.incarnation))
         if intake is None:
             raise WireError(f"segments of policy {header.policy!r}, which this learner does not serve")
         if header.layout != intake.layout.hash:
@@ -227,6 +232,18 @@ class ExperienceReceiver:
                 f"{header.count} segments in a message, the pool has {intake.pool.slots}; send fewer at once"
             )
         return intake
+
+    def _admit(self, key: Key) -> None:
+        """WireError for one actor too many of which the coordinator has never told: whoever can send could otherwise
+        fill the ledger under ever new names. One that has just joined is heard of within a beat."""
+        if key in self._roll or key in self._strangers:
+            return
+        if len(self._strangers) >= _STRANGERS:
+            raise WireError(
+                f"segments of actor {key[0]!r}, of which the coordinator never told, beside those of {_STRANGERS} "
+                "others; start actors with the coordinator's address"
+            )
+        self._strangers.add(key)
 
     def _salvage(self, intake: Admission, key: Key, path: Path | None) -> None:
         try:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zmq
 
+from protocol import arrivals
 from protocol.codec import encode
 from protocol.intake import ActionCheck
 from protocol.ledger import Ledger
@@ -34,8 +35,8 @@ class Stranger:
     def refused(self) -> int:
         return int(self.learner.counters["quarantined_messages"])
 
-    def send(self, number: int = 1, **changes: Any) -> None:
-        header = messages()["segments-inline"][0].model_copy(update={"policy": POLICY})
+    def send(self, number: int = 1, actor: str = "actor-0", **changes: Any) -> None:
+        header = messages()["segments-inline"][0].model_copy(update={"policy": POLICY, "actor": actor})
         one = record()
         one["number"] = number
         found = columns()
@@ -75,6 +76,25 @@ def test_Z4_an_action_beyond_the_policys_is_refused_and_the_next_segment_taken(
     assert told == [
         "event=message_refused host=127.0.0.1 reason=an action outside 0..1; use the same configuration and release"
     ]
+
+
+def test_a_stranger_cannot_fill_the_ledger_under_ever_new_names(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many that the coordinator never told of are taken at their word; whoever it tells of is taken in."""
+    monkeypatch.setattr(arrivals, "_STRANGERS", 3)
+    for name in ("a", "b", "a", "c", "d"):
+        stranger.send(actor=name)
+        stranger.receives()
+    known = stranger.receiver._intakes[POLICY].announced
+    assert {actor for actor, _ in known} <= {"a", "b", "c"}
+    assert stranger.refused == 1
+    stranger.receiver.living({("d", 1), ("b", 1)})
+    for name in ("d", "e", "f"):
+        stranger.send(actor=name)
+        stranger.receives()
+    assert stranger.receiver._strangers == {("a", 1), ("c", 1), ("e", 1)}
+    assert stranger.refused == 2
 
 
 def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger: Stranger) -> None:
