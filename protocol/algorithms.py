@@ -54,6 +54,9 @@ class PPO(Section):
     priority_beta: float = Field(default=0.6, ge=0, le=1)
     """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
     run's end."""
+    max_lag: int | None = Field(default=None, ge=0)
+    """Publications by which the oldest row of a segment may be behind when it is received; older ones are dropped, but
+    never those of the newest weights that are known to be in use. None: V-trace alone corrects for lag."""
     zero_last: bool = False
     """Give a segment's last row no advantage, as implementations that do not look beyond a segment do."""
 

@@ -71,7 +71,7 @@ def segment_books(
         ),
         0,
     )
-    dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "actor_lost": 0}
+    dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "stale": 0, "actor_lost": 0}
     for policy in policies:
         settled = ledgers.get(policy)
         for key, page in actors.items():
@@ -127,14 +127,17 @@ def _enter_actor(
 def _enter_learner(books: dict[str, int], dropped: dict[str, int], page: Page, policy: str, left: bool) -> int:
     """Returns how many segments were settled, as far as this page knows."""
     parts = {k: int(page.get(f"{k}.{policy}", 0)) for k in _PARTS}
-    recycled = int(page.get(f"dropped.recycled.{policy}", 0))
-    dropped["recycled"] += recycled
+    gone = 0
+    for cause in ("recycled", "stale"):
+        count = int(page.get(f"dropped.{cause}.{policy}", 0))
+        dropped[cause] += count
+        gone += count
     if not left:
         parts["held"] = 0
         books["lost_in_learner"] += parts["received"] - parts["duplicates"] - parts["trained"] - parts["rejected"]
     for name, value in parts.items():
         books[name] += value
-    return parts["received"] - parts["duplicates"] + recycled
+    return parts["received"] - parts["duplicates"] + gone
 
 
 _PARTS = ("received", "duplicates", "trained", "rejected", "held", "torn")

@@ -145,6 +145,7 @@ class LearnerReport:
                     "parked",
                     "held_back",
                     "dropped.recycled",
+                    "dropped.stale",
                     "train_steps",
                     "steps_made",
                     "version",

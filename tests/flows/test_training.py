@@ -56,7 +56,8 @@ def test_ppo_trains_through_separate_processes_A1_A3_A6(tmp_path: Path, memory_d
     result = runs.train(data, tmp_path)
     summary = check(tmp_path, memory_dir, result, {"agent_0": "ppo", "agent_1": "ppo"}, 4_000)
     assert len(pids(tmp_path)) == 3
-    assert summary["segments"]["dropped"] == dict.fromkeys(("overwritten", "no_credit", "recycled", "actor_lost"), 0)
+    causes = ("overwritten", "no_credit", "recycled", "stale", "actor_lost")
+    assert summary["segments"]["dropped"] == dict.fromkeys(causes, 0)
     assert summary["segments"]["trained"] >= 0.9 * summary["segments"]["produced"]
 
 

@@ -42,8 +42,10 @@ def histories(draw: st.DrawFn) -> History:
             took = draw(st.integers(0, made - settled))
             torn = draw(st.integers(0, min(took, 2)))
             page = history.learners[learner]
-            page["received.p"] += took - torn
+            stale = draw(st.integers(0, min(took - torn, 3)))
+            page["received.p"] += took - torn - stale
             page["dropped.recycled.p"] = page.get("dropped.recycled.p", 0) + torn
+            page["dropped.stale.p"] = page.get("dropped.stale.p", 0) + stale
             settled += took
         gone = draw(st.integers(0, made - settled))
         history.actors[key] = {

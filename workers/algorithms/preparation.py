@@ -100,8 +100,7 @@ class Batch:
         amount, legal = (None if one is None else one.index_select(1, index) for one in (self.amount, self.legal))
         place = final_row[segment, entry] * len(index) + segment
         state = None if self.state is None else self.state.index_select(0, index)
-        more = {"amount": amount, "legal": legal, "state": state, "importance": importance}
-        return Minibatch(observation, place, **columns, **more)
+        return Minibatch(observation, place, **columns, amount=amount, legal=legal, state=state, importance=importance)
 
 
 _COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "value", "cut", "mask")

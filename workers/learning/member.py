@@ -89,7 +89,8 @@ class Member:
                 kept,
             )
         else:
-            self._stage = Stage(plan.name, plan.interface, plan.layout, plan.batch_segments, source, counters, device)
+            shape = plan.interface, plan.layout, plan.batch_segments
+            self._stage = Stage(plan.name, *shape, source, counters, device, algorithm.max_lag)
 
     @property
     def progress(self) -> float:

@@ -30,7 +30,8 @@ _PER_STEP = ("action", "amount", "legal", *_SCALARS)
 
 
 class Stage:
-    """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it."""
+    """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it. Segments with a row more than
+    `max_lag` versions old are dropped, unless they were made with the newest weights seen in use."""
 
     def __init__(
         self,
@@ -41,7 +42,9 @@ class Stage:
         source: Source,
         counters: Counters,
         device: torch.device,
+        max_lag: int | None = None,
     ) -> None:
+        self._max_lag, self._in_use = max_lag, np.uint64(0)
         self._policy, self._source, self._counters, self._device = policy, source, counters, device
         self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
@@ -73,7 +76,9 @@ class Stage:
         while arrivals and self.count < self._capacity:
             arrival = arrivals[0]
             chunk = arrival.records[: self._capacity - self.count]
-            self._copy(arrival, chunk, now)
+            fresh = chunk if self._max_lag is None else self._fresh(chunk, now, self._max_lag)
+            if len(fresh):
+                self._copy(arrival, fresh, now)
             arrival.records = arrival.records[len(chunk) :]
             if arrival.owned:
                 self._source.give_back(self._policy, chunk["slot"])
@@ -148,6 +153,14 @@ class Stage:
         self.count += n
         self._counters.add(f"received.{self._policy}", n)
         self._counters.add(f"rows_received.{self._policy}", int(records["valid"].sum()))
+
+    def _fresh(self, records: NDArray[np.void], now: Version, most: int) -> NDArray[np.void]:
+        """Those of segments [n] whose oldest row is at most `most` versions old, or whose newest was made with the
+        newest weights that were seen in use: were these refused too, nothing might ever be accepted again."""
+        self._in_use = max(self._in_use, records["version_max"].max())
+        fresh = (lag(now, records["version_min"]) <= most) | (records["version_max"] == self._in_use)
+        self._counters.add(f"dropped.stale.{self._policy}", len(records) - int(fresh.sum()))
+        return records[fresh]
 
     def _read(
         self, arrival: Arrival, records: NDArray[np.void], source: slice | NDArray[np.int64], to: slice

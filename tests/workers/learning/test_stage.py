@@ -7,7 +7,7 @@ import torch
 
 from protocol.config import PPO
 from protocol.counters import Counters
-from protocol.version import Version
+from protocol.version import Version, pack
 from tests.workers import scripted
 from workers.learning.stage import Stage
 
@@ -103,3 +103,46 @@ def test_rows_of_a_short_segment_that_are_not_valid_are_not_counted() -> None:
     stage.fill(NOW)
     assert stage.take().valid.tolist() == [3]
     assert (counters["lag_rows.one"], counters["rows_received.one"]) == (3, 3)
+
+
+def admitting(max_lag: int | None, segments: int = 1) -> tuple[Stage, scripted.Source, Counters]:
+    source, counters = scripted.Source(), scripted.counters()
+    shape = scripted.Performer().interface, scripted.layout_of(POLICY), segments
+    return Stage("one", *shape, source, counters, torch.device("cpu"), max_lag), source, counters
+
+
+def of_versions(*pairs: tuple[int, int]) -> scripted.Sender:
+    """A segment for each (oldest, newest) version of its rows."""
+    sender = scripted.acted(POLICY, 1, copies=len(pairs))
+    for records in (sender.ring.table, sender.finished[0]):
+        for name, versions in zip(("version_min", "version_max"), zip(*pairs, strict=True), strict=True):
+            records[name][: len(pairs)] = [pack(Version(1, version)) for version in versions]
+    return sender
+
+
+def test_segments_beyond_max_lag_are_dropped_counted_and_settled_but_none_of_the_newest_weights_in_use() -> None:
+    stage, source, counters = admitting(2, segments=3)
+    sender = of_versions((7, 8), (3, 9), (6, 7), (8, 8), (9, 9), (7, 9))
+    source.arrive(sender.ring, sender.finished[0])
+    assert stage.fill(Version(1, 10))
+    assert stage.take().observation[:, 0, 0].tolist() == [1, 3, 4]
+    assert (counters["dropped.stale.one"], counters["received.one"], counters["torn.one"]) == (2, 3, 0)
+    assert sum(count for _, count in source.settled) == 5
+
+
+def test_where_all_weights_in_use_are_old_the_newest_of_them_are_learnt_from() -> None:
+    """Liveness: a learner far ahead of all actors would otherwise wait for ever."""
+    stage, source, counters = admitting(0, segments=2)
+    sender = of_versions((1, 1), (4, 4), (2, 3), (4, 4))
+    source.arrive(sender.ring, sender.finished[0])
+    assert stage.fill(Version(1, 100))
+    assert stage.take().observation[:, 0, 0].tolist() == [1, 3]
+    assert counters["dropped.stale.one"] == 2
+
+
+def test_without_max_lag_everything_is_learnt_from() -> None:
+    stage, source, counters = admitting(None, segments=2)
+    sender = of_versions((1, 1), (90, 90))
+    source.arrive(sender.ring, sender.finished[0])
+    assert stage.fill(Version(1, 100))
+    assert (counters["dropped.stale.one"], counters["received.one"]) == (0, 2)
