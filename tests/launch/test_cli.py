@@ -70,7 +70,7 @@ def test_the_folder_of_a_finished_run_is_not_written_into(tmp_path: Path, comman
 def test_the_exit_code_says_whether_the_run_reached_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, code: int
 ) -> None:
-    summary = {"returns": {"a": {"first": 1.0, "last": 2.0, "best": 2.0}}, "baselines": {}}
+    summary = {"returns": {"a": {"first": 1.0, "last": 2.0, "best": 2.0}}, "baselines": {}, "environments": {}}
     monkeypatch.setattr(local, "train", lambda *_: local.Outcome(complete, summary))
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run"), "--json"])
     assert result.exit_code == code
