@@ -72,7 +72,8 @@ class Fairness:
 
     def check(self, turn: Turn) -> None:
         """EnvironmentFault unless what the turn tells keeps to the payoffs."""
-        for news in (*turn.outcomes, *turn.present):
+        told: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        for news in told:
             self._sums[news.agent].add(news)
         waiting = np.zeros(self._copies, np.bool_)
         for sums in self._sums:
