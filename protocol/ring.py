@@ -35,8 +35,8 @@ _MAGIC = b"ROOKRING"
 _PAGE = 4096
 _WORDS = 8
 _OPTIONS = ("slots", "nonce", "checksums", "lock_timeout")
-_BOOTSTRAP = ("observation", "moment")
-"""The fields that have one row more than are valid."""
+_BOOTSTRAP = ("observation", "action_mask", "moment")
+"""The fields that have one row more than are valid, or where a space is nested, those that their names begin with."""
 _UNLOCKED: AbstractContextManager[None] = nullcontext()
 FREE, WRITING, FINISHED = 0, 1, 2
 _ODD = np.uint64(1)
@@ -255,7 +255,8 @@ class Ring:
         bootstrap = (row == end) & (end > layout.before)
         for field in layout.fields:
             if field.per == "row":
-                unused = outside & ~bootstrap if field.name in _BOOTSTRAP else outside
+                more = field.name.partition(".")[0] in _BOOTSTRAP
+                unused = outside & ~bootstrap if more else outside
                 column = self.columns[field.name][slots]
                 column[np.broadcast_to(unused, column.shape[:2])] = _poison_of(column.dtype)
 

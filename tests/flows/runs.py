@@ -51,6 +51,14 @@ IQN: dict[str, Any] = {
     "cosines": 8,
 }
 
+SAC: dict[str, Any] = {
+    "name": "sac",
+    "batch_size": 16,
+    "buffer_capacity": 2_000,
+    "learning_starts": 200,
+    "replay_ratio": 0.5,
+}
+
 
 def config(algorithm: dict[str, Any] = PPO, steps: int = 4_000, **keys: Any) -> dict[str, Any]:
     """A treasure hunt so small that a run is over in a second of training; `policy` keys are merged, others replace."""

@@ -18,8 +18,10 @@ from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, Text, Wor
 from workers.facts import facts_of
 from workers.plan import PolicyPlan, plan_policies
 from workers.policies.actor_critic import ActorCritic
-from workers.policies.build import Policy, build
-from workers.policies.flat import flatten_
+from workers.policies.build import Policy, build, published
+from workers.policies.quantile import QuantileNetwork
+from workers.policies.squashed import SoftActorCritic
+from workers.policies.value import ValueNetwork
 
 WORLD = World(
     id="w",
@@ -48,8 +50,9 @@ def told(plan: PolicyPlan) -> tuple[Policy, Weights, dict[str, Any]]:
         if name.endswith(("mean", "variance")):
             buffer.copy_(torch.from_numpy(np.asarray(rng.random(tuple(buffer.shape)) + 0.5)))
     for parameter in policy.parameters():
-        parameter.data.add_(torch.from_numpy(rng.standard_normal(tuple(parameter.shape)).astype(np.float32) * 0.1))
-    flat = flatten_(policy)
+        shift = np.asarray(rng.standard_normal(tuple(parameter.shape)), np.float32)
+        parameter.data.add_(torch.from_numpy(shift), alpha=0.1)
+    flat = published(policy)
     raw = flat.bytes_view().tobytes()
     weights = {
         entry["name"]: np.frombuffer(
@@ -265,7 +268,70 @@ def test_the_documents_arithmetic_is_that_of_any_space() -> None:
     assert len(set(map(tuple, acted["action"]))) > 5
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "iqn"])
+@pytest.mark.parametrize(("hidden", "activation", "dueling"), [([], "relu", False), ([8, 6], "tanh", True)])
+@pytest.mark.parametrize("name", ["iqn", "dqn"])
+def test_the_documents_arithmetic_is_that_of_dqn_and_of_masks(
+    name: str, hidden: list[int], activation: str, dueling: bool
+) -> None:
+    plan = plan_of(
+        algorithm={"name": name, "frames": 3, "dueling": dueling},
+        network={"hidden": hidden, "activation": activation},
+    )
+    policy, weights, facts = told(plan)
+    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    rng = np.random.default_rng(2)
+    frames, legal = rng.standard_normal((16, 3, 2, 3)).astype(np.float32), rng.random((16, 4)) < 0.6
+    legal[:, 2] = True
+    acted = policy.act(torch.from_numpy(frames), rng, greedy=True, legal=legal)
+    for i, seen in enumerate(frames):
+        q = (quantile if name == "iqn" else value)(seen.reshape(-1), weights, facts)
+        assert int(np.where(legal[i], q, -np.inf).argmax()) == acted["action"][i]
+    assert len(set(acted["action"])) > 1
+
+
+def value(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
+    """Mean returns [A] of `x` [frames * I] by DQN."""
+    for i in range(len(facts["hidden"])):
+        name = f"online.perceptron.layers.{i}"
+        x = activated(w[f"{name}.weight"] @ x + w[f"{name}.bias"], facts)
+    q: NDArray = w["online.head.weight"] @ x + w["online.head.bias"]
+    return q[0] + q[1:] - q[1:].mean() if facts["dueling"] else q
+
+
+@pytest.mark.parametrize(("hidden", "activation"), [([], "relu"), ([8, 6], "tanh")])
+def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: str) -> None:
+    """From what is published alone: the actor's part."""
+    hands = Dict(spaces={"force": Box(shape=(2,), low=-1.0, high=(3.0, 1.0)), "turn": Box(shape=(), low=0.0, high=9.0)})
+    world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(2, 3)), action=hands),))
+    policy_of = {
+        "algorithm": {"name": "sac", "frames": 2},
+        "network": {"hidden": hidden, "activation": activation},
+    }
+    plan = plan_policies(Run.model_validate({"environment": {"copies": 4}, "policy": policy_of}), world)["a"]
+    policy, weights, facts = told(plan)
+    assert isinstance(policy, SoftActorCritic)
+    assert all(name.startswith("actor.") for name in weights)
+    frames = np.random.default_rng(2).standard_normal((16, 2, 2, 3)).astype(np.float32)
+    acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))
+    noise = np.random.default_rng(5).standard_normal((16, 3), np.float32)
+    columns, _ = plan.interface.actions.rows(acted["action"], acted["amount"])
+    for i, x in enumerate(frames.reshape(16, -1)):
+        for k in range(len(facts["hidden"])):
+            name = f"actor.perceptron.layers.{k}"
+            x = activated(weights[f"{name}.weight"] @ x + weights[f"{name}.bias"], facts)
+        y = weights["actor.head.weight"] @ x + weights["actor.head.bias"]
+        mean, log_std = y[: facts["actions"]], np.clip(y[facts["actions"] :], -20, 2)
+        u, at = np.tanh(mean + np.exp(log_std) * noise[i]), 0
+        for part in facts["outputs"]:
+            count = len(part["scale"])
+            expected = u[at : at + count] * part["scale"] + part["middle"]
+            np.testing.assert_allclose(columns[part["column"]][i].ravel(), expected, atol=1e-5)
+            assert (expected >= part["low"]).all()
+            assert (expected <= part["high"]).all()
+            at += count
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "iqn", "dqn"])
 def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> None:
     plan = plan_of(algorithm={"name": algorithm}, sync_interval=7)
     facts = facts_of(plan, WORLD)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, World
 from workers.membership import Membership
 from workers.plan import PolicyPlan, plan_policies, seed_of
 
@@ -147,3 +147,39 @@ def test_seeds_of_different_purposes_differ_and_repeat() -> None:
     assert len(seeds) == 200
     assert seed_of(3, "noise", "actor-0", 1) == seed_of(3, "noise", "actor-0", 1)
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+BOUNDED, FREE = Box(shape=(2,), low=-1.0, high=1.0), Box(shape=(2,))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "action", "sentence"),
+    [
+        ("iqn", BOUNDED, "does more than choose one of a number of values, which iqn cannot learn; use sac or ppo"),
+        ("dqn", FREE, "does more than choose one of a number of values, which dqn cannot learn; use ppo"),
+        ("dqn", MultiDiscrete(nvec=(2, 2)), "which dqn cannot learn; use ppo"),
+        ("sac", Discrete(n=3), "chooses among values, and sac learns numbers only; use iqn, dqn or ppo"),
+        ("sac", Dict(spaces={"a": BOUNDED, "b": Discrete(n=3)}), "sac learns numbers only; use ppo"),
+        ("sac", FREE, "a box without bounds, to which sac cannot scale; give its space bounds, or use ppo"),
+    ],
+)
+def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
+    algorithm: str, action: Any, sentence: str
+) -> None:
+    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action),))
+    with pytest.raises(ConfigurationError, match=f"^policy 'a': agent 'a' .*{sentence}"):
+        plans({"policy": {"algorithm": {"name": algorithm}}}, world)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "action", "masked"),
+    [
+        ("iqn", Discrete(n=3), True),
+        ("dqn", Discrete(n=3), True),
+        ("sac", BOUNDED, False),
+        ("sac", Dict(spaces={"a": BOUNDED, "b": BOUNDED}), False),
+    ],
+)
+def test_actions_that_an_algorithm_can_learn_are_taken(algorithm: str, action: Any, masked: bool) -> None:
+    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action, action_mask=masked),))
+    assert plans({"policy": {"algorithm": {"name": algorithm}}}, world)["a"].kept_rows > 0

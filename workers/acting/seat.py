@@ -111,7 +111,7 @@ class Seat:
         if block is not None:
             self._close(block, streams, present)
         if block is None or block.full(streams, self._length) or self._is_old(block):
-            self._begin_block(streams, present.observation, on_wait)
+            self._begin_block(streams, present.observation, present.action_mask, on_wait)
         return self._sight.show(streams, present.observation)
 
     def legal(self, present: Present) -> NDArray[np.bool_] | None:
@@ -179,7 +179,7 @@ class Seat:
         """Finishes the block with the rows that are whole; open ones are taken along into the next."""
         assert self._block is not None
         self._block.spread()
-        self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), on_wait)
+        self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), None, on_wait)
 
     def _choose(self, present: Present) -> Index:
         """The streams present, as a slice of all where they all stand at the same row."""
@@ -244,8 +244,10 @@ class Seat:
         block.columns["final_row"][streams, entry] = block.at(streams)
         block.ends[streams] += 1
 
-    def _begin_block(self, streams: Index, observation: NDArray, on_wait: Callable[[], None]) -> None:
-        """Finishes the block (the new observations are bootstrap rows) and opens the next one."""
+    def _begin_block(
+        self, streams: Index, observation: NDArray, mask: NDArray | None, on_wait: Callable[[], None]
+    ) -> None:
+        """Finishes the block (the new observations are bootstrap rows, with their masks) and opens the next one."""
         old, opened = self._block, _NOBODY
         history: Rows = 0
         carried: dict[str, NDArray] = {}
@@ -253,6 +255,7 @@ class Seat:
         if old is not None:
             following = (streams, old.at(streams) + self._before)
             self._sight.write(old.columns, following, observation)
+            self._sight.write_mask(old.columns, following, mask)
             if self._moments is not None:
                 old.columns["moment"][following] = self._moments.now
             if not old.even:  # streams that do not act now take their open rows along

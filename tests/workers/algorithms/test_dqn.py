@@ -1,0 +1,190 @@
+"""The DQN update: its loss by hand, its targets among legal actions, its schedules, and that it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.config import DQN, IQN, Network, PolicyConfig
+from protocol.errors import TrainingFault
+from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.dqn import DQNUpdate, estimates, huber
+from workers.algorithms.iqn import IQNUpdate
+from workers.algorithms.iqn import estimates as quantile_estimates
+from workers.learning.batches import Transitions
+from workers.policies.build import build
+from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
+from workers.policies.quantile import QuantileNetwork
+from workers.policies.value import ValueNetwork
+
+AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
+B, F = 6, 2
+
+
+def updater(**algorithm: Any) -> DQNUpdate:
+    config = PolicyConfig(
+        algorithm=DQN(frames=F, **algorithm), model_config=Network(hidden=(16, 16)), learning_rate=0.01
+    )
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, ValueNetwork)
+    return DQNUpdate(policy, config)
+
+
+def transitions(rows: int = B, seed: int = 0, masked: bool = False) -> Transitions:
+    g = torch.Generator().manual_seed(seed)
+    legal = torch.rand(rows, 4, generator=g) < 0.5
+    legal[:, 1] = True
+    return Transitions(
+        observation=torch.randn(rows, F, 3, generator=g),
+        action=torch.randint(0, 4, (rows,), generator=g),
+        reward=torch.randn(rows, generator=g),
+        discount=torch.where(torch.rand(rows, generator=g) < 0.3, 0.0, 0.97),
+        next_observation=torch.randn(rows, F, 3, generator=g),
+        next_legal=legal if masked else None,
+    )
+
+
+def test_huber_by_hand() -> None:
+    # errors 0.5 and -3: half the square, then 2 * (3 - 1)
+    loss = huber(torch.tensor([1.0, 4.0]), torch.tensor([1.5, 1.0]), 2.0)
+    assert loss.tolist() == [0.125, 4.0]
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_e1_targets_are_the_formula_written_out_number_by_number(double: bool, dueling: bool, masked: bool) -> None:
+    """E1: (double) Q targets over legal actions, against loops over numbers."""
+    policy, batch = updater(dueling=dueling).policy, transitions(masked=masked)
+    with torch.no_grad():
+        for parameter in policy.target.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
+    found = estimates(policy, batch, double=double)
+    assert not found.target.requires_grad
+    w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
+    for b in range(B):
+        following = batch.next_observation[b]
+        future, chooser = _values(w, "target", following), _values(w, "online" if double else "target", following)
+        if batch.next_legal is not None:
+            chooser[~batch.next_legal[b].numpy()] = -np.inf
+        target = batch.reward[b].item() + batch.discount[b].item() * future[int(chooser.argmax())]
+        assert found.target[b].item() == pytest.approx(target, abs=1e-5)
+        taken = _values(w, "online", batch.observation[b])[int(batch.action[b])]
+        assert found.value[b].item() == pytest.approx(taken, abs=1e-5)
+
+
+def _values(w: dict[str, np.ndarray], name: str, observation: torch.Tensor) -> np.ndarray:
+    x = observation.flatten().double().numpy()
+    for layer in range(2):
+        x = np.tanh(w[f"{name}.perceptron.layers.{layer}.weight"] @ x + w[f"{name}.perceptron.layers.{layer}.bias"])
+    heads: np.ndarray = w[f"{name}.head.weight"] @ x + w[f"{name}.head.bias"]
+    return heads.copy() if len(heads) == 4 else heads[0] + heads[1:] - heads[1:].mean()
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_iqn_targets_are_of_legal_actions_as_well(double: bool) -> None:
+    """An illegal action of great value changes nothing; the same action, legal, does."""
+    config = PolicyConfig(algorithm=IQN(frames=F), model_config=Network(hidden=(16,)))
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, QuantileNetwork)
+    batch, fractions = transitions(masked=True), torch.rand(5)
+    legal = torch.ones(B, 4, dtype=torch.bool)
+    legal[:, 3] = False
+
+    def target(next_legal: torch.Tensor | None) -> torch.Tensor:
+        now = replace(batch, next_legal=next_legal)
+        return quantile_estimates(policy, now, fractions, fractions, double=double).target
+
+    before = target(legal)
+    for tower in (policy.online, policy.target):
+        tower.head.bias.data[3] += 100
+    assert torch.equal(target(legal), before)
+    alive = batch.discount > 0
+    assert (target(None)[alive].mean(1) > before[alive].mean(1) + 50).all()
+
+
+@pytest.mark.parametrize("algorithm", [DQN(epsilon=0.5), IQN(epsilon=0.5)])
+def test_exploration_and_choice_keep_to_what_is_legal(algorithm: DQN | IQN) -> None:
+    """Every legal action is tried equally often, an illegal one never, also where it is thought the best."""
+    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(16,)))
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    policy.online.head.bias.data[3] = 100
+    n = 6_000
+    legal = np.tile([[True, False, True, False], [False, True, False, False]], (n, 1))
+    rng = np.random.default_rng(0)
+    observation = torch.from_numpy(rng.standard_normal((2 * n, 1, 3)).astype(np.float32))
+    action = policy.act(observation, rng, legal=legal)["action"]
+    assert legal[np.arange(2 * n), action].all()
+    assert set(action[1::2]) == {1}
+    greedy = policy.act(observation, rng, greedy=True, legal=legal)["action"]
+    explored = action[::2] != greedy[::2]
+    assert explored.mean() == pytest.approx(0.25, abs=0.02), "half of half: one of two legal ones is the greedy one"
+
+
+def test_schedules_and_state_are_those_of_iqn_E3_E4() -> None:
+    update = updater(target_update="hard", target_update_freq=3, epsilon_decay=0.5, epsilon_decay_freq=2, epsilon_min=0)
+    weights = flatten_(update.policy)
+    for step in range(1, 7):
+        before = weights.span("target.").clone()
+        update.update(transitions(seed=step))
+        assert torch.equal(weights.span("target."), weights.span("online.") if step % 3 == 0 else before)
+        assert update.policy.epsilon.item() == 0.5 ** (step // 2)
+    other = updater(target_update="hard", target_update_freq=3, epsilon_decay=0.5, epsilon_decay_freq=2, epsilon_min=0)
+    other.load_state(update.state())
+    flatten_(other.policy).load(weights.bytes_view())
+    assert other.update(transitions(seed=9)) == update.update(transitions(seed=9))
+
+
+def test_importance_weights_scale_each_rows_loss() -> None:
+    for update in (updater(), _iqn()):
+        batch, weight = transitions(), torch.zeros(B)
+        assert update.update(replace(batch, weight=weight))["loss"] == 0
+        assert update.errors.shape == (B,)
+
+
+def _iqn() -> IQNUpdate:
+    config = PolicyConfig(algorithm=IQN(frames=F), model_config=Network(hidden=(16,)))
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, QuantileNetwork)
+    return IQNUpdate(policy, config)
+
+
+def test_what_cannot_be_trained_on_is_refused() -> None:
+    update = updater()
+    assert update.update(transitions(0)) == {"loss": 0.0, "rows": 0.0}
+    with pytest.raises(TrainingFault, match=r"^reward is a numpy\.ndarray"):
+        update.update(replace(transitions(), reward=np.zeros(B)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs the configuration of dqn"):
+        DQNUpdate(update.policy, PolicyConfig(algorithm=IQN()))
+
+
+def test_e10_dqn_learns_a_chain_whose_reward_lies_at_its_end() -> None:
+    """E10: six places in a row, action 1 walks right, 0 back to the start; only the last place pays."""
+    agent = Agent(name="a", observation=Box(shape=(6,)), action=Discrete(n=2))
+    algorithm = DQN(gamma=0.9, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
+    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=0.005)
+    policy = build(Interface.of(agent), config, 0)
+    assert isinstance(policy, ValueNetwork)
+    update, rng, places = DQNUpdate(policy, config), np.random.default_rng(0), torch.eye(6)[:, None]
+    for _ in range(400):
+        place, action = rng.integers(0, 6, 64), rng.integers(0, 2, 64)
+        won = (place == 5) & (action == 1)
+        following = np.where(action == 1, np.minimum(place + 1, 5), 0)
+        update.update(
+            Transitions(
+                places[torch.from_numpy(place)],
+                torch.from_numpy(action),
+                torch.from_numpy(won.astype(np.float32)),
+                torch.from_numpy(np.where(won, 0.0, 0.9).astype(np.float32)),
+                places[torch.from_numpy(following)],
+            )
+        )
+    with torch.no_grad():
+        values = policy.online(policy.inputs(places))
+    np.testing.assert_allclose(values[:, 1], 0.9 ** np.arange(5, -1, -1), atol=0.1)

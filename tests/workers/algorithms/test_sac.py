@@ -1,0 +1,257 @@
+"""The SAC update: its losses by hand and by numerical integration, what moves what, and that it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log, pi, tanh
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from protocol.config import PPO, SAC, Network, PolicyConfig
+from protocol.errors import TrainingFault
+from protocol.spaces import Agent, Box
+from workers.algorithms.sac import (
+    SACUpdate,
+    actor_loss,
+    critic_losses,
+    objective,
+    soft_target,
+    temperature_loss,
+)
+from workers.learning.batches import Transitions
+from workers.policies.build import build, published
+from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
+from workers.policies.squashed import SoftActorCritic, squashed
+
+AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Box(shape=(2,), low=-2.0, high=4.0))
+B, F, D = 6, 2, 2
+
+
+def updater(agent: Agent = AGENT, frames: int = F, rate: float = 0.01, **algorithm: Any) -> SACUpdate:
+    config = PolicyConfig(
+        algorithm=SAC(frames=frames, **algorithm), model_config=Network(hidden=(16, 16)), learning_rate=rate
+    )
+    policy = build(Interface.of(agent), config, 0)
+    assert isinstance(policy, SoftActorCritic)
+    return SACUpdate(policy, config)
+
+
+def transitions(rows: int = B, seed: int = 0) -> Transitions:
+    g = torch.Generator().manual_seed(seed)
+    return Transitions(
+        observation=torch.randn(rows, F, 3, generator=g),
+        action=torch.empty(rows, 0, dtype=torch.int64),
+        reward=torch.randn(rows, generator=g),
+        discount=torch.where(torch.rand(rows, generator=g) < 0.3, 0.0, 0.97),
+        next_observation=torch.randn(rows, F, 3, generator=g),
+        amount=torch.rand(rows, D, generator=g) * 2 - 1,
+    )
+
+
+def test_losses_by_hand() -> None:
+    """Each formula on numbers small enough to work out on paper."""
+    following, chance = torch.tensor([[1.0, 5.0], [2.0, -4.0]]), torch.tensor([-0.5, 2.0])
+    target = soft_target(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0]), following, chance, torch.tensor(0.2))
+    torch.testing.assert_close(target, torch.tensor([1 + 0.5 * (1 + 0.1), 2.0]), rtol=0, atol=1e-6)
+    losses = critic_losses(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([2.0, 1.0]))
+    torch.testing.assert_close(losses, torch.tensor([0.5 * (1 + 1), 0.5 * (1 + 1)]))
+    assert actor_loss(following, chance, torch.tensor(0.2)).item() == pytest.approx(((-0.1 - 1) + (0.4 + 4)) / 2)
+    # e^0.3 * mean(-0.5 - 2, 2 - 2) = e^0.3 * -1.25
+    assert temperature_loss(torch.tensor(0.3), chance, -2.0).item() == pytest.approx(1.25 * exp(0.3), abs=1e-6)
+
+
+@pytest.mark.parametrize("mean", [-1.0, 0.0, 0.7])
+@pytest.mark.parametrize("std", [0.3, 1.5])
+def test_the_log_probability_is_that_of_a_density_which_integrates_to_one(mean: float, std: float) -> None:
+    """The amounts of evenly spread noise, weighted by the density that is told of them, cover all chance."""
+    noise = torch.linspace(-8, 8, 20_001, dtype=torch.float64)[:, None]
+    amount, chance = squashed(torch.tensor(mean).double(), torch.tensor(log(std)).double(), noise)
+    assert torch.trapezoid(chance.exp(), amount[:, 0]).item() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("mean", [[0.0, 0.0], [0.5, -3.0], [9.0, -30.0]])
+def test_the_log_probability_is_the_formula_and_stays_finite_where_tanh_is_one(mean: list[float]) -> None:
+    """log N(u) - sum log(1 - tanh(u)^2); far out, 1 - tanh(u)^2 is 4 e^(-2|u|), which float32 would call 0."""
+    noise = torch.tensor([[0.3, -1.2]])
+    _, chance = squashed(torch.tensor([mean]), torch.tensor([[-0.5, 0.1]]), noise)
+    expected = 0.0
+    for m, s, z in zip(mean, (exp(-0.5), exp(0.1)), (0.3, -1.2), strict=True):
+        u = m + s * z
+        slope = log(1 - tanh(u) ** 2) if abs(u) < 5 else log(4) - 2 * abs(u) - 2 * np.log1p(exp(-2 * abs(u)))
+        expected += -0.5 * z * z - log(s) - 0.5 * log(2 * pi) - slope
+    assert chance.item() == pytest.approx(expected, abs=1e-5 * max(1, abs(expected)))
+
+
+def test_each_loss_is_the_formula_written_out_on_a_whole_batch() -> None:
+    """Against numpy in float64, number by number, to 1e-5."""
+    policy, batch = updater().policy, transitions()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    g = torch.Generator().manual_seed(2)
+    noise, next_noise = torch.randn(2, B, D, generator=g)
+    found = objective(policy, batch, noise, next_noise, -2.0)
+    w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
+    temperature = exp(w["log_temperature"])
+    here, there = (t.flatten(1).double().numpy() for t in (batch.observation, batch.next_observation))
+    amount, chance = _drawn(w, there, next_noise)
+    future = _critics(w, "targets", there, amount).min(0) - temperature * chance
+    target = batch.reward.double().numpy() + batch.discount.double().numpy() * future
+    assert batch.amount is not None
+    errors = _critics(w, "critics", here, batch.amount.double().numpy()) - target
+    assert found.critics.item() == pytest.approx(0.5 * (errors**2).sum(0).mean(), abs=1e-5)
+    np.testing.assert_allclose(found.errors, np.abs(errors).mean(0), atol=1e-5)
+    amount, chance = _drawn(w, here, noise)
+    values = _critics(w, "critics", here, amount)
+    assert found.actor.item() == pytest.approx((temperature * chance - values.min(0)).mean(), abs=1e-5)
+    assert found.temperature.item() == pytest.approx(-temperature * (chance - 2).mean(), abs=1e-5)
+
+
+def _drawn(w: dict[str, np.ndarray], x: np.ndarray, noise: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    for i in range(2):
+        x = np.tanh(x @ w[f"actor.perceptron.layers.{i}.weight"].T + w[f"actor.perceptron.layers.{i}.bias"])
+    y = x @ w["actor.head.weight"].T + w["actor.head.bias"]
+    mean, log_std = y[:, :D], y[:, D:]
+    z = noise.double().numpy()
+    amount = np.tanh(mean + np.exp(log_std) * z)
+    return amount, (-(z**2) / 2 - log_std - 0.5 * log(2 * pi) - np.log(1 - amount**2)).sum(1)
+
+
+def _critics(w: dict[str, np.ndarray], name: str, x: np.ndarray, amount: np.ndarray) -> np.ndarray:
+    found = []
+    for twin in range(2):
+        y = np.concatenate([x, amount], 1)
+        for i in range(3):
+            y = y @ w[f"{name}.weights.{i}"][twin] + w[f"{name}.biases.{i}"][twin]
+            y = np.tanh(y) if i < 2 else y
+        found.append(y[:, 0])
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("part", ["critics", "actor", "temperature"])
+def test_each_loss_moves_its_own_parameters_alone(part: str) -> None:
+    policy, batch = updater().policy, transitions()
+    noise = torch.randn(2, B, D)
+    getattr(objective(policy, batch, noise[0], noise[1], -2.0), part).backward()
+    mine = {"temperature": "log_temperature"}.get(part, part)
+    for name, parameter in policy.named_parameters():
+        moved = parameter.grad is not None and bool(parameter.grad.any())
+        assert moved == name.startswith(mine), name
+
+
+def test_gradients_are_clipped_part_by_part() -> None:
+    """The critics' large ones do not drown the actor's."""
+    update = updater()
+    update.policy.log_temperature.data.fill_(-9.0)
+    batch = transitions()
+    batch.reward.mul_(1_000)
+    noise = torch.randn(2, B, D)
+    found = objective(update.policy, batch, noise[0], noise[1], -2.0)
+    update.optimizer.backward(found.critics + found.actor * 100 + found.temperature, 1.0)
+    grads = list(update.policy.named_parameters())
+    lengths = {
+        part: sum(p.grad.square().sum().item() for n, p in grads if n.startswith(part) and p.grad is not None)
+        for part in ("actor.", "critics.")
+    }
+    assert lengths["actor."] == pytest.approx(1, abs=1e-3)
+    assert lengths["critics."] == pytest.approx(1, abs=1e-3)
+
+
+def test_targets_follow_by_tau_and_the_temperature_by_its_loss() -> None:
+    update = updater(tau=0.25)
+    weights = flatten_(update.policy)
+    before = weights.span("targets.").clone()
+    metrics = update.update(transitions())
+    torch.testing.assert_close(weights.span("targets."), before.lerp(weights.span("critics."), 0.25))
+    assert metrics["temperature"] < 1, "the entropy of a fresh policy is above its target"
+    fixed = updater(learn_temperature=False, temperature=0.5)
+    assert fixed.update(transitions())["temperature"] == pytest.approx(0.5)
+
+
+def test_importance_weights_scale_each_rows_critic_loss() -> None:
+    policy, batch = updater().policy, transitions()
+    noise = torch.randn(2, B, D)
+    plain = objective(policy, batch, noise[0], noise[1], None)
+    weight = torch.zeros(B)
+    weight[2] = 1
+    one = objective(policy, replace(batch, weight=weight), noise[0], noise[1], None)
+    expected = critic_losses(plain.values, plain.target)[2] / B
+    assert one.critics.item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_only_the_actor_is_published() -> None:
+    """Its entries are a part of the flat weights, on the same memory."""
+    first, second = updater(), updater()
+    first.update(transitions())
+    sent = published(first.policy)
+    assert {entry.name.split(".")[0] for entry in sent.entries} == {"actor"}
+    assert sent.nbytes < flatten_(first.policy).nbytes / 2
+    published(second.policy).load(sent.bytes_view())
+    observation = torch.randn(8, F, 3)
+    here, there = (u.policy.act(observation, np.random.default_rng(0))["amount"] for u in (first, second))
+    np.testing.assert_array_equal(here, there)
+    assert not torch.equal(flatten_(first.policy).span("critics."), flatten_(second.policy).span("critics."))
+
+
+def test_amounts_stay_within_bounds_and_greedy_ones_are_the_squashed_mean() -> None:
+    policy = updater().policy
+    policy.actor.head.bias.data[D:] = 2.0
+    observation = torch.randn(500, F, 3)
+    acted = policy.act(observation, np.random.default_rng(0))
+    assert acted["action"].shape == (500, 0)
+    assert np.abs(acted["amount"]).max() <= 1
+    assert np.abs(acted["amount"]).max() > 0.99
+    columns, world = Interface.of(AGENT).actions.rows(acted["action"], acted["amount"])
+    np.testing.assert_allclose(columns["action"], world, atol=1e-6)
+    assert (world.min(), world.max()) >= (-2.0, 3.9)
+    mean, _ = policy.actor(policy.inputs(observation))
+    np.testing.assert_allclose(
+        policy.act(observation, np.random.default_rng(0), greedy=True)["amount"], mean.detach().tanh(), atol=1e-6
+    )
+
+
+def test_an_empty_batch_an_array_and_a_reward_that_is_not_finite() -> None:
+    """E5, E6: no step, one sentence, and the parameters as they were."""
+    update = updater()
+    kept = flatten_(update.policy).bytes_view().copy()
+    assert update.update(transitions(0)) == {"loss": 0.0, "rows": 0.0}
+    batch = transitions()
+    with pytest.raises(TrainingFault, match=r"^amount is a numpy\.ndarray"):
+        update.update(replace(batch, amount=batch.amount.numpy()))  # type: ignore[union-attr,arg-type]
+    batch.reward[0] = torch.nan
+    with pytest.raises(TrainingFault, match="look for rewards"):
+        update.update(batch)
+    np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
+    with pytest.raises(ValueError, match="needs the configuration of sac"):
+        SACUpdate(update.policy, PolicyConfig(algorithm=PPO()))
+
+
+def test_a_resumed_update_goes_on_bit_by_bit() -> None:
+    first, second = updater(), updater()
+    for step in range(3):
+        first.update(transitions(seed=step))
+    second.load_state(first.state())
+    flatten_(second.policy).load(flatten_(first.policy).bytes_view())
+    assert first.update(transitions(seed=9)) == second.update(transitions(seed=9))
+    np.testing.assert_array_equal(flatten_(first.policy).bytes_view(), flatten_(second.policy).bytes_view())
+
+
+def test_e10_sac_learns_to_say_what_it_sees() -> None:
+    """E10: the reward is how near the number said is to the one seen."""
+    agent = Agent(name="a", observation=Box(shape=(1,)), action=Box(shape=(1,), low=-1.0, high=1.0))
+    update, rng = updater(agent, 1, 0.01, learn_temperature=False, temperature=0.1), np.random.default_rng(0)
+    for _ in range(600):
+        seen = rng.uniform(-0.8, 0.8, (64, 1, 1)).astype(np.float32)
+        amount = update.policy.act(torch.from_numpy(seen), rng)["amount"]
+        reward = -10 * (amount - seen[:, 0])[:, 0] ** 2
+        seen_, amount_, reward_ = (torch.from_numpy(array) for array in (seen, amount, reward))
+        nothing = torch.empty(64, 0, dtype=torch.int64)
+        update.update(Transitions(seen_, nothing, reward_, torch.zeros(64), seen_, amount_))
+    seen = np.linspace(-0.8, 0.8, 9, dtype=np.float32).reshape(9, 1, 1)
+    said = update.policy.act(torch.from_numpy(seen), rng, greedy=True)["amount"]
+    np.testing.assert_allclose(said[:, 0], seen[:, 0, 0], atol=0.2)
