@@ -31,7 +31,7 @@ _PER_STEP = ("action", "amount", "legal", *_SCALARS)
 
 class Stage:
     """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it. Segments with a row more than
-    `max_lag` versions old are dropped, unless they were made with the newest weights seen in use."""
+    `max_lag` versions old are dropped, unless they were made with the newest weights that are seen to be in use."""
 
     def __init__(
         self,
@@ -73,6 +73,8 @@ class Stage:
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
         arrivals = self._source.arrivals(self._policy)
+        if self._max_lag is not None:
+            self._in_use = max([self._in_use, *(one.records["version_max"].max() for one in arrivals)])
         while arrivals and self.count < self._capacity:
             arrival = arrivals[0]
             chunk = arrival.records[: self._capacity - self.count]
@@ -156,9 +158,8 @@ class Stage:
 
     def _fresh(self, records: NDArray[np.void], now: Version, most: int) -> NDArray[np.void]:
         """Those of segments [n] whose oldest row is at most `most` versions old, or whose newest was made with the
-        newest weights that were seen in use: were these refused too, nothing might ever be accepted again."""
-        self._in_use = max(self._in_use, records["version_max"].max())
-        fresh = (lag(now, records["version_min"]) <= most) | (records["version_max"] == self._in_use)
+        newest weights in use, by all that has arrived: were these refused too, nothing might ever be accepted again."""
+        fresh = (lag(now, records["version_min"]) <= most) | (records["version_max"] >= self._in_use)
         self._counters.add(f"dropped.stale.{self._policy}", len(records) - int(fresh.sum()))
         return records[fresh]
 

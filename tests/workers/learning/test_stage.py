@@ -134,10 +134,15 @@ def test_where_all_weights_in_use_are_old_the_newest_of_them_are_learnt_from() -
     """Liveness: a learner far ahead of all actors would otherwise wait for ever."""
     stage, source, counters = admitting(0, segments=2)
     sender = of_versions((1, 1), (4, 4), (2, 3), (4, 4))
-    source.arrive(sender.ring, sender.finished[0])
+    for record in range(4):  # what waits behind is known
+        source.arrive(sender.ring, sender.finished[0][record : record + 1])
     assert stage.fill(Version(1, 100))
     assert stage.take().observation[:, 0, 0].tolist() == [1, 3]
     assert counters["dropped.stale.one"] == 2
+    late = of_versions((3, 3), (4, 4))
+    source.arrive(late.ring, late.finished[0][:1])
+    assert not stage.fill(Version(1, 101))
+    assert counters["dropped.stale.one"] == 3, "newer ones were seen before"
 
 
 def test_without_max_lag_everything_is_learnt_from() -> None:

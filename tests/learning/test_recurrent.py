@@ -1,0 +1,85 @@
+"""What only a policy that remembers can do, and only if it forgets where an episode ends (K6)."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.configuration import load
+from protocol.config import Run
+from tests.learning.greedy import greedy_returns
+from tests.learning.test_presets import SEEDS, train
+from workers.acting.memory import Memory
+from workers.sequential import Sequential
+
+
+def learn(run: Run, folder: Path) -> float:
+    """The return over the last 5 % of `run`, which is made within this process."""
+    sequential = Sequential(run, folder)
+    sequential.finish(sequential.run())
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    (returns,) = summary["returns"].values()
+    return float(returns["last"])
+
+
+@pytest.fixture
+def never_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acting goes on with what was remembered of the episode before; training does not."""
+    monkeypatch.setattr(Memory, "forget", lambda self, streams: None)
+
+
+def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path) -> None:
+    assert learn(load("memory", steps=50_000), tmp_path) > 0.9
+
+
+def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None) -> None:
+    assert learn(load("memory", steps=50_000), tmp_path) < 0.6
+
+
+def test_nor_by_a_policy_without_memory(tmp_path: Path) -> None:
+    """Four cues: by chance a quarter."""
+    assert learn(load("memory", ["policy.network.recurrent=null"], steps=30_000), tmp_path) < 0.4
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_memory_task_is_solved_by_what_remembers_alone(tmp_path: Path, kind: str) -> None:
+    """Separate workers, exploration off; the feed-forward policy is given as many steps."""
+    keys = f"policy.network.recurrent={kind}"
+    train("memory", tmp_path / "with", set=keys)
+    (found,) = greedy_returns(load("memory", [keys]), tmp_path / "with").values()
+    assert found >= 0.99
+    keys = "policy.network.recurrent=null"
+    train("memory", tmp_path / "without", set=keys)
+    (found,) = greedy_returns(load("memory", [keys]), tmp_path / "without").values()
+    assert found < 0.5
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_cartpole_without_velocities_reaches_490(tmp_path: Path) -> None:
+    """Median of three seeds, separate workers, exploration off."""
+    found = []
+    for seed in SEEDS:
+        train("cartpole-blind", tmp_path / str(seed), seed)
+        found.append(greedy_returns(load("cartpole-blind"), tmp_path / str(seed))["agent"])
+    assert statistics.median(found) >= 490
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_nor_does_cartpole_without_velocities_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None) -> None:
+    found = [learn(load("cartpole-blind", seed=seed), tmp_path / str(seed)) for seed in SEEDS]
+    assert statistics.median(found) < 400
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+def test_a_policy_without_memory_does_not_balance_what_it_sees_half_of(tmp_path: Path) -> None:
+    run = load("cartpole-blind", ["policy.network.recurrent=null"], steps=500_000)
+    assert learn(run, tmp_path) < 150
