@@ -22,6 +22,7 @@ from protocol.ring import Ring
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
+from workers.algorithms.ppo import PPOUpdate
 from workers.learning import checkpoint
 from workers.learning.batches import Segments, Transitions
 from workers.learning.replay import Replay
@@ -151,6 +152,7 @@ class Member:
         ):
             return
         self._saved_at = now
+        place = self._plan.interface.place
         facts = {
             "policy": self.name,
             "version": self.version.version,
@@ -158,7 +160,8 @@ class Member:
             "train_steps": self.update.train_steps,
             "rows": self._rows,
             "weights_hash": self.weights.hash,
-            "agent": self._plan.interface.place.agent.model_dump(),
+            "agent": place.agent.model_dump(),
+            "common": next((leaf.space.model_dump() for leaf in place.leaves if leaf.common), None),
             "config": self._plan.config.model_dump(mode="json"),
         }
         path = checkpoint.save(
@@ -189,7 +192,7 @@ class Member:
             return (self._stage.take(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
         assert self._replay is not None
         self._replay.admit()
-        return self._replay.sample(self.version), 0
+        return self._replay.sample(self.version, self.progress), 0
 
     def _learn(self, batch: Segments | Transitions, segments: int) -> None:
         before = self.update.train_steps
@@ -204,6 +207,8 @@ class Member:
                 raise
             return
         self._faults = 0
+        if self._replay is not None and not isinstance(self.update, PPOUpdate):
+            self._replay.learned(self.update.errors)
         self._counters.add(f"trained.{self.name}", segments)
         self._count_steps(before)
         self._counters.add(f"rows_trained.{self.name}", _rows_in(batch))

@@ -1,6 +1,7 @@
 """The replay discipline: transitions sampled in place from the rings, checked for having been whole while copied.
 
-Entries are segments in order of admission; the newest `capacity` rows are sampled uniformly over (segment, row).
+Entries are segments in order of admission; the newest `capacity` rows are sampled over (segment, row), uniformly or by
+priority.
 Legend: `b` transitions of a batch.
 """
 
@@ -19,6 +20,7 @@ from protocol.version import Version, lag
 from workers.learning.batches import Transitions
 from workers.learning.gather import gather
 from workers.learning.governor import Governor
+from workers.learning.priorities import Drawn, Priorities
 from workers.learning.source import Source
 from workers.policies.interface import Interface
 
@@ -61,6 +63,13 @@ class Replay:
         self._commons: list[Common | None] = []
         """Where the moments lie that segments in each of the rings refer to; a pool is there once for each actor."""
         self._head = self._tail = 0
+        self._gone = 0
+        """Records that lay in front of those in the arrays."""
+        segments = max(1, capacity // layout.length)
+        alpha = config.priority_alpha
+        self._priorities = Priorities(segments, layout.length, alpha) if alpha > 0 else None
+        self._drawn: Drawn | None = None
+        """The rows of the last batch, where priorities chose them."""
         self._records = np.empty(2 * _CHUNK, RECORD)
         self._ends = np.zeros(2 * _CHUNK, np.int64)
         self._ring = np.zeros(2 * _CHUNK, np.int32)
@@ -104,14 +113,15 @@ class Replay:
         self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
 
-    def sample(self, now: Version) -> Transitions | None:
-        """A batch, or None: not ready."""
+    def sample(self, now: Version, progress: float = 0.0) -> Transitions | None:
+        """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
+        make up for all of it at the end."""
         self._evict()
         size = self._config.batch_size
         if not self._governor.may_sample:
             return None
         for _ in range(_ATTEMPTS):
-            places = self._choose(size) if self.rows >= size else None
+            places = self._places(size, progress) if self.rows >= size else None
             self._too_few = places is None
             if places is None:
                 return None
@@ -121,6 +131,11 @@ class Replay:
                 return batch
             self._evict()
         return None  # the actor is overwriting faster than can be copied; `torn` says so
+
+    def learned(self, errors: torch.Tensor) -> None:
+        """The rows of the last batch had these errors [b]."""
+        if self._priorities is not None and self._drawn is not None:
+            self._priorities.learn(self._drawn, errors.cpu().numpy())
 
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
@@ -158,6 +173,7 @@ class Replay:
             new = np.zeros(size, old.dtype)
             new[:alive] = old[self._head : self._tail]
             setattr(self, name, new)
+        self._gone += self._head
         self._head, self._tail = 0, alive
 
     def _ring_number(self, ring: Ring, owned: bool, common: Common | None) -> int:
@@ -191,6 +207,28 @@ class Replay:
                 self._source.give_back(self._policy, self._records["slot"][leaving][owned])
             self._forgotten = int(self._ends[leaving.stop - 1])
             self._head = leaving.stop
+
+    def _places(self, size: int, progress: float) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Records and rows [b] of a batch; None if too few are usable."""
+        if self._priorities is None:
+            return self._choose(size)
+        self._drawn = self._draw(self._priorities, size, progress)
+        return None if self._drawn is None else (self._drawn.record - self._gone, self._drawn.row)
+
+    def _draw(self, priorities: Priorities, size: int, progress: float) -> Drawn | None:
+        """`size` usable rows by priority, in the order in which `_copy` gives them."""
+        valid = self._records["valid"][self._head : self._tail]
+        priorities.follow(self._gone + self._head, self._gone + self._tail, valid)
+        start = self._config.priority_beta
+        beta = start + (1 - start) * progress
+        drawn = priorities.draw(size, beta, self._rng)
+        if drawn is not None and not self._usable(drawn.record - self._gone).all():
+            every = np.arange(self._head, self._tail)  # a faster actor's older ones lie in the middle
+            priorities.forget(self._gone + every[~self._usable(every)])
+            drawn = priorities.draw(size, beta, self._rng)
+        if drawn is None or priorities.rows < size:
+            return None
+        return drawn.take(np.argsort(self._ring[drawn.record - self._gone], kind="stable"))
 
     def _choose(self, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """`size` different rows as (record [b], row in its segment [b]); None if fewer are usable."""
@@ -232,6 +270,8 @@ class Replay:
         self._counters.add(f"held.{self._policy}", -len(fresh))
         self._count_lag(np.concatenate(lags))
         joined = parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
+        if self._drawn is not None:
+            joined["weight"] = self._drawn.weight
         return Transitions(**{name: torch.from_numpy(array) for name, array in joined.items()})
 
     def _usable(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -72,7 +72,7 @@ def transitions(game: Game) -> list[tuple[int, int, int, dict[str, NDArray]]]:
             ring = game.sender.ring
             batch, _ = gather(ring, game.interface, ring.layout, many, rows, game.config)
             copy = int(record["stream"])
-            for row in rows:
+            for row in rows.tolist():
                 stop = turn[copy] + int(record["valid"])
                 found.append((copy, turn[copy] + row, stop, {name: array[row] for name, array in batch.items()}))
             turn[copy] += len(rows)
