@@ -18,6 +18,7 @@ TREE = DictPopulation(agents=(
     Agent(name="rover", observation=EYES, action=Action(space=HANDS, atomic=False), action_mask=True),
     Agent(name="arm", observation=Box(shape=(3,)), action=Box(shape=(2,), low=-1.0, high=1.0)),
     Agent(name="dial", observation=MultiDiscrete(nvec=(2, 4)), action=MultiDiscrete(nvec=(2, 2))),
+    Agent(name="picker", observation=Box(shape=(2,)), action=Discrete(n=3, start=4), action_mask=True),
     ArrayPopulation(name="herd", template=Agent(name="cow", observation=Box(shape=(2,)), action=Discrete(n=2)),
                     capacity=3),
 ))
@@ -26,7 +27,7 @@ EPISODE = 10
 
 class AnySpace(Environment):
     """All are there at each turn but every other cow, which comes and goes. Episodes are cut after 10 turns. The arm
-    earns what it pushes, the rover 1 for the only move that is legal."""
+    earns what it pushes, the rover and the picker 1 for the only move that is legal."""
 
     def __init__(self, copies):
         self.copies = copies
@@ -37,11 +38,12 @@ class AnySpace(Environment):
         self._rng = np.random.default_rng(seed)
         self._t = 0
         self._acted = [np.zeros(self.copies * place.many, bool) for place in self.world.places]
-        self._legal = np.zeros(self.copies, np.int64)
+        self._legal = {}
         return self._turn([np.zeros(self.copies * place.many, np.float32) for place in self.world.places])
 
     def step(self, actions):
-        rover, arm, dial, cow = (self.world.place(n) for n in ("rover", "arm", "dial", "herd.cow"))
+        names = ("rover", "arm", "dial", "picker", "herd.cow")
+        rover, arm, dial, picker, cow = (self.world.place(name) for name in names)
         rewards = [np.zeros(self.copies * place.many, np.float32) for place in self.world.places]
         rows = {p.agent: p.copies for p in self._told.present}
         for index, action in zip(rows, actions):
@@ -49,8 +51,11 @@ class AnySpace(Environment):
             where = slice(None) if rows[index] is None else rows[index]
             assert action.dtype == place.acted.dtype, (place.name, action.dtype)
             if place is rover:
-                assert (action["move"] == self._legal - 1).all()
+                assert (action["move"] == self._legal["rover"] - 1).all()
                 assert action["force"].min() >= -1 and action["force"].max() <= 3
+                rewards[index][where] = 1
+            elif place is picker:
+                assert (action == self._legal["picker"] + 4).all()
                 rewards[index][where] = 1
             elif place is arm:
                 assert action.shape == (self.copies, 2) and abs(action).max() <= 1
@@ -75,9 +80,10 @@ class AnySpace(Environment):
             one = self._rows(Present, place, index, told, rewards[index], ended & acted[told])
             one.observation = self._seen(place, len(told))
             if place.masked is not None:
-                self._legal = self._rng.integers(0, 3, n)
+                legal = self._legal[place.name] = self._rng.integers(0, 3, n)
                 one.action_mask = place.masked.zeros(n)
-                one.action_mask["move"][np.arange(n), self._legal] = True
+                mask = one.action_mask["move"] if one.action_mask.dtype.names else one.action_mask
+                mask[np.arange(n), legal] = True
             if here.all():
                 one.copies = None
             present.append(one)

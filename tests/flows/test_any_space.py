@@ -22,20 +22,24 @@ def test_agents_of_every_kind_are_trained_to_the_last_segment_I1_I2_I5(
     tmp_path: Path, memory_dir: Path, way: str
 ) -> None:
     """In shared memory, over TCP, in one process, and stepped by processes of their own; the books are exact. The arm
-    learns by SAC, of whose weights a part travels, the others by PPO."""
-    arm = {"algorithm": dict(runs.SAC)}
-    data = any_space(tmp_path, 6_000, transport="tcp" if way == "tcp" else "auto", policies={"arm": arm})
+    learns by SAC, of whose weights a part travels, the picker by DQN among legal actions, the others by PPO."""
+    replayed = {
+        "arm": {"algorithm": dict(runs.SAC)},
+        "picker": {"algorithm": {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "epsilon": 0.5}},
+    }
+    data = any_space(tmp_path, 6_000, transport="tcp" if way == "tcp" else "auto", policies=replayed)
     if way == "processes":
         data["environment"] |= {"processes": 2, "async_factor": 2}
     result = runs.train(data, tmp_path, *(["--sequential"] if way == "sequential" else []))
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
-    assert summary["train_steps"].keys() == {"rover", "arm", "dial", "herd.cow"}
+    assert summary["train_steps"].keys() == {"rover", "arm", "dial", "picker", "herd.cow"}
     assert min(summary["train_steps"].values()) > 0
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert sum(summary["segments"]["dropped"].values()) == 0
-    assert summary["returns"]["rover"]["last"] == pytest.approx(10), "one legal move a turn, and it was made"
+    for masked in ("rover", "picker"):
+        assert summary["returns"][masked]["last"] == pytest.approx(10), "one legal move a turn, and it was made"
     assert runs.files(memory_dir) == []
 
 

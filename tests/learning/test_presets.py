@@ -65,6 +65,11 @@ def test_cartpole_by_ppo_soon_balances(run_dir: Path) -> None:
     assert last(train("cartpole", run_dir, steps=250_000), "agent") >= 400
 
 
+def test_pendulum_by_sac_soon_swings_up(run_dir: Path) -> None:
+    """E10 for actions that are numbers, on replay: random is -1200."""
+    assert last(train("pendulum", run_dir, steps=8_000), "agent") >= -400
+
+
 def test_rendezvous_by_ppo_soon_steers(run_dir: Path) -> None:
     """E10 for actions that are numbers: three quarters of the way from random to the scripted player."""
     summary = train("rendezvous", run_dir, steps=600_000)
@@ -110,6 +115,15 @@ def test_cartpole_reaches_475(run_dir: Path, seed: int) -> None:
     summary = train("cartpole", run_dir, seed)
     assert summary["agent_steps"] <= 500_100
     assert last(summary, "agent") >= 475
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_pendulum_by_sac_reaches_minus_200(tmp_path: Path) -> None:
+    """Median of three seeds, within 30,000 steps, of a policy that still tries things out."""
+    runs = [train("pendulum", tmp_path / str(seed), seed) for seed in SEEDS]
+    assert max(run["agent_steps"] for run in runs) <= 30_100
+    assert statistics.median(last(run, "agent") for run in runs) >= -200
 
 
 @pytest.mark.learning
