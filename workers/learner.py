@@ -69,7 +69,7 @@ class Learner:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: object = None
-        self._plans, self._agents = [plans[name] for name in policies], len(world.agents)
+        self._plans, self._world = [plans[name] for name in policies], world
         self._members: list[Member] = []
 
     def run(self) -> None:
@@ -157,7 +157,7 @@ class Learner:
         member = Member(
             plan,
             run,
-            len(plan.agents) / self._agents,
+            plan.share(self._world),
             welcome.incarnation,
             device,
             self._receiver,

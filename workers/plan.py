@@ -45,6 +45,10 @@ class PolicyPlan:
         """Streams of this policy in one actor."""
         return len(self.agents) * self.copies * self.many
 
+    def share(self, world: World) -> float:
+        """How much of all agents' steps are this policy's, where all agents are there all the time."""
+        return len(self.agents) * self.many / sum(place.many for place in world.places)
+
     @property
     def many(self) -> int:
         """C."""

@@ -116,9 +116,8 @@ class Sequential:
         seats: dict[tuple[int, int], Seat] = {}
         for plan in self._plans.values():
             channel = _Channel(plan, self._actor_page, common)
-            share = len(plan.agents) / len(world.agents)
             device = choose_device(run, len(self._members))
-            member = Member(plan, run, share, 1, device, channel, self._learner_page, self._publish, folder)
+            member = Member(plan, run, plan.share(world), 1, device, channel, self._learner_page, self._publish, folder)
             member.resume(None, Version(0, 0))
             self._members.append(member)
             performer = self._performers[plan.name] = Performer(plan.interface, plan.config)

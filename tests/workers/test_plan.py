@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, World
+from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
 from workers.membership import Membership
 from workers.plan import PolicyPlan, plan_policies, seed_of
 
@@ -27,6 +27,17 @@ def test_every_agent_has_a_policy_of_its_own_by_default_X10() -> None:
     found = plans({"environment": {"copies": 4}})
     assert {name: plan.agents for name, plan in found.items()} == {"a": (0,), "b": (1,), "c": (2,)}
     assert [plan.streams for plan in found.values()] == [4, 4, 4]
+
+
+def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
+    """Streams, blocks, and its part of the run's steps, by which schedules go."""
+    herd = ArrayPopulation(name="herd", template=WORLD.agents[0], capacity=6)
+    world = World(id="w", population=DictPopulation(agents=(herd, *WORLD.agents[1:])))
+    found = plans({"environment": {"copies": 4}}, world)
+    assert [(plan.streams, plan.block) for plan in found.values()] == [(24, 24), (4, 4), (4, 4)]
+    assert [plan.share(world) for plan in found.values()] == [0.75, 0.125, 0.125]
+    with pytest.raises(ConfigurationError, match=r"'both' is shared by 'herd.a', which stands for 6 agents, and 'b'"):
+        plans({"environment": {"copies": 4}, "agents": {"herd.a": "both", "b": "both"}}, world)
 
 
 def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
