@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from protocol.config import DQN, IQN, SAC
+from protocol.config import DQN, IQN, SAC, PolicyConfig
 from protocol.messages import PolicyFacts
 from protocol.spaces import World
 from workers.plan import PolicyPlan
 from workers.policies.interface import Interface
 
-__all__ = ["facts_of"]
+__all__ = ["facts_of", "network_facts"]
 
 
 def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
@@ -23,7 +23,7 @@ def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
         policy=plan.name,
         agents=[world.agents[index].name for index in plan.agents],
         layout=_compact(plan.layout.describe()),
-        network=_compact(_network(plan)),
+        network=_compact(network_facts(plan.interface, plan.config)),
         discipline=plan.config.algorithm.discipline,
         credits=plan.credit_blocks * plan.block,
         inline_most=plan.pool_slots,
@@ -32,11 +32,11 @@ def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
     )
 
 
-def _network(plan: PolicyPlan) -> dict[str, Any]:
+def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     """What protocol/README.md, "Acting", needs to compute actions from the weights."""
-    algorithm, network = plan.config.algorithm, plan.config.network
+    algorithm, network = config.algorithm, config.network
     common = {
-        **_ends(plan.interface),
+        **_ends(interface),
         "hidden": list(network.hidden),
         "activation": network.activation,
     }

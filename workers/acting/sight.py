@@ -6,23 +6,30 @@ Legend: `E` streams, `n` of them; `F` stacked frames; `C` values of all heads of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.common import CommonWriter
 from workers.acting.block import Index
 from workers.policies.interface import Interface
 
-__all__ = ["Sight"]
+__all__ = ["Scene", "Sight"]
+
+
+class Scene(Protocol):
+    """What all agents see in the present turn."""
+
+    @property
+    def newest(self) -> NDArray:
+        """[E, *shape]"""
 
 
 class Sight:
     """Of `streams` streams; stream i is of copy `copies[i]` among those of a moment of `common`."""
 
     def __init__(
-        self, interface: Interface, streams: int, frames: int, common: CommonWriter | None, copies: NDArray[np.int64]
+        self, interface: Interface, streams: int, frames: int, common: Scene | None, copies: NDArray[np.int64]
     ) -> None:
         self._place, self._shown, self._actions = interface.place, interface.shown, interface.actions
         self._common, self._copies = common, copies

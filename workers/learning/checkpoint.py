@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from protocol import RELEASE
 from protocol.errors import ConfigurationError
 
-__all__ = ["FORMAT", "load_newest", "save"]
+__all__ = ["FORMAT", "load", "load_newest", "save", "steps"]
 
 FORMAT = 1
 
@@ -47,8 +47,8 @@ def save(
         final.rename(old)
     aside.rename(final)
     _sync(folder)
-    for step in _steps(folder)[:-keep]:
-        shutil.rmtree(folder / str(step))
+    for old_step in steps(folder)[:-keep]:
+        shutil.rmtree(folder / str(old_step))
     _remove_unfinished(folder)
     return final
 
@@ -57,38 +57,54 @@ def load_newest(
     folder: Path, weights_hash: str
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]] | None:
     """(weights, optimizer, manifest) of the newest checkpoint, or None; ConfigurationError if it does not fit."""
-    steps = _steps(folder)
-    if not steps:
+    saved = steps(folder)
+    if not saved:
         return None
-    path = folder / str(steps[-1])
+    path = folder / str(saved[-1])
+    weights, manifest = load(path)
+    optimizer = _tensors(path, "optimizer")
+    if manifest.get("weights_hash") != weights_hash:
+        raise ConfigurationError(f"checkpoint {path} is of another network; use the configuration it was trained with")
+    return weights, optimizer, manifest
+
+
+def load(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """(weights, manifest) of the checkpoint in the folder `path`; ConfigurationError if it cannot be read."""
+    weights = _tensors(path, "weights")
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        weights = load_file(path / "weights.safetensors")
-        optimizer = load_file(path / "optimizer.safetensors")
-    except (OSError, ValueError, SafetensorError) as fault:
-        raise ConfigurationError(
-            f"checkpoint {path} cannot be read ({fault}); remove this folder to use an older one"
-        ) from None
+    except (OSError, ValueError) as fault:
+        raise _unreadable(path, fault) from None
     if manifest.get("format") != FORMAT:
         raise ConfigurationError(
             f"checkpoint {path} has format {manifest.get('format')!r}, this release reads {FORMAT}; "
             "use the release that wrote it"
         )
-    if manifest.get("weights_hash") != weights_hash:
-        raise ConfigurationError(f"checkpoint {path} is of another network; use the configuration it was trained with")
-    return weights, optimizer, manifest
+    return weights, manifest
+
+
+def steps(folder: Path) -> list[int]:
+    """Train steps of the checkpoints in `folder`, the newest last."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def _tensors(path: Path, name: str) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path / f"{name}.safetensors")
+    except (OSError, SafetensorError) as fault:
+        raise _unreadable(path, fault) from None
+
+
+def _unreadable(path: Path, fault: Exception) -> ConfigurationError:
+    return ConfigurationError(f"checkpoint {path} cannot be read ({fault}); remove this folder to use an older one")
 
 
 def _remove_unfinished(folder: Path) -> None:
     """What a save that was killed left behind; a policy has one writer."""
     for path in folder.glob(".*.*"):
         shutil.rmtree(path)
-
-
-def _steps(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
 def _plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,0 +1,147 @@
+"""Policies of every kind in worlds of every kind of space, ready to be exported, and rows for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protocol.config import DQN, IQN, PPO, SAC, PolicyConfig
+from protocol.layout import common_of
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiBinary, World
+from tests.workers.test_any_space import WORLDS
+from workers.environments.players import random_rows
+from workers.facts import network_facts
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import Policy, build
+from workers.policies.deployed import Deployed, ports_in
+from workers.policies.exported import Manifest, Provenance, frames_of
+from workers.policies.interface import Interface
+
+PLAIN = Agent(name="p", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
+REACH = Agent(name="r", observation=Box(shape=(3,)), action=Box(shape=(2, 1), low=-2.0, high=(4.0, 6.0)))
+BITS = Agent(name="b", observation=Box(shape=(2,), dtype="float64"), action=MultiBinary(shape=(2, 2)))
+FREE = Agent(name="f", observation=Discrete(n=5, start=-2), action=Box(shape=(1,), dtype="float64"))
+WHOLE = Agent(name="w", observation=Box(shape=(1,)), action=Box(shape=(2,), dtype="int16", low=-1, high=3))
+MASKED = Agent(name="m", observation=Box(shape=(2,)), action=Discrete(n=3), action_mask=True)
+NORMAL = PPO(normalize_observation=True)
+
+
+def alone(agent: Agent, common: Box | None = None) -> World:
+    """A world of one agent."""
+    return World(id=agent.name, population=DictPopulation(agents=(agent,), common=common))
+
+
+CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
+    **{name: (world, NORMAL, {}) for name, world in WORLDS.items()},
+    "no hidden layer": (alone(PLAIN), PPO(), {"hidden": []}),
+    "bits": (alone(BITS), PPO(), {"activation": "relu"}),
+    "without bounds": (alone(FREE), PPO(), {"hidden": [8]}),
+    "whole numbers": (alone(WHOLE), PPO(), {}),
+    "a common observation": (alone(PLAIN, Box(shape=(2,), dtype="int32")), NORMAL, {}),
+    "lstm": (WORLDS["all at once"], NORMAL, {"recurrent": "lstm", "recurrent_size": 5}),
+    "gru": (alone(PLAIN), PPO(), {"recurrent": "gru", "recurrent_size": 5, "hidden": []}),
+    "iqn": (alone(PLAIN), IQN(dueling=True, cosines=8), {"hidden": [16]}),
+    "iqn of frames": (alone(BITS.model_copy(update={"action": Discrete(n=3)})), IQN(frames=3, cosines=8), {}),
+    "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
+    "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
+}
+
+
+@dataclass
+class Case:
+    """A policy whose weights are large enough for its outputs to differ, its statistics as if it had learned."""
+
+    interface: Interface
+    config: PolicyConfig
+    policy: Policy
+    deployed: Deployed
+    manifest: Manifest
+
+    def columns(self, rows: int, seed: int) -> dict[str, NDArray]:
+        """Random inputs."""
+        return columns(self.interface, self.config, rows, seed)
+
+
+def case(name: str) -> Case:
+    """One of CASES, as `rookery export` puts it together."""
+    world, algorithm, network = CASES[name]
+    whole, world = world, world.deployed()
+    config = PolicyConfig.model_validate({"algorithm": algorithm, "network": network})
+    interface = Interface.at(world, world.places[0])
+    policy = build(interface, config, 3)
+    chance = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for key, tensor in [*policy.named_parameters(), *policy.named_buffers()]:
+            if tensor.is_floating_point() and not key.endswith(("midpoints", "epsilon", "count")):
+                tensor.copy_(torch.randn(tensor.shape, generator=chance, dtype=tensor.dtype) * 0.5)
+                if key.endswith("variance"):
+                    tensor.abs_().add_(0.1)
+    if isinstance(policy, ActorCritic) and policy.observations is not None:
+        seen = columns(interface, config, 500, 6)
+        policy.observations.update(torch.from_numpy(interface.shown.join(seen.__getitem__, (500,))))
+    deployed = Deployed(interface, policy, frames_of(config), config.network.state)
+    manifest = Manifest(
+        policy=name,
+        world=world.id,
+        agent=interface.place.agent,
+        common=common_of(world),
+        withheld=tuple(leaf.name for leaf in whole.places[0].leaves if leaf.evaluation_only),
+        config=config,
+        network=network_facts(interface, config),
+        inputs=deployed.inputs,
+        outputs=deployed.outputs,
+        provenance=Provenance(run="r", folder="f", incarnation=1, version=2, train_steps=3, rows=4),
+    )
+    return Case(interface, config, policy, deployed, manifest)
+
+
+def columns(interface: Interface, config: PolicyConfig, rows: int, seed: int) -> dict[str, NDArray]:
+    """Random inputs; of every choice at least one value is legal."""
+    rng = np.random.default_rng(seed)
+    place, frames = interface.place, frames_of(config)
+    found: dict[str, NDArray] = {}
+    for port in ports_in(interface, frames, config.network.state):
+        if port.name.startswith("observation"):
+            seen = place.parts("observation", random_rows(place.observed, rows * frames, rng))[port.name]
+            found[port.name] = seen.reshape(rows, *port.shape).copy()
+        elif port.name.startswith("action_mask"):
+            found[port.name] = rng.random((rows, *port.shape)) < 0.5
+        else:
+            found[port.name] = (rng.standard_normal((rows, *port.shape)) * 2).astype(port.dtype)
+    for part in interface.actions.describe():
+        if part.get("masked"):
+            mask, at = found[part["column"].replace("action", "action_mask", 1)], 0
+            for size in part["sizes"]:
+                mask[:, at + size - 1] = True
+                at += size
+    return found
+
+
+def live(one: Case, given: dict[str, NDArray]) -> dict[str, NDArray]:
+    """What the policy itself does, in the manner of an actor: greedy, in the world's units."""
+    interface, frames = one.interface, frames_of(one.config)
+    rows = len(next(iter(given.values())))
+    stacked = isinstance(one.config.algorithm, IQN | DQN | SAC)
+    seen = interface.shown.join(given.__getitem__, (rows, frames) if frames > 1 else (rows,))
+    seen = seen[:, None] if stacked and frames == 1 else seen
+    legal = interface.actions.legal(given.__getitem__, (rows,)) if interface.actions.masked else None
+    more = {"state": given["state"]} if "state" in given else {}
+    noise = np.random.default_rng(0)
+    acted = one.policy.act(torch.from_numpy(seen), noise, greedy=True, legal=legal, **more)
+    _, done = interface.actions.rows(acted["action"], acted.get("amount"))
+    found = dict(interface.place.parts("action", done))
+    if "value" in acted:
+        found["value"] = acted["value"]
+    if "state" in acted:
+        found["next_state"] = acted["state"]
+    return found
+
+
+def batches() -> Iterator[int]:
+    """Of any length."""
+    yield from (1, 7, 64)

@@ -1,0 +1,211 @@
+"""Exported policies do what the live ones do, in every format, for every kind of space and batch (I2, J7)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.tools import skip_or_fail
+from tests.workers.policies.exports import CASES, Case, batches, case, live
+from workers.policies import exported
+from workers.policies.exported import KEY, Manifest
+from workers.policies.frozen import Frozen
+from workers.policies.recorded import write_onnx, write_torchscript
+
+Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]
+
+
+def by_file(one: Case, folder: Path) -> Run:
+    exported.write(folder / "p.safetensors", one.manifest, one.policy)
+    return Frozen.load(folder / "p.safetensors").act
+
+
+def by_module(one: Case, folder: Path) -> Run:
+    def run(given: dict[str, NDArray]) -> dict[str, NDArray]:
+        with torch.no_grad():
+            said = one.deployed(*(torch.from_numpy(given[port.name]) for port in one.manifest.inputs))
+        return {port.name: column.numpy() for port, column in zip(one.manifest.outputs, said, strict=True)}
+
+    return run
+
+
+def by_torchscript(one: Case, folder: Path) -> Run:
+    write_torchscript(folder / "p.pt", one.manifest, one.deployed)
+    more = {f"{KEY}.json": ""}
+    module = torch.jit.load(folder / "p.pt", _extra_files=more)
+    told = Manifest.model_validate_json(more[f"{KEY}.json"])
+    assert told == one.manifest
+
+    def run(given: dict[str, NDArray]) -> dict[str, NDArray]:
+        said = module(*(torch.from_numpy(given[port.name]) for port in told.inputs))
+        return {port.name: column.numpy() for port, column in zip(told.outputs, said, strict=True)}
+
+    return run
+
+
+def by_onnx(one: Case, folder: Path) -> Run:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        if importlib.util.find_spec(package) is None:
+            skip_or_fail(f"{package} is not installed")
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it would keep a data base open
+    import onnxruntime
+
+    write_onnx(folder / "p.onnx", one.manifest, one.deployed)
+    session = onnxruntime.InferenceSession(folder / "p.onnx")
+    told = Manifest.model_validate_json(session.get_modelmeta().custom_metadata_map[KEY])
+    assert told == one.manifest
+    assert [node.name for node in session.get_inputs()] == [port.name for port in told.inputs]
+    names = [port.name for port in told.outputs]
+
+    def run(given: dict[str, NDArray]) -> dict[str, NDArray]:
+        return dict(zip(names, session.run(names, given), strict=True))
+
+    return run
+
+
+WAYS = [by_file, by_module, by_torchscript, by_onnx]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("name", CASES)
+def test_an_exported_policy_does_what_the_live_one_does_J7(name: str, way: Any, tmp_path: Path) -> None:
+    one = case(name)
+    run = way(one, tmp_path)
+    distinct: set[bytes] = set()
+    for rows in batches():
+        given = one.columns(rows, rows)
+        expected, found = live(one, given), run(given)
+        for key, column in expected.items():
+            if key not in found:
+                assert way is by_file, key
+                continue
+            assert (found[key].dtype, found[key].shape) == (column.dtype, column.shape), key
+            np.testing.assert_allclose(found[key], column, rtol=1e-5, atol=1e-5, err_msg=key)
+            distinct |= {row.tobytes() for row in column} if key.startswith("action") else set()
+    assert len(distinct) > 1, "rows that all do the same tell nothing"
+
+
+@pytest.mark.parametrize("name", ["all at once", "numbers", "bits"])
+def test_log_probabilities_are_those_of_acting(name: str) -> None:
+    """Of the likeliest action: those of its choices, and of the middle of its numbers."""
+    one = case(name)
+    given = one.columns(64, 1)
+    said = by_module(one, Path())(given)
+    total = np.zeros(64)
+    if "log_probabilities" in said:
+        at = 0
+        for size in one.interface.actions.sizes:
+            total += said["log_probabilities"][:, at : at + size].max(1)
+            at += size
+    if "log_std" in said:
+        total -= (said["log_std"] + 0.5 * np.log(2 * np.pi)).sum(1)
+    seen = one.interface.shown.join(given.__getitem__, (64,))
+    legal = one.interface.actions.legal(given.__getitem__, (64,)) if one.interface.actions.masked else None
+    acted = one.policy.act(torch.from_numpy(seen), np.random.default_rng(0), greedy=True, legal=legal)
+    np.testing.assert_allclose(total, acted["log_probability"], atol=1e-4)
+
+
+def test_a_recurrent_policy_goes_on_in_the_state_that_it_gave(tmp_path: Path) -> None:
+    one = case("lstm")
+    run = by_torchscript(one, tmp_path)
+    given = one.columns(7, 1)
+    state = np.zeros((7, 10), np.float32)
+    for t in range(4):
+        given = one.columns(7, t) | {"state": state}
+        expected = live(one, given)
+        state = run(given)["next_state"]
+        np.testing.assert_allclose(state, expected["next_state"], atol=1e-5)
+    assert np.abs(state).max() > 0.01
+
+
+def test_what_only_learners_see_is_no_input_and_passing_it_raises_I2(tmp_path: Path) -> None:
+    one = case("all at once")
+    act = by_file(one, tmp_path)
+    given = one.columns(3, 1)
+    assert "observation.truth" not in given
+    with pytest.raises(EnvironmentFault, match=r"never sees 'observation.truth', which is for learners; leave it out"):
+        act(given | {"observation.truth": np.zeros((3, 3), np.float32)})
+    assert "truth" not in one.manifest.agent.model_dump_json()
+    with pytest.raises(ValueError, match="zip"):
+        one.deployed(*map(torch.from_numpy, given.values()), torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda given: given | {"observation.nose": given["observation.gear"]}, "has no input 'observation.nose'"),
+        (lambda given: {k: v for k, v in given.items() if k != "observation.gear"}, "was not given 'observation.gear'"),
+        (lambda given: given | {"observation.gear": given["observation.gear"][:2]}, "columns of different lengths"),
+        (lambda given: given | {"observation.camera": given["observation.camera"][:, :1]}, "of shape \\(3, 1, 2\\)"),
+        (lambda given: given | {"observation.gear": given["observation.gear"].astype("i4")}, "as int32 of shape"),
+    ],
+)
+def test_columns_of_another_form_are_refused(spoil: Any, said: str, tmp_path: Path) -> None:
+    one = case("all at once")
+    with pytest.raises(EnvironmentFault, match=said):
+        by_file(one, tmp_path)(spoil(one.columns(3, 1)))
+
+
+def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Path) -> None:
+    one = case("all at once")
+    exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    frozen, given = Frozen.load(tmp_path / "p.safetensors"), one.columns(64, 1)
+    first, again, greedy = (
+        frozen.act(given, np.random.default_rng(5)),
+        frozen.act(given, np.random.default_rng(5)),
+        frozen.act(given),
+    )
+    seen = one.interface.shown.join(given.__getitem__, (64,))
+    legal = one.interface.actions.legal(given.__getitem__, (64,))
+    acted = one.policy.act(torch.from_numpy(seen), np.random.default_rng(5), legal=legal)
+    _, done = one.interface.actions.rows(acted["action"], acted["amount"])
+    for name, column in one.interface.place.parts("action", done).items():
+        np.testing.assert_array_equal(first[name], column)
+        np.testing.assert_array_equal(again[name], column)
+        assert not np.array_equal(greedy[name], column)
+
+
+def test_a_file_holds_what_acting_needs_alone(tmp_path: Path) -> None:
+    for name, idle in (("iqn", "target."), ("dqn", "target."), ("sac", "critics.")):
+        one = case(name)
+        exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+        names = set(load_file(tmp_path / "p.safetensors"))
+        assert names
+        assert not [key for key in names if key.startswith(idle)]
+        assert json.loads((tmp_path / "p.json").read_text())["provenance"]["train_steps"] == 3
+
+
+def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    one, path = case("bits"), tmp_path / "p.safetensors"
+    with pytest.raises(ConfigurationError, match="cannot be read as an exported policy"):
+        Frozen.load(path)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ConfigurationError, match="cannot be read as an exported policy"):
+        Frozen.load(path)
+    weights = {name: tensor.clone() for name, tensor in exported.acting_weights(one.policy).items()}
+    save_file(weights, path)
+    with pytest.raises(ConfigurationError, match="without a manifest; make it with `rookery export`"):
+        Frozen.load(path)
+    for changes, said in (({"format": 9}, "has format 9, this release reads 1"), ({"agent": 3}, "is not valid")):
+        save_file(weights, path, {KEY: json.dumps(json.loads(one.manifest.text()) | changes)})
+        with pytest.raises(ConfigurationError, match=said):
+            Frozen.load(path)
+    weights["policy_bias"][0] = torch.nan
+    save_file(weights, path, {KEY: one.manifest.text()})
+    with pytest.raises(ConfigurationError, match=r"not finite \(policy_bias\)"):
+        Frozen.load(path)
+    del weights["policy_bias"]
+    save_file(weights, path, {KEY: one.manifest.text()})
+    with pytest.raises(ConfigurationError, match="another network than its manifest says"):
+        Frozen.load(path)

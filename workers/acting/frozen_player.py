@@ -1,0 +1,75 @@
+"""A frozen policy as a player: it remembers and stacks what it must, each stream at its own pace.
+
+In flows: an agent's turns, and ends told between them. Out flow: actions, rows of its place.
+
+Legend: `E` copies, `C` places of an agent that stands for many (1 otherwise), `n` streams of these E * C that act.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.acting.block import Index
+from workers.acting.memory import Memory
+from workers.acting.sight import Sight
+from workers.environments.base import Outcome, Present
+from workers.policies.frozen import Frozen
+
+__all__ = ["FrozenPlayer"]
+
+
+@dataclass(slots=True)
+class _Scene:
+    """What all agents see, as `Sight` asks for it."""
+
+    newest: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+
+
+class FrozenPlayer:
+    """Plays one agent in `copies` copies: the likeliest action of `policy`, or drawn with `noise`.
+
+    It is a `Player`. Where ends of episodes come as outcomes (`Turn.outcomes`), it has to be told of its own; where a
+    world has something that all agents see (`Turn.common`), of that, before it acts.
+    """
+
+    def __init__(self, policy: Frozen, copies: int, noise: np.random.Generator | None = None, many: int = 1) -> None:
+        self.policy, self._noise = policy, noise
+        streams = copies * many
+        shared = policy.manifest.common is not None
+        self._scene = _Scene() if shared else None
+        self._sight = Sight(policy.interface, streams, policy.frames, self._scene, np.arange(streams) // many)
+        self._memory = Memory(streams, policy.state) if policy.state else None
+        self._everyone: NDArray[np.int64] = np.arange(streams)
+
+    def __call__(self, present: Present) -> NDArray[Any]:
+        """n actions."""
+        streams: Index = slice(None) if present.copies is None else present.copies
+        self._forget(streams, present.terminated | present.truncated)
+        seen = self._sight.show(streams, present.observation)
+        legal = self._sight.legal(present.action_mask)
+        state = None if self._memory is None else self._memory.of(streams)
+        acted = self.policy.decide(seen, self._noise, legal, state)
+        if self._memory is not None:
+            self._memory.keep(streams, acted["state"])
+        _, actions = self.policy.interface.actions.rows(acted["action"], acted.get("amount"))
+        return actions
+
+    def receive(self, outcome: Outcome) -> None:
+        """Ends that came between its turns."""
+        self._forget(outcome.copies, outcome.terminated | outcome.truncated)
+
+    def look(self, common: NDArray[Any]) -> None:
+        """What all agents see in this turn: [E, *shape]."""
+        if self._scene is not None:
+            self._scene.newest = common
+
+    def _forget(self, streams: Index, ended: NDArray[np.bool_]) -> None:
+        if ended.any():
+            which = self._everyone[streams][ended]
+            self._sight.begin(which)
+            if self._memory is not None:
+                self._memory.forget(which)

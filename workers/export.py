@@ -1,0 +1,178 @@
+"""`rookery export`: policies of a run as files that act without it.
+
+python -m workers.export runs/first --policy agent_0
+
+In flow: a run's folder, finished or not. Out flow: a file, and its manifest beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from protocol.config import PolicyConfig, Run
+from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.spaces import Agent, Box, DictPopulation, World
+from workers import numerics
+from workers.coordinator import read_config
+from workers.facts import network_facts
+from workers.learning import checkpoint
+from workers.policies import exported, recorded
+from workers.policies.build import Policy, build
+from workers.policies.deployed import Deployed
+from workers.policies.exported import Manifest, Provenance
+from workers.policies.interface import Interface
+
+__all__ = ["export", "main"]
+
+FORMATS = {"safetensors": ".safetensors", "torchscript": ".pt", "onnx": ".onnx"}
+
+
+def export(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> Path:
+    """Writes the policy called `policy` (None: the only one) of the run in the folder `run`, as of the checkpoint
+    `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
+    if not (run / "config.yaml").is_file():
+        raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
+    config = read_config(run / "config.yaml")
+    name = _policy(run, policy)
+    step = _step(run, name, which)
+    manifest, trained = _trained(run, config, name, step)
+    path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "safetensors":
+        exported.write(path, manifest, trained)
+    else:
+        deployed = _deployed(manifest.interface, manifest.config, trained)
+        (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, deployed)
+    return path
+
+
+def _policy(run: Path, policy: str | None) -> str:
+    folder = run / "checkpoints"
+    names = sorted(path.name for path in folder.iterdir() if checkpoint.steps(path)) if folder.is_dir() else []
+    if not names:
+        raise ConfigurationError(f"{run} has no checkpoint yet; wait for the first one, or train longer")
+    if policy in names:
+        return policy
+    if policy is None and len(names) == 1:
+        return names[0]
+    fault = "has several policies" if policy is None else f"has no checkpoint of a policy {policy!r}"
+    raise ConfigurationError(f"{run} {fault}; give --policy one of {', '.join(names)}")
+
+
+def _step(run: Path, policy: str, which: str) -> int:
+    steps = checkpoint.steps(run / "checkpoints" / policy)
+    if which == "newest":
+        return steps[-1]
+    if which == "best":
+        return _best(run, policy, steps)
+    if which.isdigit() and int(which) in steps:
+        return int(which)
+    raise ConfigurationError(
+        f"{run} has no checkpoint {which} of policy {policy!r}; give --checkpoint newest, best or one of "
+        f"{', '.join(map(str, steps))}"
+    )
+
+
+def _best(run: Path, policy: str, steps: list[int]) -> int:
+    """The checkpoint with the greatest mean return at the time when it was written."""
+    earned: dict[int, float] = {}
+    metrics = run / "metrics.jsonl"
+    for line in metrics.read_text().splitlines() if metrics.is_file() else ():
+        told = json.loads(line).get(policy, {})
+        if "return" in told:
+            for step in steps:
+                if told["train_steps"] <= step:
+                    earned[step] = told["return"]
+    if not earned:
+        raise ConfigurationError(
+            f"{run} tells no returns of policy {policy!r} before its checkpoints; give --checkpoint newest"
+        )
+    return max(earned, key=lambda step: (earned[step], step))
+
+
+def _trained(run: Path, config: Run, name: str, step: int) -> tuple[Manifest, Policy]:
+    """The policy of a checkpoint and its manifest."""
+    path = run / "checkpoints" / name / str(step)
+    weights, facts = checkpoint.load(path)
+    try:
+        agent = Agent.model_validate(facts["agent"])
+        common = TypeAdapter(Box | None).validate_python(facts["common"])
+        own = PolicyConfig.model_validate(facts["config"])
+        numbers = {key: int(facts[key]) for key in ("incarnation", "version", "train_steps", "rows")}
+    except (ValidationError, KeyError, TypeError, ValueError) as fault:
+        raise ConfigurationError(
+            f"checkpoint {path} does not tell what its policy sees and does ({_first(fault)}); "
+            "use the release that wrote it"
+        ) from None
+    members = config.environment.members
+    world = World(
+        id=config.environment.id if members is None else "+".join(members),
+        population=DictPopulation(agents=(agent,), common=common),
+    )
+    deployed = world.deployed()
+    interface = Interface.at(deployed, deployed.places[0])
+    policy = build(interface, own, 0)
+    try:
+        policy.load_state_dict(weights)
+    except RuntimeError:
+        raise ConfigurationError(f"checkpoint {path} is of another network; use the release that wrote it") from None
+    module = _deployed(interface, own, policy)
+    return Manifest(
+        policy=name,
+        world=world.id,
+        agent=deployed.places[0].agent,
+        common=common,
+        withheld=tuple(leaf.name for leaf in world.places[0].leaves if leaf.evaluation_only),
+        config=own,
+        network=network_facts(interface, own),
+        inputs=module.inputs,
+        outputs=module.outputs,
+        provenance=Provenance(run=_run_id(run), folder=run.resolve().name, **numbers),
+    ), policy
+
+
+def _deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Deployed:
+    return Deployed(interface, policy, exported.frames_of(config), config.network.state)
+
+
+def _run_id(run: Path) -> str:
+    """As its coordinator gave it; a sequential run has none."""
+    told = run / "run_id"
+    return told.read_text().strip() if told.is_file() else ""
+
+
+def _first(fault: Exception) -> str:
+    said: Any = fault.errors()[0]["msg"] if isinstance(fault, ValidationError) else fault
+    return " ".join(str(said).split())
+
+
+@click.command(name="export", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--policy", metavar="NAME", help="Which policy; not needed where there is one.")
+@click.option("--format", "kind", type=click.Choice([*FORMATS]), default="safetensors", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file; default RUN/exports/…")
+@click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
+def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> None:
+    """Writes a policy of RUN as a file that acts without it; its manifest (JSON) lies beside it."""
+    numerics.prepare()
+    try:
+        click.echo(export(run, policy, kind, out, which))
+    except RookeryError as fault:
+        click.echo(f"rookery: {fault}", err=True)
+        sys.exit(fault.exit_code)
+    except OSError as fault:
+        said = disk_fault(fault)
+        if not said:
+            raise
+        click.echo(f"rookery: {said}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

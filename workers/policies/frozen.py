@@ -1,0 +1,99 @@
+"""An exported policy that acts by itself: no run, no learner, no checkpoint; torch is all it needs.
+
+In flows: columns of what it sees (those of `inputs`). Out flows: actions in the world's units, and its next state.
+
+Legend: `n` rows, `F` stacked frames, `S` numbers of a state, `C` values of all heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from workers.policies import exported
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import Policy
+from workers.policies.deployed import NEXT_STATE, STATE
+from workers.policies.distributions import Noise
+from workers.policies.exported import Manifest
+
+__all__ = ["Frozen"]
+
+
+class Frozen:
+    """The policy of a file. Its weights never change."""
+
+    def __init__(self, manifest: Manifest, policy: Policy) -> None:
+        self.manifest, self.interface, self._policy = manifest, manifest.interface, policy
+        self.inputs = {port.name: port for port in manifest.inputs}
+        self.state = manifest.config.network.state
+        """S; 0 where it remembers nothing."""
+        self.frames = manifest.frames
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """The policy that `rookery export` put there; ConfigurationError for anything else."""
+        return cls(*exported.read(Path(path)))
+
+    def act(self, columns: Mapping[str, NDArray], noise: Noise | None = None) -> dict[str, NDArray]:
+        """Actions for `columns`, one of n rows for each of `inputs`: the likeliest, or drawn with `noise`.
+
+        Returns a column for each leaf of the action, in the world's units, and `next_state` [n, S] where the policy
+        remembers (its `state` is zeros at the start of an episode). EnvironmentFault for a column that is missing, of
+        another shape or dtype, or none of its inputs, evaluation-only ones among them.
+        """
+        rows = self._check(columns)
+        stack = (self.frames,) if self.frames > 1 else ()
+        seen = self.interface.shown.join(columns.__getitem__, (rows, *stack))
+        legal = self.interface.actions.legal(columns.__getitem__, (rows,)) if self.interface.actions.masked else None
+        acted = self.decide(seen, noise, legal, columns.get(STATE))
+        _, done = self.interface.actions.rows(acted["action"], acted.get("amount"))
+        found = dict(self.interface.place.parts("action", done))
+        return {**found, NEXT_STATE: acted["state"]} if self.state else found
+
+    def decide(
+        self,
+        seen: NDArray,
+        noise: Noise | None,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
+    ) -> dict[str, NDArray]:
+        """What the network chose on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
+        [n, S]: as `Performer.act` does."""
+        greedy = noise is None
+        source = np.random.default_rng(0) if noise is None else noise  # not drawn from when greedy
+        if isinstance(self._policy, ActorCritic):
+            return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
+        stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])
+        return self._policy.act(stacked, source, greedy=greedy, legal=legal)
+
+    def _check(self, columns: Mapping[str, NDArray]) -> int:
+        """The number of rows."""
+        name = self.manifest.policy
+        for column in columns:
+            if column in self.manifest.withheld:
+                raise EnvironmentFault(f"policy {name!r} never sees {column!r}, which is for learners; leave it out")
+            if column not in self.inputs:
+                raise EnvironmentFault(
+                    f"policy {name!r} has no input {column!r}; its inputs are {', '.join(self.inputs)}"
+                )
+        counts = set()
+        for port in self.inputs.values():
+            array = columns.get(port.name)
+            if array is None:
+                raise EnvironmentFault(f"policy {name!r} was not given {port.name!r}; give all of its inputs")
+            if array.dtype != np.dtype(port.dtype) or array.shape[1:] != port.shape or not array.ndim:
+                raise EnvironmentFault(
+                    f"policy {name!r} was given {port.name!r} as {array.dtype} of shape {array.shape}; give rows of "
+                    f"{np.dtype(port.dtype)} of shape {port.shape}"
+                )
+            counts.add(len(array))
+        if len(counts) != 1:
+            raise EnvironmentFault(f"policy {name!r} was given columns of different lengths; give all the same rows")
+        return counts.pop()
