@@ -57,6 +57,9 @@ class PPO(Section):
     max_lag: int | None = Field(default=None, ge=0)
     """Publications by which the oldest row of a segment may be behind when it is received; older ones are dropped, but
     never those of the newest weights that are known to be in use. None: V-trace alone corrects for lag."""
+    zero_start: bool = False
+    """Train a recurrent policy as if it remembered nothing before each segment, as implementations that do not keep its
+    state do."""
     zero_last: bool = False
     """Give a segment's last row no advantage, as implementations that do not look beyond a segment do."""
 

@@ -91,6 +91,8 @@ class PolicyConfig(Section):
                     "flow drop_newest cannot serve replay, whose ring overwrites its oldest; use block or drop_oldest"
                 )
         if isinstance(algorithm, PPO):
+            if algorithm.zero_start and self.network.recurrent is None:
+                raise ValueError("zero_start is for recurrent networks; set network.recurrent, or leave zero_start out")
             segments = algorithm.segments
             if segments is not None and segments % algorithm.minibatches:
                 raise ValueError(

@@ -102,6 +102,12 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"model_config": {}, "network": {}}}, "policy: model_config", "keep network"),
     ({"multiprocessing": {"mode": "snapshot"}, "policy": {"publish_mode": "double_buffer"}}, "mode", "keep policy.pub"),
     ({"policy": {"algorithm": {"name": "iqn", "learning_starts": 20_000}}}, "learning_starts", "lower learning_starts"),
+    (
+        {"policy": {"network": {"recurrent": "lstm"}, **IQN_POLICY}},
+        "iqn has no recurrent networks; leave network.recurrent out",
+        "use the algorithm ppo",
+    ),
+    ({"policy": {"algorithm": {"zero_start": True}}}, "zero_start is for recurrent networks", "set network.recurrent"),
     ({"policy": {"flow": "drop_newest", **IQN_POLICY}}, "flow drop_newest", "use block or drop_oldest"),
     ({"policies": {"gem": {"flow": "drop_newest", **IQN_POLICY}}}, "policies.gem: flow drop_newest", "use block"),
     ({"policy": {"algorithm": {"name": "ppo", "segments": 6}}}, "minibatches", "make segments a multiple"),

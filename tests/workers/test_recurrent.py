@@ -21,7 +21,7 @@ from workers.acting.memory import Memory
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.algorithms import preparation
-from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.preparation import Batch, prepare
 from workers.environments.base import Outcome, Present, Turn
 from workers.learning.batches import Segments
@@ -169,6 +169,20 @@ def remembers_everything(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_without_the_reset_they_do_not_K6() -> None:
     play = Play("lstm", 60, pace=False)
     assert log_ratios(play.policy, play.segments)[0].exp().sub(1).abs().max() > 1e-2
+
+
+def test_with_zero_start_only_what_begins_with_an_episode_has_the_probability_it_had() -> None:
+    """As implementations have it that keep no state; kept states are the default."""
+    play = Play("lstm", 60, pace=False)
+    assert isinstance(play.policy, ActorCritic)
+    assert play.segments.state is not None
+    batch = prepare(play.segments)
+    fresh = (play.segments.state == 0).all(1)
+    assert not PPO().zero_start
+    for which, exact in ((fresh, True), (~fresh, False)):
+        part = batch.minibatch(which.nonzero()[:, 0], Workspace())
+        ratio = objective(play.policy, part, PPO(zero_start=True)).seen.ratio[part.mask.bool()]
+        assert bool((ratio.sub(1).abs() < 1e-5).all()) == exact
 
 
 def test_the_order_and_division_of_minibatches_do_not_matter_K6() -> None:

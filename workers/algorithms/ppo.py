@@ -46,7 +46,10 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
     Segments with an `importance` have their advantages times that.
     """
     shape, rows = batch.reward.shape, batch.reward.numel()
-    outputs, values = policy(policy.inputs(batch.observation), batch.recall)
+    recall = batch.recall
+    if recall is not None and config.zero_start:
+        recall = recall._replace(state=torch.zeros_like(recall.state))
+    outputs, values = policy(policy.inputs(batch.observation), recall)
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
     log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, policy.log_std, action, amount, legal)
