@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.config import DQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import Schedules, tensors_only, weighted
+from workers.algorithms.off_policy import Schedules, learning_rate, tensors_only, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.value import ValueNetwork
@@ -73,8 +73,8 @@ class DQNUpdate:
         return self.optimizer.steps
 
     def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] changes nothing: this algorithm has no
-        schedule but those counted in train steps.
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
+        learning rate that falls.
 
         An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
         parameters as they were, for a loss or gradient that is not finite.
@@ -87,7 +87,8 @@ class DQNUpdate:
         loss = weighted(huber(found.value, found.target, self.algorithm.kappa), transitions.weight)
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
-        self.optimizer.step(self.config.learning_rate)
+        rate = learning_rate(self.config, self.algorithm, progress)
+        self.optimizer.step(rate)
         self._schedules.follow(self.train_steps)
         with torch.no_grad():
             self.errors = (found.target - found.value).abs()
@@ -102,7 +103,7 @@ class DQNUpdate:
                 "epsilon": self.policy.epsilon.float(),
             }
             metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
-        return {**metrics, "learning_rate": self.config.learning_rate, "rows": float(rows)}
+        return {**metrics, "learning_rate": rate, "rows": float(rows)}
 
     def state(self) -> dict[str, Tensor]:
         """Optimiser moments and step count, in host memory: with the weights all that a resume needs."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import Schedules, tensors_only, weighted
+from workers.algorithms.off_policy import Schedules, learning_rate, tensors_only, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.quantile import QuantileNetwork
@@ -88,8 +88,8 @@ class IQNUpdate:
         return self.optimizer.steps
 
     def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] changes nothing: this algorithm has no
-        schedule but those counted in train steps.
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
+        learning rate that falls.
 
         An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
         parameters as they were, for a loss or gradient that is not finite.
@@ -104,7 +104,8 @@ class IQNUpdate:
         loss = weighted(losses, transitions.weight)
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
-        self.optimizer.step(self.config.learning_rate)
+        rate = learning_rate(self.config, self.algorithm, progress)
+        self.optimizer.step(rate)
         self._schedules.follow(self.train_steps)
         with torch.no_grad():
             self.errors = (found.target.mean(1) - found.quantiles.mean(1)).abs()
@@ -119,7 +120,7 @@ class IQNUpdate:
                 "epsilon": self.policy.epsilon.float(),
             }
             metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
-        return {**metrics, "learning_rate": self.config.learning_rate, "rows": float(rows)}
+        return {**metrics, "learning_rate": rate, "rows": float(rows)}
 
     def _fractions(self) -> tuple[Tensor, Tensor]:
         """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).

@@ -10,19 +10,25 @@ from dataclasses import fields
 
 from torch import Tensor
 
+from protocol.config import PolicyConfig, Replayed
 from protocol.errors import TrainingFault
 from protocol.off_policy import ValueBased
 from workers.learning.batches import Transitions
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 
-__all__ = ["Schedules", "decayed", "tensors_only", "weighted"]
+__all__ = ["Schedules", "decayed", "learning_rate", "tensors_only", "weighted"]
 
 
 def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
     """The mean of `losses` [..., B], each times its `weight` [B], if there are weights (Schaul et al. 2016, section
     3.4)."""
     return losses.mean() if weight is None else (losses * weight).mean()
+
+
+def learning_rate(config: PolicyConfig, algorithm: Replayed, progress: float) -> float:
+    """That of a step when `progress` in [0, 1] of the run is over."""
+    return config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
 
 
 def decayed(epsilon: float, config: ValueBased) -> float:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from protocol.config import SAC, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import tensors_only, weighted
+from workers.algorithms.off_policy import learning_rate, tensors_only, weighted
 from workers.learning.batches import Transitions
 from workers.policies.flat import flatten_
 from workers.policies.squashed import SoftActorCritic, squashed
@@ -122,8 +122,8 @@ class SACUpdate:
         return self.optimizer.steps
 
     def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] changes nothing: this algorithm has no
-        schedule.
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
+        learning rate that falls.
 
         An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
         parameters as they were, for a loss or gradient that is not finite.
@@ -137,7 +137,8 @@ class SACUpdate:
         loss = found.critics + found.actor + found.temperature
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
-        self.optimizer.step(self.config.learning_rate)
+        rate = learning_rate(self.config, self.algorithm, progress)
+        self.optimizer.step(rate)
         self._targets.lerp_(self._critics, self.algorithm.tau)
         self.errors = found.errors
         with torch.no_grad():
@@ -155,7 +156,7 @@ class SACUpdate:
                 "reward_mean": transitions.reward.mean(),
             }
             metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
-        return {**metrics, "learning_rate": self.config.learning_rate, "rows": float(rows)}
+        return {**metrics, "learning_rate": rate, "rows": float(rows)}
 
     def state(self) -> dict[str, Tensor]:
         """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""

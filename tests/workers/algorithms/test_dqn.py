@@ -141,6 +141,15 @@ def test_schedules_and_state_are_those_of_iqn_E3_E4() -> None:
     assert other.update(transitions(seed=9)) == update.update(transitions(seed=9))
 
 
+def test_a_learning_rate_that_falls_is_nothing_at_the_end_of_the_run() -> None:
+    for anneal, rates in ((True, [0.01, 0.0025, 0.0]), (False, [0.01] * 3)):
+        update = updater(anneal_learning_rate=anneal, target_update_freq=100)
+        for progress, rate in zip((0.0, 0.75, 1.0), rates, strict=True):
+            metrics = update.update(transitions(), progress)
+            assert metrics["learning_rate"] == pytest.approx(rate)
+            assert (metrics["weight_delta"] > 0) == (rate > 0)
+
+
 def test_importance_weights_scale_each_rows_loss() -> None:
     for update in (updater(), _iqn()):
         batch, weight = transitions(), torch.zeros(B)
