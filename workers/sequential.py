@@ -163,6 +163,8 @@ class Sequential:
                 self._observe(agent_steps)
                 if self._over:
                     break
+            if self._stopping.is_set():
+                break
         self._actor_page.set("unfinished_steps", sum(seat.open_rows for seat in seats.values()))
         for member in self._members:
             member.finish()

@@ -40,7 +40,7 @@ def test_c5_everything_that_acts_arrives_as_one_unit(algorithm: PPO | IQN) -> No
     assert any(name.startswith("target.") for name in sent) == isinstance(there, QuantileNetwork)
 
 
-def test_c8_epsilon_reaches_the_acting_copy_with_the_weights() -> None:
+def test_c8_epsilon_reaches_the_acting_copy_with_the_weights_U4() -> None:
     """C8: one load, and the actor explores at the learner's rate."""
     there, here = make(IQN(epsilon=1.0)), make(IQN(epsilon=0.5))
     assert isinstance(there, QuantileNetwork)

@@ -1,0 +1,47 @@
+"""A run that is told to stop makes no further turn."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.config import parse_run
+from workers.environments.base import Turn
+from workers.environments.treasure_hunt import TreasureHunt
+from workers.sequential import Sequential
+
+TURNS = 7
+
+
+@pytest.mark.parametrize("within", [1, TURNS])
+def test_stop_is_obeyed_within_a_turn_D8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], within: int
+) -> None:
+    """Told in the middle of a step, as a signal is: that step is the last, long before the run's end."""
+    made: list[int] = []
+    stop: list[Callable[[], None]] = []
+    step = TreasureHunt.step
+
+    def watched(self: TreasureHunt, actions: Sequence[Any]) -> Turn:
+        made.append(1)
+        if len(made) == within:
+            stop[0]()
+        return step(self, actions)
+
+    monkeypatch.setattr(TreasureHunt, "step", watched)
+    monkeypatch.setattr("workers.sequential.yardsticks", lambda run, world, complete: {"agent_0": {}, "agent_1": {}})
+    run = parse_run({"environment": {"copies": 4}, "steps": 1_000_000})
+    (tmp_path / "counters").mkdir()
+    sequential = Sequential(run, tmp_path)
+    stop.append(sequential.stop)
+    assert sequential.run() is False
+    assert len(made) == within
+    sequential.finish(False)
+    capsys.readouterr()
+    stop.clear()
+    del sequential
+    gc.collect()  # its pages of counters
