@@ -167,10 +167,9 @@ def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str)
         click.echo(f"rookery: {fault}", err=True)
         sys.exit(fault.exit_code)
     except OSError as fault:
-        said = disk_fault(fault)
-        if not said:
+        if not disk_fault(fault):
             raise
-        click.echo(f"rookery: {said}", err=True)
+        click.echo(f"rookery: cannot write {fault.filename}: {fault.strerror}; give another --out", err=True)
         sys.exit(1)
 
 

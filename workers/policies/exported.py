@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from protocol import RELEASE
 from protocol.config import PolicyConfig, Replayed
@@ -99,7 +99,7 @@ def write(path: Path, manifest: Manifest, policy: Policy) -> None:
     """Puts the file in place, whole, and its manifest beside it."""
     aside = path.with_name(f".{path.name}.new")
     weights = {name: tensor.cpu().clone().contiguous() for name, tensor in acting_weights(policy).items()}
-    save_file(weights, aside, {KEY: manifest.text()})
+    aside.write_bytes(save(weights, {KEY: manifest.text()}))
     os.replace(aside, path)
     write_beside(path, manifest)
 

@@ -1,0 +1,99 @@
+"""A run's policies leave its folder as files, with no worker running, and play without it (I2, J7)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.config import EnvironmentConfig
+from tests.flows.runs import config, rookery, write
+from workers.acting.frozen_player import FrozenPlayer
+from workers.environments.baselines import play
+from workers.environments.registry import make
+from workers.learning import checkpoint
+from workers.policies.frozen import Frozen
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two policies."""
+    folder = tmp_path_factory.mktemp("run")
+    path = write(config(steps=2_000, checkpoint_interval=0.05, keep_checkpoints=3), folder)
+    made = rookery("train", str(path), "--run-dir", "out", "--no-progress", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    return folder / "out"
+
+
+def export(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return rookery("export", run.name, *arguments, cwd=run.parent)
+
+
+def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: Path, tmp_path: Path) -> None:
+    told = export(run, "--policy", "agent_1", "--out", str(tmp_path / "mine.safetensors"))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.strip() == str(tmp_path / "mine.safetensors")
+    frozen = Frozen.load(tmp_path / "mine.safetensors")
+    folder = run / "checkpoints" / "agent_1"
+    step = checkpoint.steps(folder)[-1]
+    weights, facts = checkpoint.load(folder / str(step))
+    source = frozen.manifest.provenance
+    assert source.run == (run / "run_id").read_text().strip()
+    assert (source.train_steps, source.version, source.folder) == (step, facts["version"], "out")
+    assert json.loads((tmp_path / "mine.json").read_text())["provenance"] == source.model_dump()
+    assert torch.equal(frozen._policy.state_dict()["policy_weight"], weights["policy_weight"])
+
+    world = make(EnvironmentConfig(copies=4, settings={"width": 9, "height": 9, "turns": 20}))
+    players = {name: FrozenPlayer(frozen, 4, np.random.default_rng(i)) for i, name in enumerate(("agent_0", "agent_1"))}
+    returns = play(world, players, 8, seed=1)
+    assert all(np.isfinite(mean) for mean, _ in returns.values())
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("torchscript", ".pt"), ("safetensors", ".safetensors")])
+def test_without_a_name_a_file_lies_in_the_runs_folder(run: Path, kind: str, ending: str) -> None:
+    oldest = checkpoint.steps(run / "checkpoints" / "agent_0")[0]
+    told = export(run, "--policy", "agent_0", "--format", kind, "--checkpoint", str(oldest))
+    assert told.returncode == 0, told.stderr
+    path = run.parent / told.stdout.strip()
+    assert path == run / "exports" / f"agent_0-{oldest}{ending}"
+    assert path.stat().st_size > 1000
+    assert json.loads(path.with_suffix(".json").read_text())["provenance"]["train_steps"] == oldest
+
+
+def test_the_best_checkpoint_is_that_with_the_greatest_return(run: Path) -> None:
+    steps = checkpoint.steps(run / "checkpoints" / "agent_0")
+    rows = [{"agent_0": {"return": 9 - abs(i - 1), "train_steps": step}} for i, step in enumerate(steps)]
+    kept = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = export(run, "--policy", "agent_0", "--checkpoint", "best", "--out", "best.safetensors")
+    (run / "metrics.jsonl").write_text(kept)
+    assert told.returncode == 0, told.stderr
+    assert Frozen.load(run.parent / "best.safetensors").manifest.provenance.train_steps == steps[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "has several policies; give --policy one of agent_0, agent_1"),
+        (("--policy", "agent_7"), "no checkpoint of a policy 'agent_7'; give --policy one of agent_0, agent_1"),
+        (("--policy", "agent_0", "--checkpoint", "999999"), "no checkpoint 999999 of policy 'agent_0'; give"),
+        (("--policy", "agent_0", "--out", "/proc/nowhere.safetensors"), "cannot"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_a_sentence(run: Path, arguments: tuple[str, ...], said: str) -> None:
+    told = export(run, *arguments)
+    assert told.returncode in (1, 2)
+    assert said in told.stderr
+    assert "Traceback" not in told.stderr
+    assert len(told.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    told = export(tmp_path / "empty")
+    assert told.returncode == 2
+    assert "is no run's folder" in told.stderr
