@@ -25,7 +25,10 @@ def finished(folder: Path, data: dict[str, Any], *arguments: str) -> dict[str, A
     return dict(json.loads(result.stdout))
 
 
-@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN], ids=["ppo", "iqn"])
+BY_PRIORITY = {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "anneal_learning_rate": True}
+
+
+@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN, BY_PRIORITY], ids=["ppo", "iqn", "by priority"])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
     tmp_path: Path, memory_dir: Path, algorithm: dict[str, Any]
 ) -> None:

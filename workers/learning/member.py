@@ -88,6 +88,7 @@ class Member:
                 seed,
                 plan.kept_rows,
                 kept,
+                device,
             )
         else:
             shape = plan.interface, plan.layout, plan.batch_segments

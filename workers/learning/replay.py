@@ -28,6 +28,7 @@ __all__ = ["Replay"]
 
 _ATTEMPTS = 10
 _CHUNK = 256
+_HOST = torch.device("cpu")
 _NEVER = np.uint64(2**64 - 1)
 """A sequence word that no slot has: its record is never drawn again."""
 
@@ -52,10 +53,11 @@ class Replay:
         seed: int,
         capacity: int,
         ring_segments: int,
+        device: torch.device = _HOST,
     ) -> None:
         self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
         self._capacity, self._ring_segments = capacity, ring_segments
-        self._source, self._counters = source, counters
+        self._source, self._counters, self._device = source, counters, device
         self._governor = governor
         self._at_once = max(1, governor.insertion // layout.length)
         self._rng = np.random.Generator(np.random.Philox(seed))
@@ -272,7 +274,7 @@ class Replay:
         joined = parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         if self._drawn is not None:
             joined["weight"] = self._drawn.weight
-        return Transitions(**{name: torch.from_numpy(array) for name, array in joined.items()})
+        return Transitions(**{name: torch.from_numpy(array).to(self._device) for name, array in joined.items()})
 
     def _usable(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether these records' slots were not begun again and will not be written next: a pool's never are."""

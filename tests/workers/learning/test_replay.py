@@ -126,6 +126,20 @@ def test_shapes_are_those_of_transitions_B4() -> None:
     assert (batch.action.dtype, batch.reward.dtype) == (torch.int64, torch.float32)
 
 
+def test_batches_are_on_the_learners_device_E9() -> None:
+    """Torch's device without memory stands for one of its own."""
+    config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
+    source, governor, meta = scripted.Source(), Governor(1e6, 1, LENGTH, 1_000, paces=False), torch.device("meta")
+    layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
+    replay = Replay("one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000, meta)
+    sender = acted(2)
+    source.arrive(sender.ring, sender.finished[0])
+    replay.admit()
+    batch = replay.sample(NOW)
+    assert batch is not None
+    assert {tensor.device for tensor in (batch.observation, batch.action, batch.reward, batch.discount)} == {meta}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     blocks=st.integers(2, 6),
