@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -136,7 +137,7 @@ class Sequential:
         environment, seats, run = self._environment, self._seats, self._run
         turn = environment.reset(seed_of(run.seed, "environment", *_NAME))
         env_steps = agent_steps = turns = 0
-        observed = time.monotonic()
+        observed = -math.inf
         while agent_steps < run.steps:
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
@@ -158,7 +159,7 @@ class Sequential:
                 while member.step():
                     member.save_if_due()
             now = time.monotonic()
-            if now - observed >= _OBSERVE_EVERY or agent_steps == len(actions[0]):
+            if now - observed >= _OBSERVE_EVERY:
                 observed = now
                 self._observe(agent_steps)
                 if self._over:

@@ -59,6 +59,26 @@ def test_the_source_documents_key_means_the_same_A9_X24(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "coordinator.json").exists()
 
 
+def test_a_first_turn_in_which_nobody_acts_is_a_turn_I6(tmp_path: Path) -> None:
+    (tmp_path / "late_world.py").write_text(
+        "from workers.environments.base import Turn\n"
+        "from workers.environments.treasure_hunt import TreasureHunt\n\n\n"
+        "class Late(TreasureHunt):\n"
+        "    def reset(self, seed):\n"
+        "        self.first = super().reset(seed)\n"
+        "        return Turn(())\n\n"
+        "    def step(self, actions):\n"
+        "        turn, self.first = self.first or super().step(actions), None\n"
+        "        return turn\n\n\n"
+        "def make(copies):\n"
+        "    return Late(copies, width=9, height=9, turns=20)\n"
+    )
+    data = runs.config(steps=1_600, environment={"id": "late_world:make", "copies": 8})
+    result = runs.train(data, tmp_path, "--sequential")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["agent_steps"] == 1_600
+
+
 def test_what_a_world_prints_disturbs_nothing(tmp_path: Path) -> None:
     (tmp_path / "chatty_world.py").write_text(
         "from workers.environments.treasure_hunt import TreasureHunt\n"
