@@ -26,8 +26,8 @@ def yardsticks(run: Run, world: World, complete: bool) -> dict[str, dict[str, fl
     def measure() -> None:
         try:
             found.update(baselines(run.environment, _EPISODES, run.seed))
-        except Exception as fault:
-            log.warning("event=no_baselines reason=%s", fault)
+        except (Exception, SystemExit) as fault:
+            log.warning("event=no_baselines reason=%s: %s", type(fault).__name__, fault)
 
     thread = threading.Thread(target=measure, name="baselines", daemon=True)
     thread.start()

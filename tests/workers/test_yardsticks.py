@@ -21,9 +21,11 @@ def test_a_policy_is_compared_with_the_first_agent_it_plays(monkeypatch: pytest.
     assert yardsticks(Run(agents={"one": "shared"}), scripted.WORLD, complete=True) == {"shared": FOUND["one"]}
 
 
-@pytest.mark.parametrize("fault", [EnvironmentFault("it broke; mend it"), ValueError("it broke")])
+@pytest.mark.parametrize(
+    "fault", [EnvironmentFault("it broke; mend it"), ValueError("it broke"), SystemExit("it broke")]
+)
 def test_a_world_that_raises_costs_only_the_baselines(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: BaseException
 ) -> None:
     def raises(*_: Any) -> None:
         raise fault

@@ -122,7 +122,7 @@ class Checked(Environment):
             return call()
         except EnvironmentFault:
             raise
-        except Exception as fault:
+        except (Exception, SystemExit) as fault:  # a world that exits must not end a worker as if it had chosen to
             text = " ".join(f"{type(fault).__name__}: {fault}".split())
             raise EnvironmentFault(
                 f"{self.world.id} raised in {verb} ({text}); correct the environment, the traceback tells where"

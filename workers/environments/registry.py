@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from protocol.config import EnvironmentConfig
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import World
 from workers.environments import gymnasium_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
@@ -47,12 +47,25 @@ _FORMS = f"{', '.join(BUILT_IN)}, gymnasium:ID, pettingzoo:MODULE or module:func
 
 
 def make(config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train") -> Environment:
-    """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit.
+    """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit;
+    EnvironmentFault if it raises when it is asked for its spaces or for a first look.
 
     To `evaluate`, of several: the test side of a split, or all, whatever a curriculum or an adversary would play.
     """
     if purpose == "evaluate":
         config = config.evaluation()
+    try:
+        return _made(config)
+    except RookeryError:
+        raise
+    except (Exception, SystemExit) as fault:
+        raise EnvironmentFault(
+            f"{config.id} raised before its first episode ({_said(fault)}); correct the environment, the traceback "
+            "tells where"
+        ) from fault
+
+
+def _made(config: EnvironmentConfig) -> Environment:
     for reserved in ("copies", "turn_mode"):
         if reserved in config.settings:
             raise ConfigurationError(
@@ -184,12 +197,12 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
         return function(**config.settings, **arguments)
     except RookeryError:
         raise
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         raise ConfigurationError(
             f"{config.id} cannot be made with the settings {config.settings} ({_said(fault)}); "
             "correct environment.settings or the function"
         ) from fault
 
 
-def _said(fault: Exception) -> str:
+def _said(fault: BaseException) -> str:
     return " ".join(f"{type(fault).__name__}: {fault}".split())

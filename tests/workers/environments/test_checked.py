@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -187,6 +188,16 @@ def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause()
     with pytest.raises(EnvironmentFault, match=r"fake raised in step \(RuntimeError: the pole broke\)") as caught:
         checked.step([np.zeros(E, np.int64)])
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_world_that_exits_is_a_fault_and_not_the_end_of_its_worker() -> None:
+    def leave(present: Present) -> None:
+        sys.exit(3)
+
+    checked = Checked(Fake(leave))
+    checked.reset(0)
+    with pytest.raises(EnvironmentFault, match=r"fake raised in step \(SystemExit: 3\); correct the environment"):
+        checked.step([np.zeros(E, np.int64)])
 
 
 def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from protocol.config import EnvironmentConfig
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.tools import ROOT
 from workers.environments.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
@@ -50,6 +50,21 @@ def number():
 
 def broken():
     raise OSError("no disk")
+
+class Sad(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def reset(self, *, seed=None, options=None):
+        raise self.fault
+
+def sad():
+    return Sad(ValueError("not\\ntoday"))
+
+def leaving():
+    return Sad(SystemExit(3))
 
 constant = 3
 """
@@ -135,6 +150,12 @@ def test_a_users_function_that_does_not_fit_is_refused_in_one_sentence(own: str,
     with pytest.raises(ConfigurationError, match=word) as caught:
         make(config(f"{own}:{name}"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "word"), [("sad", "ValueError: not today"), ("leaving", "SystemExit: 3")])
+def test_a_world_whose_first_look_raises_or_exits_is_told_in_one_sentence(own: str, name: str, word: str) -> None:
+    with pytest.raises(EnvironmentFault, match=rf"{own}:{name} raised before its first episode \({word}\); correct"):
+        make(config(f"{own}:{name}"))
 
 
 def test_a_users_module_that_cannot_be_imported_says_why(own: str, tmp_path: Path) -> None:
