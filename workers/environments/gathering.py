@@ -93,6 +93,8 @@ class Board:
         masks = self.masks[agent]
         if masks is not None:
             self._agents[agent].allow(masks, copy, observation, info)
+        elif info:
+            self._agents[agent].refuse_late_mask(info)
         self._agents[agent].see(self.observation[agent], copy, observation)
         self.present[agent, copy] = True
 

@@ -56,7 +56,6 @@ class GymnasiumEnvironment(Environment):
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
         for i, (env, one) in enumerate(zip(self._envs, copy_seeds(seed, self.copies), strict=True)):
             seen, info = self._begin(env, seed=one)
-            self._agent.refuse_late_mask(info)
             self._show(i, seen, info)
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
@@ -70,7 +69,7 @@ class GymnasiumEnvironment(Environment):
         finals: list[Any] = []
         for i, (env, action) in enumerate(zip(self._envs, self._agent.values(actions[0]), strict=True)):
             told = env.step(action)
-            if len(told) != 5:
+            if not isinstance(told, tuple) or len(told) != 5:
                 raise self._refuse("step", "(observation, reward, terminated, truncated, info)", told)
             seen, reward, terminated, truncated, info = told
             try:
@@ -92,6 +91,8 @@ class GymnasiumEnvironment(Environment):
         self._agent.see(self._observation, copy, seen)
         if self._masks is not None:
             self._agent.allow(self._masks, copy, seen, info)
+        elif info:
+            self._agent.refuse_late_mask(info)
 
     def _begin(self, env: Any, **seed: int) -> tuple[Any, Any]:
         """The first observation of a new episode, and its info."""

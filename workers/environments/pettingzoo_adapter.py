@@ -91,6 +91,8 @@ class PettingZooEnvironment(Environment):
             agent.see(board.observation[k], copy, seen[name])
             if masks is not None:
                 agent.allow(masks, copy, seen[name], infos.get(name))
+            elif infos:
+                agent.refuse_late_mask(infos.get(name))
 
     def _come_and_go(self, copy: int, acts: Mapping[str, Any], told: tuple[Any, ...]) -> None:
         """Some agents have ended, or were absent, or come."""

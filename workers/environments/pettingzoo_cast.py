@@ -52,8 +52,6 @@ class Cast:
                 f"{self.id}: env.agents should name those who act but is empty after reset in copy {copy}; "
                 "correct the environment"
             )
-        for name, info in _infos(env, told).items():
-            self.agents[self.number(name)].refuse_late_mask(info)
         return told
 
     def alive(self, copy: int) -> list[str]:

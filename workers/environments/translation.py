@@ -9,6 +9,7 @@ Masks of legal actions come in the way of PettingZoo, beside the observation (`{
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from protocol.spaces.pettingzoo import world_from_pettingzoo
 from workers.environments.holding import held, within
 
 __all__ = ["MASK", "Translation", "translate"]
+
+log = logging.getLogger(__name__)
 
 MASK = "action_mask"
 _OWN = "observation"
@@ -135,6 +138,11 @@ def translate(
     whether masks come there: then all who have choices are given them. ConfigurationError for what cannot be taken."""
     native = world_from_pettingzoo(id, observations, actions, episode_steps)
     masked = {agent.name for agent in native.agents if agent.action_mask}
+    for agent in native.agents:
+        seen = getattr(observations[agent.name], "spaces", None)
+        if not agent.action_mask and _chooses(agent) and isinstance(seen, Mapping) and MASK in seen:
+            where, action = f"{id}, agent {agent.name}", actions[agent.name]
+            log.warning("event=mask_only_seen where=%r reason='%s is no mask of %s'", where, seen[MASK], action)
     if not masked and any(MASK in (info or {}) for info in infos.values()):
         masked = {agent.name for agent in native.agents if _chooses(agent)}
     world = held(native, masked)

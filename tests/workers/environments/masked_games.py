@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-__all__ = ["Alone", "InTurn", "Together", "legal"]
+__all__ = ["ACTIONS", "NAMES", "Alone", "InTurn", "Together", "legal"]
 
 NAMES = ["ant", "bee"]
 ACTIONS = {

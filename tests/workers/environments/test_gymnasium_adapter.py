@@ -239,6 +239,8 @@ class Wrong(Toy):
     def step(self, action: Any) -> Any:
         seen, _, terminated, truncated, info = super().step(action)
         reward = "much" if self.wrong == "text" else 1.0
+        if self.wrong == "nothing":
+            return None
         return (seen, reward, terminated, info) if self.wrong == "old" else (seen, reward, terminated, truncated, info)
 
 
@@ -246,6 +248,7 @@ class Wrong(Toy):
     ("wrong", "words"),
     [
         ("old", r"step should return \(observation, .*\) but returns 4 values; let it speak as gymnasium.Env does"),
+        ("nothing", r"step should return \(observation, .*\) but returns NoneType; let it speak as gymnasium.Env does"),
         ("old reset", r"reset should return \(observation, info\) but returns ndarray; let it speak"),
         ("text", r"reward should be a number but is 'much'; correct the environment"),
         ("space", r"action space should be Discrete\(3, start=-1\) but is Discrete\(4\); keep the spaces"),

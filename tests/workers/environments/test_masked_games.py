@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import EnvironmentFault
-from tests.workers.environments.masked_games import ACTIONS, Alone, InTurn, Together
+from tests.workers.environments.masked_games import ACTIONS, NAMES, Alone, InTurn, Together
 from workers.environments.base import Environment, Outcome, Present
 from workers.environments.checked import Checked
 from workers.environments.gymnasium_adapter import GymnasiumEnvironment
@@ -22,6 +22,7 @@ from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
 from workers.environments.pettingzoo_aec import PettingZooTurns
 from workers.environments.players import first_rows, random_player
+from workers.environments.translation import translate
 
 Make = Callable[[Callable[[], Any], int], Environment]
 
@@ -174,3 +175,69 @@ def test_a_mask_that_comes_late_is_a_fault() -> None:
     environment = GymnasiumEnvironment("spoilt", lambda: Spoilt(np.ones(5, np.int8), late=True), 1)
     with pytest.raises(EnvironmentFault, match="action_mask should be in its info from the first episode on"):
         environment.reset(0)
+
+
+class Sudden(Alone):
+    """Tells a mask in steps alone, or from its second episode on."""
+
+    def __init__(self, in_steps: bool) -> None:
+        super().__init__()
+        self.in_steps, self.resets = in_steps, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.resets += 1
+        seen, info = super().reset(seed=seed)
+        return seen, info if self.resets > 3 and not self.in_steps else {}
+
+    def step(self, action: Any) -> Any:
+        self.rules.masks["agent"][:] = 1  # all is legal: only the way in which it is told is wrong
+        *told, info = super().step(action)
+        return *told, info if self.in_steps else {}
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_a_mask_that_comes_in_mid_run_is_a_fault_and_not_passed_over(in_steps: bool) -> None:
+    """I3"""
+    environment = GymnasiumEnvironment("sudden", lambda: Sudden(in_steps), 1)
+    with pytest.raises(EnvironmentFault, match="action_mask should be in its info from the first episode on"):
+        unmasked(environment, 200)
+
+
+def unmasked(environment: Environment, turns: int) -> None:
+    """Plays first moves, although masks may forbid them."""
+    turn = environment.reset(0)
+    for _ in range(turns):
+        places = environment.world.places
+        turn = environment.step([first_rows(places[one.agent].acted, len(one.observation)) for one in turn.present])
+
+
+class Newcomer(Together):
+    """Whoever comes later brings a mask; at first nobody has one."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        seen, _ = super().reset(seed, options)
+        self.agents = ["ant"]
+        return {"ant": seen["ant"]}, {"ant": {}}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        for name in NAMES:
+            self.rules.draw(name)
+        come = "bee" not in self.agents
+        self.agents = list(NAMES)
+        infos = {"bee": self.rules.info("bee"), "ant": {}}
+        acted = dict.fromkeys(NAMES if come else actions, False)
+        return {name: self.rules.seen(name) for name in NAMES}, dict.fromkeys(acted, 0.0), acted, acted, infos
+
+
+def test_a_mask_of_an_agent_that_comes_later_is_a_fault_and_not_passed_over() -> None:
+    """I3"""
+    with pytest.raises(EnvironmentFault, match="agent bee: action_mask should be in its info from the first episode"):
+        unmasked(PettingZooEnvironment("newcomer", Newcomer, 2), 3)
+
+
+def test_what_is_called_a_mask_and_cannot_be_one_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """It stays an observation, beside which everything is legal."""
+    seen = gymnasium.spaces.Dict(observation=gymnasium.spaces.Discrete(2), action_mask=gymnasium.spaces.MultiBinary(5))
+    world, _ = translate("board", {"ant": seen}, {"ant": gymnasium.spaces.Discrete(4)}, {})
+    assert not world.agents[0].action_mask
+    assert "where='board, agent ant' reason='MultiBinary(5) is no mask of Discrete(4)'" in caplog.text
