@@ -81,16 +81,17 @@ def play(
 def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, dict[str, float]]:
     """agent -> {"random", "random_stderr"} and, where the world has a scripted player, {"scripted", "scripted_stderr"}.
 
-    Mean returns of whole episodes; reproducible from `seed`.
+    Mean returns of whole episodes; reproducible from `seed`. A world that is not ours and is stepped by processes is
+    stepped by one here as well, as it may end the process that it is in.
     """
     settings = dict(config.settings)
     if config.id in BUILT_IN:
         # Shortened first episodes serve training only.
         settings.pop("desynchronize", None)
     copies = max(1, min(_COPIES, config.copies, episodes))
-    environment = make(
-        config.model_copy(update={"copies": copies, "settings": settings, "processes": 0, "async_factor": 1})
-    )
+    apart = int(config.processes > 0 and config.id not in BUILT_IN)
+    where = {"processes": apart, "async_factor": 1, "restarts": 0}
+    environment = make(config.model_copy(update={"copies": copies, "settings": settings, **where}))
     try:
         places = environment.world.places
         generators = np.random.default_rng(seed).spawn(len(places))

@@ -124,3 +124,12 @@ def test_a_world_without_a_scripted_player_has_a_random_baseline_alone() -> None
     result = baselines(EnvironmentConfig(id="gymnasium:CartPole-v1"), episodes=256, seed=0)
     assert set(result["agent"]) == {"random", "random_stderr"}
     assert 19 < result["agent"]["random"] < 26
+
+
+def test_a_world_that_kills_its_process_costs_its_baselines_and_no_worker() -> None:
+    """K10: where it is stepped by processes."""
+    config = EnvironmentConfig(
+        id="tests.workers.environments.process_worlds:dying", copies=2, settings={"how": "kill"}, processes=2
+    )
+    with pytest.raises(EnvironmentFault, match="is lost: it was killed by SIGKILL; its 0 restarts are used up"):
+        baselines(config, 4, 0)
