@@ -6,10 +6,12 @@ In flows: episodes and counters of the workers. Out flows: a live view, `metrics
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from protocol.config import Run
@@ -17,6 +19,7 @@ from protocol.counters import read_counters
 from protocol.ledger import Ledger
 from workers.accounting import Page, Pages, environment_books, segment_books, total
 from workers.events import EventLog
+from workers.findings import findings_of, looks
 from workers.returns_curve import ReturnsCurve
 
 __all__ = ["Books"]
@@ -51,9 +54,14 @@ class Books:
         self._recent[policy].append(total_return / count)
 
     def observe(
-        self, actors: Pages, learners: Pages, workers: list[dict[str, Any]], restarts: Mapping[str, int]
+        self,
+        actors: Pages,
+        learners: Pages,
+        workers: list[dict[str, Any]],
+        restarts: Mapping[str, int],
+        measured: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Once a second: makes the live view and writes it down."""
+        """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured."""
         now = time.monotonic()
         env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
         if agent_steps and not self.acting_since:
@@ -74,9 +82,11 @@ class Books:
             "restarts": dict(restarts),
             "waits": self._waits(actors, learners),
             "verdict": self.verdict(actors, learners),
+            "health": findings_of(self._policies, learners),
         }
         if self.acting_since:
-            self._write_down(policies, rates, env_steps, agent_steps)
+            told = {policy: {**policies[policy], **_of(policy, measured)} for policy in self._policies}
+            self._write_down(told, rates, env_steps, agent_steps)
             self._keep()
 
     @property
@@ -121,6 +131,10 @@ class Books:
             "restarts": dict(restarts),
             "environment_restarts": total(actors.values(), "environment_restarts"),
             "verdict": self.verdict(actors, learners),
+            "health": {
+                "looked_at": {policy: looks(policy, learners) for policy in self._policies},
+                "findings": findings_of(self._policies, learners),
+            },
         }
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -239,6 +253,16 @@ class Books:
 def _newest(pages: Pages, name: str) -> int:
     """The counter's value in the newest incarnation that has it: it goes on across incarnations."""
     return max((int(page[name]) for page in pages.values() if name in page), default=0)
+
+
+def _of(policy: str, measured: Mapping[str, float]) -> dict[str, float]:
+    """What was measured of `policy`, as far as it is a number that files can hold."""
+    prefix = f"{policy}."
+    return {
+        name.removeprefix(prefix): value
+        for name, value in measured.items()
+        if name.startswith(prefix) and math.isfinite(value)
+    }
 
 
 def _share(pages: Pages, name: str, seconds: float) -> float:

@@ -245,7 +245,9 @@ class Coordinator:
         return self._stop_after is not None and now > self._stop_after
 
     def _observe(self) -> None:
-        self._books.observe(self._actor_pages(), self._learner_pages(), self._members.table(), self._members.restarts)
+        members = self._members
+        pages = self._actor_pages(), self._learner_pages()
+        self._books.observe(*pages, members.table(), members.restarts, members.measured())
         self._members.save()
 
     def _actor_pages(self) -> dict[tuple[str, int], Any]:

@@ -102,7 +102,7 @@ class Learner:
         for member in self._members:
             if member.step():
                 trained = True
-                self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.metrics.items()})
+                self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
             member.save_if_due()
         self._receiver.beacon(now)
         self._publisher.check()

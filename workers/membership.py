@@ -132,6 +132,20 @@ class Membership:
         found.update({(m.name, m.incarnation): m.counters for m in self.having(role)})
         return found
 
+    def measured(self) -> dict[str, float]:
+        """POLICY.NAME -> what the living learners measured last, and `staleness`: publications that the actor furthest
+        behind has not adopted."""
+        found: dict[str, float] = {}
+        for member in self.having("learner"):
+            found |= member.metrics
+        for member in self.having("actor"):
+            for name, value in member.metrics.items():
+                kind, _, policy = name.partition(".")
+                if kind == "staleness":
+                    place = f"{policy}.staleness"
+                    found[place] = max(value, found.get(place, 0.0))
+        return found
+
     def table(self) -> list[dict[str, Any]]:
         """The workers, for people."""
         now = time.monotonic()

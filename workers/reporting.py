@@ -10,6 +10,7 @@ from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages import Route
 from protocol.report import Report
 from protocol.weights import WeightPublisher, WeightSubscriber
+from workers import findings
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Environment
@@ -156,6 +157,7 @@ class LearnerReport:
                     "lag_max",
                 )
             ]
+            whole += findings.counters(policy)
             seconds += [f"waits.data.{policy}", f"busy.{policy}"]
         return whole, seconds
 

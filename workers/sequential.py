@@ -214,9 +214,9 @@ class Sequential:
                 "incarnation": 1,
             }
         ]
-        self._books.observe(
-            {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}, me, {}
-        )
+        measured = {f"{member.name}.{k}": v for member in self._members for k, v in member.measured.items()}
+        pages = {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}
+        self._books.observe(*pages, me, {}, measured)
         try:
             sys.stdout.write(json.dumps(self._books.view) + "\n")
             sys.stdout.flush()

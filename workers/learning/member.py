@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,9 @@ from workers.algorithms.build import build_update
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning import checkpoint
 from workers.learning.batches import Segments, Transitions
+from workers.learning.finite import FiniteWeights
+from workers.learning.health import Health
+from workers.learning.provenance import keep
 from workers.learning.replay import Replay
 from workers.learning.source import Source
 from workers.learning.stage import Stage
@@ -63,14 +66,19 @@ class Member:
         self.weights = flatten_(self.policy)
         self.published = published(self.policy)
         self.update = build_update(self.policy, plan.config)
+        self._finite = FiniteWeights(self.policy)
+        self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
         self._folder = folder / "checkpoints" / plan.name if folder is not None else None
+        self._refused = folder / "refused" if folder is not None else None
+        self._source = source
         self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._published_step = 0
         self._logged_step = 0
         self._rows_before = rows_before
-        self._faults = 0
+        self._faults = self._withheld = 0
         self.version = Version(incarnation, 0)
-        self.metrics: dict[str, float] = {}
+        self.measured: dict[str, float] = {}
+        """What the last update said of itself, and the last batch that was looked at (workers/README.md)."""
         algorithm = plan.config.algorithm
         self._stage: Stage | None = None
         self._replay: Replay | None = None
@@ -120,6 +128,7 @@ class Member:
         elif found is not None:
             self.published.load(found)
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
+        self._health.new = loaded is None and found is None
         self.version = Version(self.version.incarnation, number)
         self._published_step = self._logged_step = self.update.train_steps
         self.publish()
@@ -127,8 +136,10 @@ class Member:
     def step(self) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
         started = time.monotonic()
+        self._health.arrived(self._source.arrivals(self.name))
         batch, segments = self._next_batch()
         if batch is None:
+            self._health.starved()
             return False
         self._learn(batch, segments)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
@@ -139,11 +150,25 @@ class Member:
         return self._replay is not None and self._replay.uses(ring)
 
     def publish(self) -> None:
-        """The present weights become the next version."""
+        """The present weights become the next version. If they are not finite the last ones stay; TrainingFault when
+        that goes on."""
+        if not self._finite():
+            self._withhold()
+            return
+        self._withheld = 0
         self.version = Version(self.version.incarnation, self.version.version + 1)
         self._publish(self.name, self.published.source(), self.version)
         self._published_step = self.update.train_steps
         self._counters.set(f"version.{self.name}", self.version.version)
+
+    def _withhold(self) -> None:
+        self._withheld += 1
+        self._health.find("weights_not_finite", f"train_step={self.update.train_steps}")
+        if self._withheld >= _FAULTS:
+            raise TrainingFault(
+                f"the weights of policy {self.name!r} are not finite after train step {self.update.train_steps}; lower "
+                "learning_rate or max_grad_norm, and scale observations and rewards down"
+            )
 
     def save_if_due(self, force: bool = False) -> None:
         """Writes a checkpoint when its time has come."""
@@ -151,6 +176,8 @@ class Member:
         if self._folder is None or not (
             force or (self.update.train_steps and now - self._saved_at >= self._run.checkpoint_interval)
         ):
+            return
+        if not self._finite():  # the last good ones stay, for whoever resumes
             return
         self._saved_at = now
         place = self._plan.interface.place
@@ -198,12 +225,15 @@ class Member:
     def _learn(self, batch: Segments | Transitions, segments: int) -> None:
         before = self.update.train_steps
         try:
+            self._health.check(batch)
             metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this discipline
         except TrainingFault as fault:
             self._faults += 1
             self._count_steps(before)
             self._counters.add(f"rejected.{self.name}", segments)
             log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
+            if self._health.refused(batch):
+                self._keep(batch, str(fault))
             if self._faults >= _FAULTS:
                 raise
             return
@@ -213,20 +243,57 @@ class Member:
         self._counters.add(f"trained.{self.name}", segments)
         self._count_steps(before)
         self._counters.add(f"rows_trained.{self.name}", _rows_in(batch))
-        self.metrics = metrics
+        self.measured.update(metrics)
+        due = self.update.train_steps - self._logged_step >= self._run.log_interval
+        if due or self._health.due:
+            seen = {**self._health.look(batch, metrics), **self._levels()}
+            self.measured.update(seen)
+            if due:
+                self._log(before, metrics, seen)
         if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
             self.publish()
-        if self._run.logging and self.update.train_steps - self._logged_step >= self._run.log_interval:
-            self._log(before)
 
     def _count_steps(self, before: int) -> None:
         self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
         self._counters.add(f"steps_made.{self.name}", self.update.train_steps - before)
 
-    def _log(self, before: int) -> None:
+    def _keep(self, batch: Segments | Transitions, reason: str) -> None:
+        """Writes what was refused to the run's folder, with where it came from."""
+        if self._refused is None:
+            return
+        came = self._stage or self._replay
+        assert came is not None
+        facts = {
+            "policy": self.name,
+            "reason": reason,
+            "train_step": self.update.train_steps,
+            "version": [self.version.incarnation, self.version.version],
+            "environment": self._run.environment.model_dump(mode="json"),
+            "seed": self._run.seed,
+        }
+        path = keep(self._refused, self.name, self.update.train_steps, batch, came.provenance(), facts)
+        if path is not None:
+            log.error("event=refused_kept policy=%s path=%s", self.name, path)
+
+    def _levels(self) -> dict[str, float]:
+        """How much waits to be used, and how old what was used is."""
+        counters, name = self._counters, self.name
+        levels = {
+            "queue_segments": sum(len(arrival.records) for arrival in self._source.arrivals(name)),
+            "held_segments": counters[f"held.{name}"],
+            "lag_mean": counters[f"lag_sum.{name}"] / max(1, counters[f"lag_rows.{name}"]),
+            "lag_max": counters[f"lag_max.{name}"],
+        }
+        return levels if self._replay is None else {**levels, "buffer_rows": self._replay.rows}
+
+    def _log(self, before: int, metrics: Mapping[str, float], seen: Mapping[str, float]) -> None:
         self._logged_step = self.update.train_steps
-        text = " ".join(f"{name}={value:.6g}" for name, value in self.metrics.items())
-        log.info("event=update policy=%s train_step=%d version=%d %s", self.name, before, self.version.version, text)
+        if not self._run.logging:
+            return
+        for event, numbers in (("update", metrics), ("batch", seen)):
+            text = " ".join(f"{name}={value:.6g}" for name, value in numbers.items())
+            line = "event=%s policy=%s train_step=%d version=%d %s"
+            log.info(line, event, self.name, before, self.version.version, text)
 
 
 def _rows_in(batch: Segments | Transitions) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from protocol.arrivals import Arrival
 from protocol.common import Common
 from protocol.config import Replayed
 from protocol.counters import Counters
@@ -21,6 +22,7 @@ from workers.learning.batches import Transitions
 from workers.learning.gather import gather
 from workers.learning.governor import Governor
 from workers.learning.priorities import Drawn, Priorities
+from workers.learning.provenance import Origin
 from workers.learning.source import Source
 from workers.policies.interface import Interface
 
@@ -75,6 +77,11 @@ class Replay:
         self._records = np.empty(2 * _CHUNK, RECORD)
         self._ends = np.zeros(2 * _CHUNK, np.int64)
         self._ring = np.zeros(2 * _CHUNK, np.int32)
+        self._actor = np.zeros(2 * _CHUNK, np.int32)
+        self._actors: list[tuple[str, int]] = []
+        """(name, incarnation) of all that segments came from, to which `_actor` refers."""
+        self._last: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        """Records and rows [b] of the last batch."""
         self._sampled = np.zeros(2 * _CHUNK, np.bool_)
         self._ordinal = np.zeros(2 * _CHUNK, np.int64)
         """How many segments of the same ring were admitted before."""
@@ -109,7 +116,7 @@ class Replay:
                 torn = len(intact) - int(intact.sum())
                 self._counters.add(f"torn.{self._policy}", torn)
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
-            self._append(records[intact], ring, arrival.owned, arrival.common)
+            self._append(records[intact], arrival)
             self._source.settle(self._policy, arrival, int(records["number"][-1]), len(records))
         self._source.answer()
         self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
@@ -139,12 +146,22 @@ class Replay:
         if self._priorities is not None and self._drawn is not None:
             self._priorities.learn(self._drawn, errors.cpu().numpy())
 
+    def provenance(self) -> list[Origin]:
+        """Where each transition of the last batch came from; to be asked before anything more is admitted."""
+        if self._last is None:
+            return []
+        index, row = self._last
+        order = np.argsort(self._ring[index], kind="stable")  # rings one after another, as they were copied
+        index, row = index[order], row[order]
+        actors = [self._actors[number] for number in self._actor[index]]
+        return [Origin.of(*one) for one in zip(actors, self._records[index], row.tolist(), strict=True)]
+
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
         known = [i for i, mine in enumerate(self._rings) if mine is ring]
         return bool(np.isin(self._ring[self._head : self._tail], known).any())
 
-    def _append(self, records: NDArray[np.void], ring: Ring, owned: bool, common: Common | None) -> None:
+    def _append(self, records: NDArray[np.void], arrival: Arrival) -> None:
         n = len(records)
         if n == 0:
             return
@@ -154,8 +171,9 @@ class Replay:
         before = int(self._ends[self._tail - 1]) if self._tail > self._head else self._forgotten
         self._records[where] = records
         self._ends[where] = before + np.cumsum(records["valid"], dtype=np.int64)
-        number = self._ring_number(ring, owned, common)
+        number = self._ring_number(arrival.ring, arrival.owned, arrival.common)
         self._ring[where] = number
+        self._actor[where] = self._actor_number((arrival.actor, arrival.incarnation))
         self._ordinal[where] = np.arange(self._admitted[number], self._admitted[number] + n)
         self._admitted[number] += n
         self._sampled[where] = False
@@ -170,13 +188,18 @@ class Replay:
         """Moves what is alive to the front of arrays that are large enough."""
         alive = self._tail - self._head
         size = max(len(self._records), 2 * (alive + n))
-        for name in ("_records", "_ends", "_ring", "_sampled", "_ordinal"):
+        for name in ("_records", "_ends", "_ring", "_actor", "_sampled", "_ordinal"):
             old = getattr(self, name)
             new = np.zeros(size, old.dtype)
             new[:alive] = old[self._head : self._tail]
             setattr(self, name, new)
         self._gone += self._head
         self._head, self._tail = 0, alive
+
+    def _actor_number(self, actor: tuple[str, int]) -> int:
+        if actor not in self._actors:
+            self._actors.append(actor)
+        return self._actors.index(actor)
 
     def _ring_number(self, ring: Ring, owned: bool, common: Common | None) -> int:
         for number, known in enumerate(self._rings):
@@ -266,6 +289,7 @@ class Replay:
         if torn:
             self._counters.add(f"torn.{self._policy}", torn)
             return None
+        self._last = index, row
         fresh = np.unique(index[~self._sampled[index]])
         self._sampled[fresh] = True
         self._counters.add(f"trained.{self._policy}", len(fresh))

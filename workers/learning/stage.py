@@ -17,9 +17,10 @@ from protocol.arrivals import Arrival
 from protocol.counters import Counters
 from protocol.intake import shown
 from protocol.layout import Field, Layout
-from protocol.ring import place_of
+from protocol.ring import RECORD, place_of
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
+from workers.learning.provenance import Origin
 from workers.learning.source import Source
 from workers.policies.interface import Interface
 
@@ -61,6 +62,7 @@ class Stage:
                 tensor = tensor.pin_memory()
             self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
         self._valid = np.zeros(segments, np.int64)
+        self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self._batch = self._segments(lambda tensor: tensor) if device.type == "cpu" else None
         """Where the memory that fills up is what an update reads, its views are made once."""
         self.count = 0
@@ -96,6 +98,10 @@ class Stage:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
         self.count = 0
         return self._batch or self._segments(lambda tensor: tensor.to(self._device, non_blocking=True))
+
+    def provenance(self) -> list[Origin]:
+        """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""
+        return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
 
     def _forms(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
         """Shape and dtype of every array of a batch."""
@@ -151,6 +157,8 @@ class Stage:
             n -= torn
             records = records[intact]
         self._valid[at : at + n] = records["valid"]
+        self._records[at : at + n] = records
+        self._actors[at : at + n] = [(arrival.actor, arrival.incarnation)] * n
         self._count_lag(records, versions, now)
         self.count += n
         self._counters.add(f"received.{self._policy}", n)

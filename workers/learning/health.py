@@ -1,0 +1,252 @@
+"""Whether a policy's learning is sound: data first, then sharing, shape, computation, gradient, update.
+
+In flows: announced segments before they are read, batches, and what an update said of itself. Out flows: counters of
+findings (workers/findings.py), a line in the log for each when it is first found, and measurements.
+Most batches are not looked at: the first ones are, and those that are logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from protocol.arrivals import Arrival
+from protocol.counters import Counters
+from protocol.errors import TrainingFault
+from protocol.layout import Layout
+from protocol.spaces import Box
+from protocol.spaces.leaves import Discrete
+from workers.findings import FINDINGS, LAYERS, LOOKED_AT, counter
+from workers.learning.batches import Segments, Transitions
+from workers.learning.finite import not_finite
+from workers.learning.statistics import Sample, distinct_rows, sample, statistics
+from workers.policies.interface import Interface
+
+__all__ = ["Health"]
+
+log = logging.getLogger(__name__)
+
+_FIRST = 10
+"""Batches at the start that are all looked at."""
+_LOOKS, _ROWS = 3, 128
+"""Looks in a row, and rows in them, after which something is found: a small batch may look alike by chance."""
+_LONG = 2_000
+"""Rows without a reward that are worth a note."""
+_AT_ONCE = 64
+"""Announced segments that are compared with the memory they lie in."""
+_NEGLIGIBLE = 1e-3
+"""Part of the configured learning rate below which weights may well stand still."""
+
+
+class _Streak:
+    """Looks in a row in which something held."""
+
+    def __init__(self, rows: int = _ROWS) -> None:
+        self._least, self.rows, self.looks, self.broken = rows, 0, 0, False
+
+    def add(self, holds: bool, rows: int) -> bool:
+        """One more look at `rows` rows; whether it has held for long enough."""
+        if not rows:
+            return False
+        self.rows, self.looks = (self.rows + rows, self.looks + 1) if holds else (0, 0)
+        self.broken |= not holds
+        return self.looks >= _LOOKS and self.rows >= self._least
+
+
+class Health:
+    """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure."""
+
+    def __init__(
+        self, policy: str, interface: Interface, layout: Layout, learning_rate: float, counters: Counters
+    ) -> None:
+        self._policy, self._interface, self._layout, self._counters = policy, interface, layout, counters
+        self._least_rate = learning_rate * _NEGLIGIBLE
+        self.new = True
+        self._looks = self._rows = 0
+        self._streaks = {name: _Streak(_LONG if name == "reward_zero" else _ROWS) for name in FINDINGS}
+        self._told: set[str] = set()
+        self._before: Tensor | None = None
+        """The first observation of the last look."""
+        self._digest = 0
+        self._usable = True
+        """Whether the last batch was what an update can take."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the next batch is one of the first, which are all looked at."""
+        return self._looks < _FIRST or self._rows < _ROWS
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Compares what was announced with what lies in memory, before it is used."""
+        if not arrivals or not self.due:
+            return
+        ring, records = arrivals[0].ring, arrivals[0].records[:_AT_ONCE]
+        with ring.reading():
+            versions = ring.columns["version"][records["slot"], self._layout.before :][:, : self._layout.length]
+            intact = ring.intact(records)
+        low, high = records["version_min"][:, None], records["version_max"][:, None]
+        real = np.arange(versions.shape[1]) < records["valid"][:, None]
+        other = (real & ((versions < low) | (versions > high))).any(1) & intact
+        if other.any():
+            self.find("memory_disagrees", f"segments={int(other.sum())}")
+
+    def starved(self) -> None:
+        """There was too little for a batch: has nothing that was announced ever been there?"""
+        received, torn = (self._counters[f"{name}.{self._policy}"] for name in ("received", "torn"))
+        if received and self._holds("nothing_whole"):
+            self._release("nothing_whole")
+        elif not received and torn >= _AT_ONCE and not self._holds("nothing_whole"):
+            self.find("nothing_whole", f"segments={int(torn)}")
+
+    def check(self, batch: Segments | Transitions) -> None:
+        """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
+        self._usable = False
+        for field in fields(batch):
+            given = getattr(batch, field.name)
+            if not (isinstance(given, Tensor) or (given is None and field.default is None)):
+                self.find("not_tensors", f"field={field.name}")
+                raise TrainingFault(
+                    f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on "
+                    "the learner's device; convert it with torch.from_numpy first"
+                )
+        wrong = self._misshapen(batch)
+        if wrong:
+            name, found, expected = wrong
+            self.find("wrong_shape", f"field={name} found={list(found)} expected={list(expected)}")
+            raise TrainingFault(
+                f"{name} has shape {list(found)}, its layout says {list(expected)}; "
+                "give each row the shape that its space declares"
+            )
+        self._usable = True
+
+    def look(self, batch: Segments | Transitions, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Judges `batch` and what its update said of itself; returns the batch's measurements."""
+        seen = sample(batch, self._interface)
+        if not seen.rows:
+            return {}
+        self._looks += 1
+        self._rows += seen.rows
+        self._counters.add(f"{LOOKED_AT}.{self._policy}")
+        verdicts = {**self._data(seen), **self._computation(metrics)}
+        long = {name: self._streaks[name].add(holds, seen.rows) for name, holds in verdicts.items()}
+        for layer in LAYERS:
+            for name in [name for name in verdicts if FINDINGS[name].layer == layer]:
+                if long[name] and not self._failing_below(layer):
+                    self.find(name, f"rows={self._streaks[name].rows}")
+                elif not verdicts[name] and self._holds(name):
+                    self._release(name)
+        return statistics(seen, self._interface)
+
+    def refused(self, batch: Segments | Transitions) -> bool:
+        """An update found `batch`, or what it computed, not finite: which of the two? True if it can be kept."""
+        if self._usable:
+            bad = not_finite(batch)
+            self.find("not_finite" if bad else "loss_not_finite", f"fields={','.join(bad)}" if bad else "")
+        return self._usable
+
+    def find(self, name: str, details: str = "") -> None:
+        """Counts a finding, and says it when it is new."""
+        self._counters.add(counter(name, self._policy))
+        if name in self._told:
+            return
+        self._told.add(name)
+        one = FINDINGS[name]
+        level = logging.ERROR if one.level == "fault" else logging.WARNING
+        text = "event=health layer=%s policy=%s finding=%s level=%s %s says=%s remedy=%s"
+        log.log(level, text, one.layer, self._policy, name, one.level, details or "-", one.says, one.remedy)
+
+    def _release(self, name: str) -> None:
+        self._counters.set(counter(name, self._policy), 0)
+        log.info("event=health_again layer=%s policy=%s finding=%s", FINDINGS[name].layer, self._policy, name)
+
+    def _holds(self, name: str) -> bool:
+        return self._counters[counter(name, self._policy)] > 0
+
+    def _failing_below(self, layer: str) -> bool:
+        """Whether a layer below fails, of which more than its symptoms cannot be seen. What was read from other memory
+        than the actor's says nothing of the world either."""
+        below = LAYERS[: LAYERS.index(layer)] if layer != "data" else ("sharing",)
+        return any(self._holds(one.name) for one in FINDINGS.values() if one.layer in below and one.level == "fault")
+
+    def _data(self, seen: Sample) -> dict[str, bool]:
+        """What holds of this batch alone, and of it and the last one."""
+        observation, reward = seen.observation, seen.scalars["reward"]
+        first, self._before = self._before, observation[0].clone()
+        constant = bool((observation == (observation[0] if first is None else first)).all())
+        zero = not observation.any()
+        leaves = self._interface.place.observed.leaves
+        meant = not any(_varies(leaf.space) for leaf in leaves if not leaf.evaluation_only)
+        holds = {
+            "observation_zero": zero and not meant,
+            "observation_constant": constant and not zero and not meant,
+        }
+        if not self._streaks["reward_zero"].broken:  # once there was one, they are rare and no more
+            holds["reward_zero"] = not reward.any()
+        if self.new and not self._streaks["action_constant"].broken and seen.free.any():
+            holds["action_constant"] = self._one_action(seen)
+        if self._looks <= _FIRST and not (constant and len(reward.unique()) == 1):
+            digest, last = _digest(seen), self._digest
+            self._digest = digest
+            holds["batch_repeated"] = digest == last and distinct_rows(torch.cat([observation, seen.action], 1)) > 1
+        return holds
+
+    def _one_action(self, seen: Sample) -> bool:
+        """Whether all that was done, where something else might have been, is the same."""
+        done = torch.cat([seen.action.float(), seen.amount], 1)[seen.free]
+        several = max(self._interface.actions.sizes, default=2) > 1
+        return several and bool((done == done[0]).all())
+
+    def _computation(self, metrics: Mapping[str, float]) -> dict[str, bool]:
+        holds = {}
+        if "grad_norm" in metrics:
+            still = metrics["grad_norm"] == 0
+            holds["gradient_zero"] = still
+            if "weight_delta" in metrics:
+                rate = metrics.get("learning_rate", math.inf)
+                holds["weights_unmoved"] = not still and metrics["weight_delta"] == 0 and rate > self._least_rate
+        return holds
+
+    def _misshapen(self, batch: Segments | Transitions) -> tuple[str, Sequence[int], Sequence[int]] | None:
+        """The first field of another shape than its layout's: name, shape found and expected."""
+        shown, n = self._interface.shown.shape, len(batch.reward)
+        if isinstance(batch, Segments):
+            length = self._layout.length
+            rows: tuple[int, ...] = (n, length)
+            expected = {"observation": (n, length + 1, *shown)}
+            ends = tuple(batch.final_row.shape)
+            expected["final_observation"] = (*ends, *shown)
+            expected |= dict.fromkeys(("reward", "terminated", "truncated", "log_probability", "value"), rows)
+        else:
+            rows = (n,)
+            frames = tuple(batch.observation.shape[1:2])
+            expected = dict.fromkeys(("observation", "next_observation"), (n, *frames, *shown))
+            expected |= dict.fromkeys(("reward", "discount"), rows)
+        heads = len(self._interface.actions.sizes)
+        expected["action"] = rows if self._interface.actions.single else (*rows, heads)
+        for name, shape in expected.items():
+            found = tuple(getattr(batch, name).shape)
+            if found != shape:
+                return name, found, shape
+        return None
+
+
+def _varies(space: object) -> bool:
+    """Whether an observation of `space` can be anything but one value."""
+    if isinstance(space, Box):
+        return space.low is None or space.low != space.high
+    return not (isinstance(space, Discrete) and space.n == 1)
+
+
+def _digest(seen: Sample) -> int:
+    """Of the bytes of what was seen, done and earned."""
+    value = 0
+    for column in (seen.observation, seen.action, seen.amount, *seen.scalars.values()):
+        value = zlib.crc32(np.ascontiguousarray(column.numpy()).view(np.uint8).reshape(-1).data, value)
+    return value

@@ -1,0 +1,129 @@
+"""What a batch looks like in numbers: the measurements that a learner logs of its data (workers/README.md lists them).
+
+In flow: a batch of either discipline. Out flow: `<field>_<measure>` of its real rows. Nothing is changed.
+Legend: `n` rows looked at, `H` heads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.learning.batches import Segments, Transitions
+from workers.policies.interface import Interface
+
+__all__ = ["Sample", "sample", "statistics"]
+
+_MOST_ROWS = 16_384
+"""Rows that are looked at; of a larger batch, as many at equal distances."""
+_MOST_SHARES = 64
+"""Choices of a head up to which the share of each is told."""
+_SCALARS = ("reward", "log_probability", "value", "discount", "weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Real rows of a batch, in host memory."""
+
+    observation: Tensor
+    """[n, numbers] float32"""
+    action: Tensor
+    """[n, H] int64; no heads where actions are amounts alone"""
+    amount: Tensor
+    """[n, D] float32"""
+    free: Tensor
+    """[n] bool: whether more than one choice was legal; True where that is not known"""
+    scalars: dict[str, Tensor]
+    """[n] each, float32"""
+    flags: dict[str, Tensor]
+    """[n] bool each"""
+    real: float
+    """Share of the batch's rows that are real."""
+
+    @property
+    def rows(self) -> int:
+        """n."""
+        return len(self.observation)
+
+
+def sample(batch: Segments | Transitions, interface: Interface) -> Sample:
+    """Real rows of `batch`, at most 16,384."""
+    total, keep = _real(batch)
+    count = len(keep)
+
+    def rows(column: Tensor) -> Tensor:
+        if isinstance(batch, Segments):
+            column = column[:, : batch.action.shape[1]].flatten(0, 1)
+        return column.index_select(0, keep).cpu()
+
+    present = {name: getattr(batch, name, None) for name in (*_SCALARS, "terminated", "truncated")}
+    columns = {name: rows(column) for name, column in present.items() if column is not None}
+    heads = len(interface.actions.sizes)
+    amounts = interface.actions.amounts
+    legal = getattr(batch, "legal", None)
+    # of replayed rows only what was legal later is known
+    known = torch.full((count,), not (interface.actions.masked and legal is None))
+    return Sample(
+        rows(batch.observation).reshape(count, -1).float(),
+        rows(batch.action).reshape(count, heads) if heads else torch.empty(count, 0, dtype=torch.int64),
+        torch.empty(count, 0) if batch.amount is None else rows(batch.amount).reshape(count, amounts),
+        known if legal is None else rows(legal).sum(1) > heads,
+        {name: column.float() for name, column in columns.items() if name in _SCALARS},
+        {name: column for name, column in columns.items() if name not in _SCALARS},
+        count / max(1, total) if total <= _MOST_ROWS else float("nan"),
+    )
+
+
+def _real(batch: Segments | Transitions) -> tuple[int, Tensor]:
+    """How many rows the batch has, and the places of the real ones to look at."""
+    if isinstance(batch, Segments):
+        row = torch.arange(batch.action.shape[1], device=batch.valid.device)
+        places = (row < batch.valid[:, None]).flatten().nonzero()[:, 0]
+        total = batch.action.shape[0] * batch.action.shape[1]
+    else:
+        total = len(batch.action)
+        places = torch.arange(total, device=batch.action.device)
+    return total, places[:: max(1, math.ceil(len(places) / _MOST_ROWS))]
+
+
+def statistics(seen: Sample, interface: Interface) -> dict[str, float]:
+    """All measurements of `seen`; those that are not finite are left out."""
+    found: dict[str, float] = {}
+    if not seen.rows:
+        return found
+    found |= _moments("observation", seen.observation)
+    found["observation_distinct"] = distinct_rows(seen.observation)
+    same = seen.observation.amin(0) == seen.observation.amax(0)
+    found["observation_constant"] = float(same.float().mean())
+    for name, column in seen.scalars.items():
+        found |= _moments(name, column)
+    found["reward_distinct"] = float(len(seen.scalars["reward"].unique()))
+    for head, size in enumerate(interface.actions.sizes):
+        prefix = "action" if interface.actions.single else f"action_{head}"
+        counts = torch.bincount(seen.action[:, head].clamp(0, size - 1), minlength=size).float()
+        found[f"{prefix}_distinct"] = float((counts > 0).sum())
+        if size <= _MOST_SHARES:
+            found |= {f"{prefix}_share_{choice}": float(one) / seen.rows for choice, one in enumerate(counts)}
+    if seen.amount.shape[1]:
+        found |= _moments("amount", seen.amount)
+    for name, flag in seen.flags.items():
+        found[f"{name}_share"] = float(flag.float().mean())
+    found["real_share"] = seen.real
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def distinct_rows(rows: Tensor) -> float:
+    """How many of rows [n, numbers] differ, as told by one projection of each."""
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.rand(rows.shape[1], generator=generator, dtype=torch.float64)
+    return float(len((rows.double() @ direction).unique()))
+
+
+def _moments(name: str, column: Tensor) -> dict[str, float]:
+    if not column.numel():
+        return {}
+    numbers = torch.stack([column.min(), column.max(), column.mean(), column.std(correction=0)]).tolist()
+    return dict(zip((f"{name}_min", f"{name}_max", f"{name}_mean", f"{name}_std"), numbers, strict=True))
