@@ -119,6 +119,15 @@ def test_cartpole_reaches_475(run_dir: Path, seed: int) -> None:
 
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
+def test_cartpole_by_iqn_reaches_495(tmp_path: Path) -> None:
+    """Median of three seeds, within 200,000 steps, with one action in a hundred still at random."""
+    runs = [train("cartpole-iqn", tmp_path / str(seed), seed) for seed in SEEDS]
+    assert max(run["agent_steps"] for run in runs) <= 200_100
+    assert statistics.median(last(run, "agent") for run in runs) >= 495
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
 def test_pendulum_by_sac_reaches_minus_200(tmp_path: Path) -> None:
     """Median of three seeds, within 30,000 steps, of a policy that still tries things out."""
     runs = [train("pendulum", tmp_path / str(seed), seed) for seed in SEEDS]
