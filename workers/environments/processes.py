@@ -37,6 +37,8 @@ _START_SECONDS = 60.0
 _END_SECONDS = 5.0
 _BACK_OFF = 0.1
 """Seconds before the first restart of a process, doubled with each further one."""
+_LONGEST_BACK_OFF = 5.0
+"""However many restarts there were: all copies wait, and so does a command to stop."""
 
 
 class ProcessEnvironment(Environment):
@@ -193,7 +195,7 @@ class ProcessEnvironment(Environment):
         log.warning(
             'event=environment_restarted copies=%s restart=%d of=%d reason="%s"', copies, self._used[index], budget, why
         )
-        time.sleep(_BACK_OFF * 2 ** (self._used[index] - 1))
+        time.sleep(min(_BACK_OFF * 2 ** (self._used[index] - 1), _LONGEST_BACK_OFF))
 
     def _reset(self, index: int, group: int) -> None:
         seed = seed_of_share(self._seed, self._division.first(index, group), self._used[index])

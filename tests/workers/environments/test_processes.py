@@ -319,18 +319,19 @@ def test_beyond_the_budget_it_is_an_error_that_says_how_the_last_process_ended(h
     assert "the process of copies 0-1 " in said or "the process of copies 2-3 " in said
 
 
-def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_restart(
+def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_restart_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(processes, "time", SimpleNamespace(sleep=waits.append))
-    with started("Diary", 4, processes=2, restarts=2) as environment:
+    monkeypatch.setattr(processes, "_LONGEST_BACK_OFF", 0.03)
+    with started("Diary", 4, processes=2, restarts=3) as environment:
         turn = environment.reset(0)
-        for lost in (0, 1, 0, 1):
+        for lost in (0, 1, 0, 1, 1):
             lose(lost, signal.SIGKILL)
             turn = environment.step(actions_for(turn, 4, 0))
-        assert environment.restarts == 4
-    assert waits == pytest.approx([0.01, 0.01, 0.02, 0.02])
+        assert environment.restarts == 5
+    assert waits == pytest.approx([0.01, 0.01, 0.02, 0.02, 0.03]), "doubled, up to the longest"
 
 
 def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatch: pytest.MonkeyPatch) -> None:
