@@ -37,6 +37,8 @@ def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path) -> None:
 
 
 def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None) -> None:
+    """Episodes of ten steps show it; in long ones, as of CartPole, a start is too rare to keep a policy from learning,
+    and what tells there is the probability of each row (tests/workers/test_recurrent.py)."""
     assert learn(load("memory", steps=50_000), tmp_path) < 0.6
 
 
@@ -63,19 +65,12 @@ def test_the_memory_task_is_solved_by_what_remembers_alone(tmp_path: Path, kind:
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
 def test_cartpole_without_velocities_reaches_490(tmp_path: Path) -> None:
-    """Median of three seeds, separate workers, exploration off."""
+    """Median of three seeds, separate workers, exploration off; 1,500,000 steps."""
     found = []
     for seed in SEEDS:
         train("cartpole-blind", tmp_path / str(seed), seed)
         found.append(greedy_returns(load("cartpole-blind"), tmp_path / str(seed))["agent"])
     assert statistics.median(found) >= 490
-
-
-@pytest.mark.learning
-@pytest.mark.timeout(1800)
-def test_nor_does_cartpole_without_velocities_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None) -> None:
-    found = [learn(load("cartpole-blind", seed=seed), tmp_path / str(seed)) for seed in SEEDS]
-    assert statistics.median(found) < 400
 
 
 @pytest.mark.learning
