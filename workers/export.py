@@ -40,8 +40,7 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
         raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
     config = read_config(run / "config.yaml")
     name = _policy(run, policy)
-    step = _step(run, name, which)
-    manifest, trained = _trained(run, config, name, step)
+    step, manifest, trained = _found(run, config, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "safetensors":
@@ -50,6 +49,17 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
         deployed = _deployed(manifest.interface, manifest.config, trained)
         (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, deployed)
     return path
+
+
+def _found(run: Path, config: Run, name: str, which: str) -> tuple[int, Manifest, Policy]:
+    """The checkpoint `which`; another newest one, if a run that goes on removed it meanwhile."""
+    while True:
+        step = _step(run, name, which)
+        try:
+            return step, *_trained(run, config, name, step)
+        except ConfigurationError:
+            if (run / "checkpoints" / name / str(step)).exists():
+                raise
 
 
 def _policy(run: Path, policy: str | None) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 
 from protocol.config import EnvironmentConfig
 from tests.flows.runs import config, rookery, write
+from workers import export as exporting
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
@@ -73,6 +76,23 @@ def test_the_best_checkpoint_is_that_with_the_greatest_return(run: Path) -> None
     (run / "metrics.jsonl").write_text(kept)
     assert told.returncode == 0, told.stderr
     assert Frozen.load(run.parent / "best.safetensors").manifest.provenance.train_steps == steps[1]
+
+
+def test_a_checkpoint_that_the_run_removes_meanwhile_gives_way_to_another(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints" / "agent_0"
+    *_, second, newest = checkpoint.steps(folder)
+    load = checkpoint.load
+
+    def slow(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        shutil.rmtree(folder / str(newest), ignore_errors=True)
+        return load(path)
+
+    monkeypatch.setattr(checkpoint, "load", slow)
+    path = exporting.export(tmp_path / "run", "agent_0", "safetensors", None, "newest")
+    assert Frozen.load(path).manifest.provenance.train_steps == second
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ class Frozen:
         self.state = manifest.config.network.state
         """S; 0 where it remembers nothing."""
         self.frames = manifest.frames
+        self._undrawn = np.random.default_rng(0)
+        """Stands for noise where nothing is drawn."""
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -66,8 +68,7 @@ class Frozen:
     ) -> dict[str, NDArray]:
         """What the network chose on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
         [n, S]: as `Performer.act` does."""
-        greedy = noise is None
-        source = np.random.default_rng(0) if noise is None else noise  # not drawn from when greedy
+        greedy, source = noise is None, self._undrawn if noise is None else noise
         if isinstance(self._policy, ActorCritic):
             return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
         stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])

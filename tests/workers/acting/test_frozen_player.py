@@ -21,7 +21,7 @@ from workers.policies import exported
 from workers.policies.flat import flatten_
 from workers.policies.frozen import Frozen
 
-COPIES, TURNS = 3, 12
+COPIES, TURNS = 3, 40
 
 
 def frozen(one: Case, folder: Path) -> Frozen:

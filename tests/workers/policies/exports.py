@@ -44,7 +44,7 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "whole numbers": (alone(WHOLE), PPO(), {}),
     "a common observation": (alone(PLAIN, Box(shape=(2,), dtype="int32")), NORMAL, {}),
     "lstm": (WORLDS["all at once"], NORMAL, {"recurrent": "lstm", "recurrent_size": 5}),
-    "gru": (alone(PLAIN), PPO(), {"recurrent": "gru", "recurrent_size": 5, "hidden": []}),
+    "gru": (alone(PLAIN), NORMAL, {"recurrent": "gru", "recurrent_size": 5, "hidden": []}),
     "iqn": (alone(PLAIN), IQN(dueling=True, cosines=8), {"hidden": [16]}),
     "iqn of frames": (alone(BITS.model_copy(update={"action": Discrete(n=3)})), IQN(frames=3, cosines=8), {}),
     "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
@@ -77,13 +77,16 @@ def case(name: str) -> Case:
     chance = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for key, tensor in [*policy.named_parameters(), *policy.named_buffers()]:
-            if tensor.is_floating_point() and not key.endswith(("midpoints", "epsilon", "count")):
+            if key == "epsilon":
+                tensor.fill_(0.1)
+            elif tensor.is_floating_point() and not key.endswith(("midpoints", "count")):
                 tensor.copy_(torch.randn(tensor.shape, generator=chance, dtype=tensor.dtype) * 0.5)
                 if key.endswith("variance"):
                     tensor.abs_().add_(0.1)
     if isinstance(policy, ActorCritic) and policy.observations is not None:
         seen = columns(interface, config, 500, 6)
-        policy.observations.update(torch.from_numpy(interface.shown.join(seen.__getitem__, (500,))))
+        shown = interface.shown.join(seen.__getitem__, (500,))
+        policy.observations.update(torch.from_numpy(shown.reshape(500, -1)).float())
     deployed = Deployed(interface, policy, frames_of(config), config.network.state)
     manifest = Manifest(
         policy=name,
