@@ -189,6 +189,16 @@ def test_a_file_holds_what_acting_needs_alone(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "p.json").read_text())["provenance"]["train_steps"] == 3
 
 
+def test_without_its_packages_onnx_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, find = case("bits"), importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    with pytest.raises(ConfigurationError, match=r"ONNX needs onnxscript, .* pip install 'rookery\[export\]'"):
+        write_onnx(tmp_path / "p.onnx", one.manifest, one.deployed)
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     one, path = case("bits"), tmp_path / "p.safetensors"
     with pytest.raises(ConfigurationError, match="cannot be read as an exported policy"):
