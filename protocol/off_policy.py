@@ -61,6 +61,8 @@ class ValueBased(Replayed):
 
     double: bool = True
     dueling: bool = False
+    noisy: bool = False
+    """A last layer that explores by itself, its weights drawn anew for each row; epsilon 0 then leaves it alone."""
     target_update_freq: int = Field(default=4, ge=1)
     target_update: Literal["soft", "hard"] = "soft"
     tau: float = Field(default=1e-3, gt=0, le=1)

@@ -44,7 +44,13 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         return {"kind": "squashed", **common, "frames": algorithm.frames}
     if isinstance(algorithm, IQN | DQN):
         kind = "quantile" if isinstance(algorithm, IQN) else "value"
-        facts = {"kind": kind, **common, "frames": algorithm.frames, "dueling": algorithm.dueling}
+        facts = {
+            "kind": kind,
+            **common,
+            "frames": algorithm.frames,
+            "dueling": algorithm.dueling,
+            "noisy": algorithm.noisy,
+        }
         return facts | ({"cosines": algorithm.cosines} if isinstance(algorithm, IQN) else {})
     return {
         "kind": "actor_critic",

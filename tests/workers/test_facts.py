@@ -298,6 +298,28 @@ def value(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
     return q[0] + q[1:] - q[1:].mean() if facts["dueling"] else q
 
 
+@pytest.mark.parametrize("name", ["iqn", "dqn"])
+def test_the_documents_arithmetic_is_that_of_noisy_heads(name: str) -> None:
+    """From the same normal numbers, the same actions; and they differ from those without noise."""
+    plan = plan_of(algorithm={"name": name, "noisy": True, "epsilon": 0.0}, network={"hidden": [8]})
+    policy, weights, facts = told(plan)
+    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    assert facts["noisy"]
+    frames = np.random.default_rng(2).standard_normal((64, 1, 2, 3)).astype(np.float32)
+    acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))["action"]
+    normal = np.random.default_rng(5).standard_normal((64, 8 + 4), np.float32)
+    factors = np.sign(normal) * np.sqrt(np.abs(normal))
+    for i, seen in enumerate(frames):
+        spread = weights["online.head.weight_scale"] * np.outer(factors[i, 8:], factors[i, :8])
+        drawn = {
+            **weights,
+            "online.head.weight": weights["online.head.weight"] + spread,
+            "online.head.bias": weights["online.head.bias"] + weights["online.head.bias_scale"] * factors[i, 8:],
+        }
+        assert int((quantile if name == "iqn" else value)(seen.reshape(-1), drawn, facts).argmax()) == acted[i]
+    assert (acted != policy.act(torch.from_numpy(frames), np.random.default_rng(5), greedy=True)["action"]).any()
+
+
 @pytest.mark.parametrize(("hidden", "activation"), [([], "relu"), ([8, 6], "tanh")])
 def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: str) -> None:
     """From what is published alone: the actor's part."""

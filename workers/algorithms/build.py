@@ -27,4 +27,4 @@ def build_update(policy: Policy, config: PolicyConfig, seed: int = 0) -> Update:
         return PPOUpdate(policy, config, seed)
     if isinstance(policy, QuantileNetwork):
         return IQNUpdate(policy, config, seed)
-    return DQNUpdate(policy, config) if isinstance(policy, ValueNetwork) else SACUpdate(policy, config, seed)
+    return DQNUpdate(policy, config, seed) if isinstance(policy, ValueNetwork) else SACUpdate(policy, config, seed)

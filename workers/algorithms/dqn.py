@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.config import DQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import Schedules, learning_rate, tensors_only, weighted
+from workers.algorithms.off_policy import PLAIN, Noises, Schedules, learning_rate, noises, tensors_only, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.value import ValueNetwork
@@ -39,18 +39,18 @@ def huber(value: Tensor, target: Tensor, kappa: float) -> Tensor:
     return cut * (error - 0.5 * cut)
 
 
-def estimates(policy: ValueNetwork, batch: Transitions, *, double: bool) -> Estimates:
+def estimates(policy: ValueNetwork, batch: Transitions, *, double: bool, noise: Noises = PLAIN) -> Estimates:
     """Values of the actions taken, and their targets.
 
     target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the online network
     (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
-    here = policy.online(policy.inputs(batch.observation))
+    here = policy.online(policy.inputs(batch.observation), noise[0])
     taken = here.gather(1, batch.action[:, None])[:, 0]
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
-        future = policy.target(following)
-        chosen = best(policy.online(following) if double else future, batch.next_legal)
+        future = policy.target(following, noise[1])
+        chosen = best(policy.online(following, noise[2]) if double else future, batch.next_legal)
         target = batch.reward + batch.discount * future.gather(1, chosen[:, None])[:, 0]
     return Estimates(taken, target)
 
@@ -58,7 +58,7 @@ def estimates(policy: ValueNetwork, batch: Transitions, *, double: bool) -> Esti
 class DQNUpdate:
     """Updates `policy`, which must be on its final device, from batches of transitions."""
 
-    def __init__(self, policy: ValueNetwork, config: PolicyConfig) -> None:
+    def __init__(self, policy: ValueNetwork, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, DQN):
             raise ValueError(f"DQNUpdate needs the configuration of dqn, not of {config.algorithm.name}")
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
@@ -66,6 +66,7 @@ class DQNUpdate:
         self._schedules = Schedules(policy, self.algorithm)
         self.errors = torch.empty(0)
         """[B] of the last batch: how far each value was from its target."""
+        self.generator = torch.Generator().manual_seed(seed)
 
     @property
     def train_steps(self) -> int:
@@ -83,7 +84,8 @@ class DQNUpdate:
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
-        found = estimates(self.policy, transitions, double=self.algorithm.double)
+        noise = noises(self.policy, rows, self.generator)
+        found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         loss = weighted(huber(found.value, found.target, self.algorithm.kappa), transitions.weight)
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
@@ -106,9 +108,10 @@ class DQNUpdate:
         return {**metrics, "learning_rate": rate, "rows": float(rows)}
 
     def state(self) -> dict[str, Tensor]:
-        """Optimiser moments and step count, in host memory: with the weights all that a resume needs."""
-        return self.optimizer.state()
+        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
+        return {**self.optimizer.state(), "generator": self.generator.get_state()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Takes over what `state` gave."""
         self.optimizer.load_state(state)
+        self.generator.set_state(state["generator"])

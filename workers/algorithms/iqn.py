@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import Schedules, learning_rate, tensors_only, weighted
+from workers.algorithms.off_policy import PLAIN, Noises, Schedules, learning_rate, noises, tensors_only, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.quantile import QuantileNetwork
@@ -44,7 +44,13 @@ def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: 
 
 
 def estimates(
-    policy: QuantileNetwork, batch: Transitions, fractions: Tensor, target_fractions: Tensor, *, double: bool
+    policy: QuantileNetwork,
+    batch: Transitions,
+    fractions: Tensor,
+    target_fractions: Tensor,
+    *,
+    double: bool,
+    noise: Noises = PLAIN,
 ) -> Estimates:
     """Quantiles of the actions taken at `fractions` [N], and their targets at `target_fractions` [M].
 
@@ -52,14 +58,14 @@ def estimates(
     network (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     online, target = policy.online, policy.target
-    here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions)
+    here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions, noise[0])
     taken = _of(batch.action, here)
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
         psi = target.perceptron(following)
         chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
-        chosen = best(chooser.means(chooser_psi, policy.midpoints), batch.next_legal)
-        future = _of(chosen, target.quantiles(psi, target_fractions))
+        chosen = best(chooser.means(chooser_psi, policy.midpoints, noise[2]), batch.next_legal)
+        future = _of(chosen, target.quantiles(psi, target_fractions, noise[1]))
         backed = batch.reward[:, None] + batch.discount[:, None] * future
     return Estimates(taken, backed)
 
@@ -99,7 +105,8 @@ class IQNUpdate:
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
         fractions = self._fractions()
-        found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double)
+        noise = noises(self.policy, rows, self.generator)
+        found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double, noise=noise)
         losses = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa)
         loss = weighted(losses, transitions.weight)
         norm = self.optimizer.backward(loss, self.config.max_grad_norm)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import torch
 from torch import Tensor
 
 from protocol.config import PolicyConfig, Replayed
@@ -17,7 +18,21 @@ from workers.learning.batches import Transitions
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 
-__all__ = ["Schedules", "decayed", "learning_rate", "tensors_only", "weighted"]
+__all__ = ["PLAIN", "Noises", "Schedules", "decayed", "learning_rate", "noises", "tensors_only", "weighted"]
+
+Noises = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
+PLAIN: Noises = (None, None, None)
+"""Where heads are not noisy."""
+
+
+def noises(policy: EpsilonGreedy, rows: int, generator: torch.Generator) -> Noises:
+    """Normal numbers for the noisy heads of one update of `rows` rows: independent ones for the estimate, the target
+    and the choice of its action (Fortunato et al. 2018, section 3.1)."""
+    if not policy.numbers:
+        return PLAIN
+    drawn = torch.randn(3, rows, policy.numbers, generator=generator).to(policy.epsilon.device)
+    return drawn[0], drawn[1], drawn[2]
 
 
 def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:

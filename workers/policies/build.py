@@ -60,7 +60,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             frames=algorithm.frames,
             temperature=algorithm.temperature,
         )
-    frames, dueling, epsilon = algorithm.frames, algorithm.dueling, algorithm.epsilon
+    frames, dueling, noisy, epsilon = algorithm.frames, algorithm.dueling, algorithm.noisy, algorithm.epsilon
     choices = actions.sizes[0]
     if isinstance(algorithm, IQN):
         return QuantileNetwork(
@@ -72,9 +72,12 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             cosines=algorithm.cosines,
             acting_quantiles=algorithm.acting_quantiles,
             dueling=dueling,
+            noisy=noisy,
             epsilon=epsilon,
         )
-    return ValueNetwork(shape, choices, hidden, activation, frames=frames, dueling=dueling, epsilon=epsilon)
+    return ValueNetwork(
+        shape, choices, hidden, activation, frames=frames, dueling=dueling, noisy=noisy, epsilon=epsilon
+    )
 
 
 def _core(interface: Interface, network: Network) -> Core | None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
 from workers.policies.networks import input_rows
+from workers.policies.noisy import numbers
 
-__all__ = ["EpsilonGreedy", "best", "stacked_rows"]
+__all__ = ["EpsilonGreedy", "Tower", "best", "stacked_rows"]
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -34,6 +35,12 @@ def best(means: Tensor, legal: Tensor | None) -> Tensor:
     return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(1)
 
 
+class Tower(nn.Module):
+    """A network whose last layer is `head`."""
+
+    head: nn.Linear
+
+
 class EpsilonGreedy(nn.Module):
     """An online network and its target, alike, with the exploration rate: one unit for publication. `means` is told
     by each kind."""
@@ -41,17 +48,20 @@ class EpsilonGreedy(nn.Module):
     epsilon: Tensor
 
     def __init__(
-        self, shape: Sequence[int], actions: int, frames: int, epsilon: float, online: nn.Module, target: nn.Module
+        self, shape: Sequence[int], actions: int, frames: int, epsilon: float, online: Tower, target: Tower
     ) -> None:
         super().__init__()
         self.shape, self.actions, self.frames = tuple(shape), actions, frames
         self.online, self.target = online, target
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
+        self.numbers = numbers(online.head)
+        """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
         self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
 
-    def means(self, x: Tensor) -> Tensor:
-        """`inputs(...)` [B, F * I] -> mean returns [B, A] by the online network."""
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """`inputs(...)` [B, F * I] and normal numbers [B, numbers], if any, -> mean returns [B, A] by the online
+        network."""
         raise NotImplementedError
 
     def inputs(self, observation: Tensor) -> Tensor:
@@ -65,10 +75,15 @@ class EpsilonGreedy(nn.Module):
         """Epsilon-greedy actions for `observation` [B, F, *shape], of which `legal` [B, A] may be chosen: `action`
         int64 [B].
 
-        Takes B float32 numbers and then B integers from `noise` (B more numbers where only some actions are legal), or
-        none when `greedy` (then epsilon is 0).
+        Takes [B, numbers] normal numbers from `noise` where the head is noisy, B float32 numbers and then B integers
+        (B more numbers where only some actions are legal), or none when `greedy` (then epsilon is 0, and a noisy head
+        is taken at its means).
         """
-        means = self.means(self.inputs(observation))
+        drawn = None
+        if self.numbers and not greedy:
+            normal = noise.standard_normal((len(observation), self.numbers), np.float32)
+            drawn = torch.from_numpy(normal).to(self.epsilon.device)
+        means = self.means(self.inputs(observation), drawn)
         among = None if legal is None else torch.from_numpy(legal).to(means.device)
         action = best(means, among).cpu().numpy()
         if not greedy:

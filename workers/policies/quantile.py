@@ -18,44 +18,61 @@ from math import pi, prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.greedy import EpsilonGreedy
+from workers.policies.greedy import EpsilonGreedy, Tower
 from workers.policies.kernels import Activation
 from workers.policies.networks import Perceptron, dueled
+from workers.policies.noisy import NoisyLinear, head_of, headed, shaped
 
 __all__ = ["QuantileNetwork", "QuantileTower"]
 
 
-class QuantileTower(nn.Module):
+class QuantileTower(Tower):
     """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
 
     def __init__(
-        self, inputs: int, actions: int, hidden: Sequence[int], activation: Activation, cosines: int, dueling: bool
+        self,
+        inputs: int,
+        actions: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        cosines: int,
+        dueling: bool,
+        noisy: bool,
     ) -> None:
         super().__init__()
         self.cosines, self.dueling = cosines, dueling
         self.perceptron = Perceptron(inputs, hidden, activation)
         self.embedding = nn.Linear(cosines, self.perceptron.outputs)
-        self.head = nn.Linear(self.perceptron.outputs, actions + dueling)
-        nn.init.orthogonal_(self.head.weight, 1.0)
-        nn.init.zeros_(self.head.bias)
+        self.head = head_of(self.perceptron.outputs, actions + dueling, noisy)
 
     def embed(self, fractions: Tensor) -> Tensor:
         """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
         frequencies = torch.arange(self.cosines, device=fractions.device, dtype=fractions.dtype) * pi
         return self.embedding((fractions[:, None] * frequencies).cos()).relu()
 
-    def quantiles(self, psi: Tensor, fractions: Tensor) -> Tensor:
-        """psi [B, H] and fractions [N] common to all rows -> quantiles of the returns [B, N, A]."""
-        mixed = (self.embed(fractions)[:, None] * self.head.weight).flatten(0, 1)
-        heads = (psi @ mixed.T).view(len(psi), len(fractions), -1)
-        return self._combined(heads + self.head.bias)
+    def quantiles(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
+        """psi [B, H] and fractions [N] common to all rows -> quantiles of the returns [B, N, A]. `noise`: normal
+        numbers for a noisy head, which is taken at its means without them."""
+        head, phi = self.head, self.embed(fractions)
+        heads = _mixed(psi, phi, head.weight) + head.bias
+        if noise is not None:
+            assert isinstance(head, NoisyLinear)
+            entering, leaving = shaped(noise, head.in_features)
+            heads = heads + leaving[:, None] * (_mixed(psi * entering, phi, head.weight_scale) + head.bias_scale)
+        return self._combined(heads)
 
-    def means(self, psi: Tensor, fractions: Tensor) -> Tensor:
-        """psi [B, H] and fractions [N] -> mean returns [B, A] over these fractions."""
-        return self._combined(self.head(psi * self.embed(fractions).mean(0)))
+    def means(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
+        """psi [B, H] and fractions [N] -> mean returns [B, A] over these fractions; `noise` as for `quantiles`."""
+        return self._combined(headed(self.head, psi * self.embed(fractions).mean(0), noise))
 
     def _combined(self, heads: Tensor) -> Tensor:
         return dueled(heads) if self.dueling else heads
+
+
+def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
+    """sum_h psi[b, h] * phi[n, h] * weight[a, h], [B, N, A]."""
+    mixed = (phi[:, None] * weight).flatten(0, 1)
+    return (psi @ mixed.T).view(len(psi), len(phi), -1)
 
 
 class QuantileNetwork(EpsilonGreedy):
@@ -76,13 +93,14 @@ class QuantileNetwork(EpsilonGreedy):
         cosines: int = 64,
         acting_quantiles: int = 12,
         dueling: bool = False,
+        noisy: bool = False,
         epsilon: float = 1.0,
     ) -> None:
         inputs = frames * prod(shape)
-        towers = [QuantileTower(inputs, actions, hidden, activation, cosines, dueling) for _ in range(2)]
+        towers = [QuantileTower(inputs, actions, hidden, activation, cosines, dueling, noisy) for _ in range(2)]
         super().__init__(shape, actions, frames, epsilon, *towers)
         self.register_buffer("midpoints", (torch.arange(acting_quantiles) + 0.5) / acting_quantiles)
 
-    def means(self, x: Tensor) -> Tensor:
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""
-        return self.online.means(self.online.perceptron(x), self.midpoints)
+        return self.online.means(self.online.perceptron(x), self.midpoints, noise)

@@ -9,29 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from workers.policies.greedy import EpsilonGreedy
+from workers.policies.greedy import EpsilonGreedy, Tower
 from workers.policies.kernels import Activation
 from workers.policies.networks import Perceptron, dueled
+from workers.policies.noisy import head_of, headed
 
 __all__ = ["ValueNetwork", "ValueTower"]
 
 
-class ValueTower(nn.Module):
+class ValueTower(Tower):
     """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
 
-    def __init__(self, inputs: int, actions: int, hidden: Sequence[int], activation: Activation, dueling: bool) -> None:
+    def __init__(
+        self, inputs: int, actions: int, hidden: Sequence[int], activation: Activation, dueling: bool, noisy: bool
+    ) -> None:
         super().__init__()
         self.dueling = dueling
         self.perceptron = Perceptron(inputs, hidden, activation)
-        self.head = nn.Linear(self.perceptron.outputs, actions + dueling)
-        nn.init.orthogonal_(self.head.weight, 1.0)
-        nn.init.zeros_(self.head.bias)
+        self.head = head_of(self.perceptron.outputs, actions + dueling, noisy)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, I] float32 -> mean returns [B, A]."""
-        heads = self.head(self.perceptron(x))
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, I] float32 -> mean returns [B, A]. `noise`: normal numbers for a noisy head, which is taken at its means
+        without them."""
+        heads = headed(self.head, self.perceptron(x), noise)
         return dueled(heads) if self.dueling else heads
 
 
@@ -50,12 +52,13 @@ class ValueNetwork(EpsilonGreedy):
         *,
         frames: int = 1,
         dueling: bool = False,
+        noisy: bool = False,
         epsilon: float = 1.0,
     ) -> None:
         inputs = frames * prod(shape)
-        towers = [ValueTower(inputs, actions, hidden, activation, dueling) for _ in range(2)]
+        towers = [ValueTower(inputs, actions, hidden, activation, dueling, noisy) for _ in range(2)]
         super().__init__(shape, actions, frames, epsilon, *towers)
 
-    def means(self, x: Tensor) -> Tensor:
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""
-        return self.online(x)
+        return self.online(x, noise)

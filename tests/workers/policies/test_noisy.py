@@ -1,0 +1,94 @@
+"""Noisy layers: the formula, what they learn, and that heads use them as the paper says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.config import DQN, IQN, Network, PolicyConfig
+from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.build import build_update
+from workers.algorithms.off_policy import noises
+from workers.learning.batches import Transitions
+from workers.policies.build import build
+from workers.policies.interface import Interface
+from workers.policies.noisy import NoisyLinear
+from workers.policies.quantile import QuantileNetwork
+from workers.policies.value import ValueNetwork
+
+AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
+B = 5
+
+
+def policy_of(algorithm: DQN | IQN) -> tuple[QuantileNetwork | ValueNetwork, PolicyConfig]:
+    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(6,)), learning_rate=0.01)
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    return policy, config
+
+
+def drawn_weights(layer: NoisyLinear, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of one row: mu + sigma * f(z_out) f(z_in)^T, number by number."""
+    factors = [float(np.sign(z) * np.sqrt(abs(z))) for z in noise.tolist()]
+    weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
+    for out in range(layer.out_features):
+        leaving = factors[layer.in_features + out]
+        bias[out] += layer.bias_scale[out].item() * leaving
+        for into in range(layer.in_features):
+            weight[out, into] += layer.weight_scale[out, into].item() * leaving * factors[into]
+    return weight, bias
+
+
+def test_a_noisy_layer_is_the_formula_row_by_row_and_plain_at_its_means() -> None:
+    layer, x, noise = NoisyLinear(3, 2), torch.randn(B, 3), torch.randn(B, 5)
+    assert layer.weight_scale.unique().tolist() == layer.bias_scale.unique().tolist() == [pytest.approx(0.5 / 3**0.5)]
+    found = layer.noisy(x, noise)
+    for row in range(B):
+        weight, bias = drawn_weights(layer, noise[row])
+        torch.testing.assert_close(found[row], weight @ x[row] + bias, rtol=0, atol=1e-5)
+    torch.testing.assert_close(layer(x), x @ layer.weight.T + layer.bias)
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+def test_quantiles_of_a_noisy_head_are_those_of_a_plain_one_with_the_weights_drawn(dueling: bool) -> None:
+    policy, _ = policy_of(IQN(noisy=True, dueling=dueling))
+    assert isinstance(policy, QuantileNetwork)
+    tower, psi, fractions = policy.online, torch.randn(B, 6), torch.rand(7)
+    noise = torch.randn(B, policy.numbers)
+    head = tower.head
+    assert isinstance(head, NoisyLinear)
+    quantiles, means = tower.quantiles(psi, fractions, noise), tower.means(psi, fractions, noise)
+    kept = head.weight.detach().clone(), head.bias.detach().clone()
+    for row in range(B):
+        weight, bias = drawn_weights(head, noise[row])
+        head.weight.data.copy_(weight)
+        head.bias.data.copy_(bias)
+        expected = tower.quantiles(psi[row : row + 1], fractions)[0]
+        torch.testing.assert_close(quantiles[row], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(means[row], expected.mean(0), rtol=0, atol=1e-5)
+        head.weight.data.copy_(kept[0])
+        head.bias.data.copy_(kept[1])
+
+
+@pytest.mark.parametrize("algorithm", [DQN(noisy=True, epsilon=0.0), IQN(noisy=True, epsilon=0.0)])
+def test_noise_makes_the_policy_explore_and_shrinks_where_the_best_is_certain(algorithm: DQN | IQN) -> None:
+    policy, config = policy_of(algorithm)
+    update, rng = build_update(policy, config), np.random.default_rng(0)
+    seen = torch.ones(512, 1, 3)
+    assert len(set(policy.act(seen, rng)["action"])) > 1
+    assert len(set(policy.act(seen, rng, greedy=True)["action"])) == 1
+    for _ in range(300):
+        action = torch.from_numpy(rng.integers(0, 4, 64))
+        reward = (action == 2).float() * 3
+        update.update(Transitions(seen[:64], action, reward, torch.zeros(64), seen[:64]))  # type: ignore[arg-type]
+    assert (policy.act(seen, rng)["action"] == 2).mean() > 0.97
+
+
+def test_three_draws_of_one_update_are_independent_and_a_plain_head_takes_none() -> None:
+    policy, _ = policy_of(DQN(noisy=True))
+    drawn = noises(policy, B, torch.Generator().manual_seed(0))
+    assert all(part is not None and part.shape == (B, 6 + 4) for part in drawn)
+    assert not torch.equal(drawn[0], drawn[1])  # type: ignore[arg-type]
+    plain, _ = policy_of(DQN())
+    assert noises(plain, B, torch.Generator()) == (None, None, None)
