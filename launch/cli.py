@@ -15,6 +15,7 @@ from rich.console import Console
 from launch import local
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
+from launch.doctor import short_run
 from launch.folder import make_folder, write_config
 from launch.processes import python
 from protocol import RELEASE
@@ -115,6 +116,28 @@ def clean() -> None:
         click.echo(f"removed {path}")
     for path in files():
         click.echo(f"kept    {path}: a living process uses it")
+
+
+@main.command()
+@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml or RUN-FOLDER]")
+@click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Of the short run.")
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The short run's folder.")
+def doctor(source: str, settings: tuple[str, ...], seconds: float, run_dir: Path | None) -> None:
+    """Says which layer of learning fails first, and what to do: of a short run, or of one that is over.
+
+    \b
+    rookery doctor cartpole
+    rookery doctor mine.yaml --set environment.copies=8
+    rookery doctor runs/first
+    """
+    logging.getLogger().addHandler(logging.NullHandler())
+    folder = Path(source).resolve()
+    if not (folder / "config.yaml").is_file():
+        folder = _folder(source, run_dir)
+        short_run(load(source, settings, seconds=seconds, restarts=0), folder, Silent(Console(stderr=True)))
+    sys.stdout.flush()
+    os.execv(sys.executable, python("workers.doctor", str(folder)))
 
 
 @main.group()

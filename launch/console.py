@@ -12,10 +12,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Display", "Plain", "Silent", "environments_table", "summary_table"]
+__all__ = ["Display", "Plain", "Silent", "environments_table", "health_line", "summary_table"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
+_STYLES = {"fault": "bold red", "note": "yellow"}
 
 
 class Silent:
@@ -23,6 +24,7 @@ class Silent:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._told: set[tuple[str, str]] = set()
 
     def __enter__(self) -> Silent:
         return self
@@ -31,7 +33,11 @@ class Silent:
         pass
 
     def show(self, view: dict[str, Any]) -> None:
-        """A new state of the run."""
+        """A new state of the run: what is found at fault is told once."""
+        for one in view.get("health", ()):
+            if (one["policy"], one["finding"]) not in self._told:
+                self._told.add((one["policy"], one["finding"]))
+                self.tell(health_line(one))
 
     def tell(self, line: str) -> None:
         """An event."""
@@ -47,6 +53,7 @@ class Plain(Silent):
 
     def show(self, view: dict[str, Any]) -> None:
         """Prints a line when it is time."""
+        super().show(view)
         now = time.monotonic()
         if not view or now - self._at < _PLAIN_EVERY or not view.get("agent_steps"):
             return
@@ -80,7 +87,14 @@ class Display(Silent):
 
 def render(view: dict[str, Any]) -> Group:
     """The whole picture of `view`."""
-    return Group(_progress(view), _policies(view), _workers(view))
+    findings = [Text(health_line(one), style=_STYLES[one["level"]]) for one in view["health"]]
+    return Group(_progress(view), _policies(view), _workers(view), *findings)
+
+
+def health_line(finding: dict[str, Any]) -> str:
+    """A finding in one line: which layer of which policy's learning fails, and what to do."""
+    level, layer, policy = finding["level"], finding["layer"], finding["policy"]
+    return f"{level} in the {layer} of {policy}: {finding['says']}; {finding['remedy']}"
 
 
 def summary_table(summary: dict[str, Any]) -> Table:

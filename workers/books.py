@@ -261,7 +261,7 @@ def _of(policy: str, measured: Mapping[str, float]) -> dict[str, float]:
     return {
         name.removeprefix(prefix): value
         for name, value in measured.items()
-        if name.startswith(prefix) and math.isfinite(value)
+        if name.startswith(prefix) and "." not in name.removeprefix(prefix) and math.isfinite(value)
     }
 
 
