@@ -25,7 +25,7 @@ def finished(folder: Path, data: dict[str, Any], *arguments: str) -> dict[str, A
     return dict(json.loads(result.stdout))
 
 
-BY_PRIORITY = {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "anneal_learning_rate": True}
+BY_PRIORITY = {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "noisy": True, "anneal_learning_rate": True}
 
 
 @pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN, BY_PRIORITY], ids=["ppo", "iqn", "by priority"])
