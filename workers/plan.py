@@ -213,7 +213,8 @@ def _check(plan: PolicyPlan) -> None:
     elif plan.batch_segments % algorithm.minibatches:
         raise ConfigurationError(
             f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into "
-            f"{algorithm.minibatches} minibatches; make algorithm.segments or environment.copies a multiple"
+            f"{algorithm.minibatches} minibatches; make algorithm.segments or environment.copies a multiple of "
+            f"{algorithm.minibatches}"
         )
     try:
         plan.credit()  # both refuse what would deadlock

@@ -71,6 +71,10 @@ class Actions:
         self._heads: list[_Heads] = []
         self._amounts: list[_Amounts] = []
         for leaf in place.acted.leaves:
+            if math.prod(leaf.space.shape) == 0:
+                raise ConfigurationError(
+                    f"agent {place.name!r} acts in {leaf.name!r}, a {leaf.space.kind} without elements; leave it out"
+                )
             if isinstance(leaf.space, Box) and leaf.space.dtype.startswith("float"):
                 self._add_amounts(leaf, leaf.space)
             else:

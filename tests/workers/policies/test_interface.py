@@ -124,6 +124,11 @@ def test_masks_of_all_heads_lie_side_by_side_and_what_has_none_is_legal():
     assert legal.tolist() == [[True, False, True, True, False, True, True, False]]
 
 
+def test_an_action_without_elements_is_refused_by_name():
+    with pytest.raises(ConfigurationError, match="agent 'a' acts in 'action', a box without elements; leave it out"):
+        interface(action=Box(shape=(0,)))
+
+
 @pytest.mark.parametrize("space", [Text(max_length=3), Discrete(n=2**20), Box(shape=(1,), dtype="int64")])
 def test_actions_that_no_policy_can_choose_are_refused_by_name(space: Any):
     with pytest.raises(ConfigurationError, match=r"agent 'a' acts in 'action', a .* narrow that space"):
