@@ -20,7 +20,7 @@ from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import SharedMemoryError, WireError
 from protocol.inbox import Pile
-from protocol.intake import ActionCheck, check_final_rows, read_columns, read_records
+from protocol.intake import ActionCheck, check_final_rows, check_finite, read_columns, read_records
 from protocol.layout import Layout
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX
@@ -122,6 +122,7 @@ class Admission:
         records = read_records(frames[0].buffer, header.count, layout)
         packed = frames[1 : fields + 1]
         columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
+        check_finite(columns, records, layout)
         if self.check is not None:
             self.check(columns, records, layout)
         common = self.shelf.put(key, header.common, frames[fields + 1 :])

@@ -14,11 +14,20 @@ import zmq
 from numpy.typing import NDArray
 
 from protocol.errors import WireError
-from protocol.layout import Layout
+from protocol.layout import Field, Layout
 from protocol.ring import RECORD
 from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
 
-__all__ = ["ActionCheck", "check_final_rows", "largest_frame", "read_columns", "read_frame", "read_records", "shown"]
+__all__ = [
+    "ActionCheck",
+    "check_final_rows",
+    "check_finite",
+    "largest_frame",
+    "read_columns",
+    "read_frame",
+    "read_records",
+    "shown",
+]
 
 _MOST = 2**63
 _ONE = np.uint16(1)
@@ -92,6 +101,33 @@ def check_final_rows(final_row: NDArray, layout: Layout) -> None:
     """WireError unless every entry [n, K] of the side table names one of the T rows, or none (-1)."""
     if final_row.size and (int(final_row.min()) < -1 or int(final_row.max()) >= layout.length):
         raise WireError(f"a final_row outside -1..{layout.length - 1}; use the same configuration and release")
+
+
+def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
+    """WireError if a row of segments [n] that is real has a number that is not finite; what is not a row may hold any.
+
+    One sum tells it of a whole field; only where that is not finite is looked at every row.
+    """
+    for field in layout.fields:
+        column = columns[field.name]
+        if column.dtype.kind != "f":
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = column.sum(dtype=np.float64)
+        if not np.isfinite(total) and not np.isfinite(column[_real(field, columns, records, layout)]).all():
+            raise WireError(f"field {field.name!r} with a number that is not finite; send numbers")
+
+
+def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+    """[n, ...]: which entries of a field mean something."""
+    if field.name.startswith("final_"):
+        return np.asarray(columns["final_row"] >= 0)
+    if field.per == "slot":
+        return np.ones(len(records), np.bool_)
+    if field.name.partition(".")[0] == "observation":
+        return shown(records, layout)
+    row = np.arange(layout.rows) - layout.before
+    return np.asarray((row >= 0) & (row < records["valid"][:, None].astype(int)))
 
 
 class ActionCheck:

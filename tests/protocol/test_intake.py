@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.intake import ActionCheck, check_final_rows, largest_frame, read_columns, read_records
+from protocol.intake import ActionCheck, check_final_rows, check_finite, largest_frame, read_columns, read_records
 from protocol.layout import Field, Layout
 from protocol.ring import RECORD
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Place, World
@@ -212,3 +212,30 @@ def test_any_segments_of_any_layout_come_out_as_they_went_in(data: st.DataObject
         tuple(Field(n, d, tuple(s), p) for n, d, s, p in described["fields"]), described["length"], described["before"]
     )
     assert again.hash == layout.hash
+
+
+def _segments() -> dict[str, np.ndarray]:
+    parts = [content(LAYOUT, number) for number in (1, 2, 3)]
+    return {field.name: np.stack([part[field.name] for part in parts]) for field in LAYOUT.fields}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("field", ["observation", "reward"])
+def test_a_number_that_is_not_finite_is_refused_in_rows_that_are_real_alone_H1(field: str, value: float) -> None:
+    records, columns = _records(), _segments()
+    records["valid"], records["before"] = (LAYOUT.length, 2, LAYOUT.length), (0, LAYOUT.before, 0)
+    last = LAYOUT.before + 2 - (field == "reward")  # an observation more, to bootstrap from
+    columns[field][0, 0] = columns[field][1, last + 1] = columns[field][2, 0] = value
+    check_finite(columns, records, LAYOUT)
+    for segment, row in ((0, LAYOUT.before), (1, last), (2, LAYOUT.before + LAYOUT.length - 1)):
+        broken = {**columns, field: columns[field].copy()}
+        broken[field][segment, row] = value
+        with pytest.raises(WireError, match=f"field '{field}' with a number that is not finite; send numbers"):
+            check_finite(broken, records, LAYOUT)
+
+
+def test_opposite_infinities_are_not_taken_for_a_finite_sum() -> None:
+    records, columns = _records(), _segments()
+    columns["reward"][0, LAYOUT.before : LAYOUT.before + 2] = np.inf, -np.inf
+    with pytest.raises(WireError, match="reward"):
+        check_finite(columns, records, LAYOUT)

@@ -1,0 +1,132 @@
+"""What an update refused is kept with where it came from; weights that are not finite go nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from protocol.config import IQN, PPO
+from protocol.errors import TrainingFault
+from protocol.version import Version
+from tests.workers import scripted
+from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
+from workers.learning import checkpoint
+from workers.learning.provenance import MOST_FILES
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")
+
+
+def bench_of(algorithm: PPO | IQN, folder: Path) -> Bench:
+    """A member that begins."""
+    bench = Bench(run_of(algorithm), folder)
+    bench.member.resume(None, Version(0, 0))
+    return bench
+
+
+def opened(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], list[dict[str, Any]]]:
+    """(tensors, facts, origins) of a file."""
+    with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+        told = file.metadata()
+    return tensors, json.loads(told["facts"]), json.loads(told["origins"])
+
+
+def test_the_segment_at_fault_and_no_other_is_kept_with_its_origin_H1(tmp_path: Path) -> None:
+    bench = bench_of(STREAM, tmp_path)
+    sender = scripted.acted(bench.plan.config, 2, COPIES)
+    sender.ring.columns["reward"][COPIES + 2, 1] = np.inf  # second segment of copy 2
+    for records, actor in zip(sender.finished, ("actor-0", "actor-7"), strict=True):
+        bench.source.arrive(sender.ring, records, actor=actor)
+    while bench.member.step():
+        pass
+    assert bench.counters["rejected.one"] == COPIES
+    assert bench.counters["trained.one"] == COPIES
+    (path,) = (tmp_path / "refused").iterdir()
+    assert path.name == "one-2.safetensors"
+    tensors, facts, origins = opened(path)
+    assert tensors["reward"].tolist() == [[24.0, np.inf, 26.0, 27.0]]
+    assert tensors["observation"].shape == (1, 5, 2)
+    assert origins == [
+        {
+            "actor": "actor-7",
+            "incarnation": 1,
+            "stream": 2,
+            "stream_sequence": 2,
+            "number": COPIES + 3,
+            "oldest": [1, 1],
+            "newest": [1, 1],
+            "row": None,
+        }
+    ]
+    assert facts["policy"] == "one"
+    assert "loss" in facts["reason"]
+    assert facts["train_step"] == 2
+    assert facts["environment"]["copies"] == COPIES
+
+
+def test_of_replayed_rows_the_segments_and_rows_at_fault_are_kept_H1(tmp_path: Path) -> None:
+    bench = bench_of(REPLAY, tmp_path)
+    sender = scripted.acted(bench.plan.config, 4, COPIES)
+    sender.ring.columns["reward"][6, 3] = np.nan
+    for records in sender.finished:
+        bench.source.arrive(sender.ring, records)
+    for _ in range(60):
+        bench.member.step()
+        if (tmp_path / "refused").exists():
+            break
+    path = min((tmp_path / "refused").iterdir())
+    tensors, _, origins = opened(path)
+    assert len(tensors["reward"]) == 1
+    number = int(sender.ring.table["number"][6])
+    assert [(one["number"], one["row"]) for one in origins] == [(number, 3)]
+
+
+def test_a_bounded_number_of_files_is_kept(tmp_path: Path) -> None:
+    bench = bench_of(STREAM, tmp_path)
+    for _ in range(MOST_FILES + 2):
+        for broken in (True, False):
+            sender = scripted.acted(bench.plan.config, 1, COPIES)
+            if broken:
+                sender.ring.columns["reward"].fill(np.inf)
+            for records in sender.finished:
+                bench.source.arrive(sender.ring, records)
+            assert bench.member.step()
+    assert len(list((tmp_path / "refused").iterdir())) == MOST_FILES
+
+
+@pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
+def test_weights_that_are_not_finite_are_neither_published_nor_saved_H1(tmp_path: Path, algorithm: PPO | IQN) -> None:
+    bench = bench_of(algorithm, tmp_path)
+    bench.feed(1)
+    member = bench.member
+    member.step()
+    member.publish()
+    member.save_if_due(force=True)
+    good = len(bench.published), checkpoint.steps(tmp_path / "checkpoints" / "one")
+    next(iter(member.policy.parameters())).data.view(-1)[0] = float("nan")
+    member.publish()
+    member.update.optimizer.steps += 1
+    member.save_if_due(force=True)
+    assert (len(bench.published), checkpoint.steps(tmp_path / "checkpoints" / "one")) == good
+    assert bench.counters["health.weights_not_finite.one"] == 1
+    member.publish()
+    with pytest.raises(TrainingFault, match=r"weights of policy 'one' are not finite .*; lower learning_rate"):
+        member.publish()
+    assert len(bench.published) == good[0]
+
+
+def test_statistics_that_are_not_finite_count_as_weights_H1() -> None:
+    """A normaliser's buffer travels with them."""
+    bench = Bench(run_of(PPO(minibatches=2, normalize_observation=True)))
+    bench.member.resume(None, Version(0, 0))
+    before = len(bench.published)
+    buffer = next(b for b in bench.member.policy.buffers() if b.is_floating_point())
+    buffer.fill_(float("inf"))
+    bench.member.publish()
+    assert len(bench.published) == before
