@@ -248,7 +248,8 @@ def _taken(case: Case) -> tuple[Any, int]:
     batch, segments = case.member._next_batch()
     assert isinstance(batch, Segments)
     whole: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return Segments(**{name: None if one is None else one.clone() for name, one in whole.items()}), segments
+    copied: dict[str, Any] = {name: None if one is None else one.clone() for name, one in whole.items()}
+    return Segments(**copied), segments
 
 
 def _bent(case: Case, bend: Any) -> None:

@@ -31,7 +31,7 @@ def bench_of(algorithm: PPO | IQN, folder: Path) -> Bench:
 
 def opened(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], list[dict[str, Any]]]:
     """(tensors, facts, origins) of a file."""
-    with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+    with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         told = file.metadata()
     return tensors, json.loads(told["facts"]), json.loads(told["origins"])
@@ -57,7 +57,7 @@ def test_the_segment_at_fault_and_no_other_is_kept_with_its_origin_H1(tmp_path: 
             "actor": "actor-7",
             "incarnation": 1,
             "stream": 2,
-            "stream_sequence": 2,
+            "stream_sequence": 1,
             "number": COPIES + 3,
             "oldest": [1, 1],
             "newest": [1, 1],
