@@ -84,7 +84,6 @@ class Member:
         self._replay: Replay | None = None
         if isinstance(algorithm, Replayed):
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
-            kept = plan.kept_blocks * plan.block
             self._replay = Replay(
                 plan.name,
                 plan.interface,
@@ -95,7 +94,8 @@ class Member:
                 plan.governor(),
                 seed,
                 plan.kept_rows,
-                kept,
+                plan.kept_blocks,
+                plan.block,
                 device,
             )
         else:

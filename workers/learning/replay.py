@@ -38,7 +38,8 @@ _NEVER = np.uint64(2**64 - 1)
 class Replay:
     """All rows of one policy that may be replayed: records `head..tail-1` in order of admission, about `capacity` rows
     in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
-    each actor's ring the newest `ring_segments`, which it keeps: nothing is overwritten while it is copied.
+    each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps, however few of them are segments:
+    nothing is overwritten while it is copied.
 
     `_ends[i]` counts the rows ever admitted up to record i, so that a row number finds its record by bisection.
     """
@@ -54,11 +55,12 @@ class Replay:
         governor: Governor,
         seed: int,
         capacity: int,
-        ring_segments: int,
+        ring_blocks: int,
+        block: int = 1,
         device: torch.device = _HOST,
     ) -> None:
         self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
-        self._capacity, self._ring_segments = capacity, ring_segments
+        self._capacity, self._ring_blocks, self._block = capacity, ring_blocks, block
         self._source, self._counters, self._device = source, counters, device
         self._governor = governor
         self._at_once = max(1, governor.insertion // layout.length)
@@ -84,9 +86,12 @@ class Replay:
         """Records and rows [b] of the last batch."""
         self._sampled = np.zeros(2 * _CHUNK, np.bool_)
         self._ordinal = np.zeros(2 * _CHUNK, np.int64)
-        """How many segments of the same ring were admitted before."""
+        """How many blocks of the same ring were admitted before its own."""
         self._owned: list[bool] = []
         self._admitted: list[int] = []
+        """Blocks of each ring so far."""
+        self._newest: list[int] = []
+        """The last of them, by place in the ring."""
         self._forgotten = 0
         self._too_few = False
         """Whether the last batch that might have been drawn was not, as there are too few rows."""
@@ -174,8 +179,11 @@ class Replay:
         number = self._ring_number(arrival.ring, arrival.owned, arrival.common)
         self._ring[where] = number
         self._actor[where] = self._actor_number((arrival.actor, arrival.incarnation))
-        self._ordinal[where] = np.arange(self._admitted[number], self._admitted[number] + n)
-        self._admitted[number] += n
+        block = records["slot"].astype(np.int64) // self._block
+        others = np.cumsum(np.diff(block, prepend=self._newest[number]) != 0)
+        self._ordinal[where] = self._admitted[number] + others - 1
+        self._admitted[number] += int(others[-1])
+        self._newest[number] = int(block[-1])
         self._sampled[where] = False
         self._tail += n
         rows = int(self._ends[self._tail - 1]) - before
@@ -207,13 +215,14 @@ class Replay:
                 return number
         for number in range(len(self._rings)):  # a number that no record uses any more
             if not (self._ring[self._head : self._tail] == number).any():
-                self._rings[number], self._owned[number], self._admitted[number] = ring, owned, 0
-                self._commons[number] = common
+                self._rings[number], self._owned[number], self._commons[number] = ring, owned, common
+                self._admitted[number], self._newest[number] = 0, -1
                 return number
         self._rings.append(ring)
         self._commons.append(common)
         self._owned.append(owned)
         self._admitted.append(0)
+        self._newest.append(-1)
         return len(self._rings) - 1
 
     def _evict(self) -> None:
@@ -302,7 +311,7 @@ class Replay:
 
     def _usable(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether these records' slots were not begun again and will not be written next: a pool's never are."""
-        first = [0 if o else n - self._ring_segments for o, n in zip(self._owned, self._admitted, strict=True)]
+        first = [0 if o else n - self._ring_blocks for o, n in zip(self._owned, self._admitted, strict=True)]
         return self._current(index) & (self._ordinal[index] >= np.array(first)[self._ring[index]])
 
     def _current(self, index: NDArray[np.int64]) -> NDArray[np.bool_]:

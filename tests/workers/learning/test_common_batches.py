@@ -102,7 +102,7 @@ class Line:
             for records in self.sender.finished:
                 self.source.arrive(self.sender.ring, records, common=common)
             return
-        until(lambda: self.receiver.receive() or sum(len(a.records) for a in self.arrivals) == segments)
+        until(lambda: self.receiver.receive() >= 0 and sum(len(a.records) for a in self.arrivals) == segments)
 
     @property
     def arrivals(self) -> Any:

@@ -27,7 +27,7 @@ def replay_of(
     capacity: int = 1_000_000,
     frames: int = 1,
     ratio: float = 100.0,
-    ring_segments: int = 1_000_000,
+    ring_blocks: int = 1_000_000,
 ) -> tuple[Replay, scripted.Source, Counters]:
     """A replay whose governor hardly ever says no."""
     config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
@@ -45,7 +45,7 @@ def replay_of(
             governor,
             0,
             capacity,
-            ring_segments,
+            ring_blocks,
         ),
         source,
         counters,
@@ -131,7 +131,9 @@ def test_batches_are_on_the_learners_device_E9() -> None:
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
     source, governor, meta = scripted.Source(), Governor(1e6, 1, LENGTH, 1_000, paces=False), torch.device("meta")
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
-    replay = Replay("one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000, meta)
+    replay = Replay(
+        "one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000, device=meta
+    )
     sender = acted(2)
     source.arrive(sender.ring, sender.finished[0])
     replay.admit()
@@ -207,7 +209,7 @@ def test_of_two_actors_the_faster_one_overwrites_its_own_and_the_rest_is_still_d
 
 def test_of_each_ring_only_what_its_actor_surely_keeps_is_drawn_B13() -> None:
     """Two actors at different paces: the older part of the faster one's ring is left alone, though still whole."""
-    replay, source, _ = replay_of(batch=4, ring_segments=2)
+    replay, source, _ = replay_of(batch=4, ring_blocks=2)
     slow, fast = acted(1), acted(6)
     source.arrive(slow.ring, slow.finished[0], actor="actor-0")
     for records in fast.finished:
@@ -217,9 +219,23 @@ def test_of_each_ring_only_what_its_actor_surely_keeps_is_drawn_B13() -> None:
     assert drawn == set(range(LENGTH)) | set(range(4 * LENGTH, 6 * LENGTH))
 
 
+def test_of_each_ring_blocks_are_kept_however_few_segments_are_in_them_B13() -> None:
+    """Blocks of two slots of which one is a segment: two blocks are two segments, and not the four that fit."""
+    config = scripted.config(IQN(batch_size=4, learning_starts=1, n_step=1, buffer_capacity=1_000), LENGTH)
+    source, sender = scripted.Source(), acted(6, copies=2)
+    governor = Governor(100, 1, 4, 1_000, paces=False)
+    given = ("one", scripted.Performer().interface, scripted.layout_of(config), config.algorithm)
+    replay = Replay(*given, source, scripted.counters(), governor, 0, 1_000, 2, 2)  # type: ignore[arg-type]
+    for records in sender.finished:
+        source.arrive(sender.ring, records[:1])
+    replay.admit()
+    drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
+    assert drawn == set(range(4 * LENGTH, 6 * LENGTH))
+
+
 def test_too_little_that_is_usable_is_not_ready_either_B3() -> None:
     """More rows than a batch were admitted, but of a single actor's ring only a part counts."""
-    replay, source, _ = replay_of(batch=3 * LENGTH, ring_segments=2)
+    replay, source, _ = replay_of(batch=3 * LENGTH, ring_blocks=2)
     sender = acted(6)
     for records in sender.finished:
         source.arrive(sender.ring, records)
@@ -227,7 +243,7 @@ def test_too_little_that_is_usable_is_not_ready_either_B3() -> None:
     source.queue.appendleft(Arrival("actor-1", 1, other.ring, other.finished[0], owned=False))
     replay.admit()
     assert len(set(steps_of(replay.sample(NOW)))) == 3 * LENGTH
-    replay, source, _ = replay_of(batch=3 * LENGTH + 1, ring_segments=2)
+    replay, source, _ = replay_of(batch=3 * LENGTH + 1, ring_blocks=2)
     source.arrive(other.ring, other.finished[0])
     for records in sender.finished:
         source.arrive(sender.ring, records)
