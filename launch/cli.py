@@ -133,7 +133,7 @@ def doctor(source: str, settings: tuple[str, ...], seconds: float, run_dir: Path
     """
     logging.getLogger().addHandler(logging.NullHandler())
     folder = Path(source).resolve()
-    if not (folder / "config.yaml").is_file():
+    if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in preset_names()):
         folder = _folder(source, run_dir)
         short_run(load(source, settings, seconds=seconds, restarts=0), folder, Silent(Console(stderr=True)))
     sys.stdout.flush()

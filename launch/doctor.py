@@ -5,7 +5,6 @@ In flow: a configuration. Out flow: the run's folder, whatever became of the run
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from launch import local
@@ -16,8 +15,11 @@ __all__ = ["short_run"]
 
 
 def short_run(run: Run, folder: Path, display: Silent) -> None:
-    """Trains `run` in `folder`; a worker that cannot be kept alive is a finding like any other, and in its logs.
+    """Trains `run` in `folder`; a worker that cannot be kept alive is told, and is a finding like any other.
     ConfigurationError if nothing could begin."""
     how = local.train_sequential if run.multiprocessing.enabled is False else local.train
-    with display, contextlib.suppress(local.RunFailed):
-        how(run, folder, lambda _view: None, display.tell)
+    with display:
+        try:
+            how(run, folder, lambda _view: None, display.tell)
+        except local.RunFailed as fault:
+            display.tell(str(fault))

@@ -90,3 +90,37 @@ def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
     console.print(summary_table({"returns": {"a": curve, "b": curve}, "baselines": {"a": {"random": 1.0}}}))
     assert "1.0" in stream.getvalue()
     assert "–" in stream.getvalue()
+
+
+def ill(folder: Path) -> list[dict[str, Any]]:
+    """Views of a run in which something is found at the second look."""
+    folder.mkdir()
+    found = []
+    with closing(Books(Run(steps=1_000), ["[a]"], folder)) as books:
+        for held in (0, 1, 2):
+            page = {"looked_at.[a]": 3, "health.gradient_zero.[a]": held, "health.reward_zero.[a]": held}
+            books.observe({("actor-0", 1): {"agent_steps": 10}}, {("learner-a", 1): page}, [], {})
+            found.append(books.view)
+    return found
+
+
+@pytest.mark.parametrize("display", [Silent, Plain])
+def test_a_finding_is_told_once_with_its_remedy_H1(run_dir: Path, display: type[Silent]) -> None:
+    console, stream = on(terminal=False)
+    console.width = 400
+    with display(console) as shown:
+        for view in ill(run_dir):
+            shown.show(view)
+    lines = [line for line in stream.getvalue().splitlines() if " in the " in line]
+    assert [line.partition(":")[0] for line in lines] == ["fault in the gradient of [a]", "note in the data of [a]"]
+    assert all("; " in line for line in lines)
+
+
+def test_the_live_picture_shows_findings_as_long_as_they_hold_H1(run_dir: Path) -> None:
+    console, stream = on(terminal=True)
+    views_of = ill(run_dir)
+    for view, there in zip(views_of, (False, True, True), strict=True):
+        console.print(module.render(view))
+        text = stream.getvalue()
+        assert ("fault in the gradient of [a]: the gradient is exactly zero" in text) is there
+        stream.truncate(0)

@@ -173,3 +173,32 @@ def test_metrics_are_one_json_object_a_line(opened: Opener, run_dir: Path, clock
     assert [row["agent_steps"] for row in rows] == [100, 200]
     assert rows[-1]["p"]["train_steps"] == 4
     assert list((run_dir / "tensorboard").iterdir())
+
+
+def test_what_workers_measured_is_written_down_under_their_policy_H2(
+    opened: Opener, clock: Clock, run_dir: Path
+) -> None:
+    books = opened()
+    measured = {"p.loss": 0.5, "p.observation_std": float("nan"), "q.loss": 7.0, "p.q.loss": 8.0}
+    books.observe({("actor-0", 1): {"agent_steps": 10}}, {("learner-p", 1): {}}, [], {}, measured)
+    row = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    assert row["p"]["loss"] == 0.5
+    assert not {"observation_std", "q.loss"} & row["p"].keys()
+    assert "loss" not in books.view["policies"]["p"]  # what supervisors are sent stays small
+
+
+def test_health_is_part_of_view_and_summary_H1(opened: Opener, clock: Clock) -> None:
+    """Also what an incarnation found before it ended of it."""
+    books = opened()
+    pages = {
+        ("learner-p", 1): {"looked_at.p": 4, "health.not_finite.p": 3},
+        ("learner-p", 2): {"looked_at.p": 2, "health.reward_zero.p": 1},
+    }
+    books.observe({("actor-0", 1): {"agent_steps": 10}}, pages, [], {})
+    told = summary(books, learners=pages)["health"]
+    assert told["looked_at"] == {"p": 6}
+    assert told["findings"] == books.view["health"]
+    assert [(one["level"], one["layer"], one["finding"]) for one in told["findings"]] == [
+        ("fault", "data", "not_finite"),
+        ("note", "data", "reward_zero"),
+    ]
