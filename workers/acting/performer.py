@@ -26,7 +26,7 @@ class Performer:
 
     def __init__(self, interface: Interface, config: PolicyConfig, seed: int = 0) -> None:
         self.interface = interface
-        self._modules = [build(interface, config, seed) for _ in range(2)]
+        self._modules = [build(interface, config, seed).eval() for _ in range(2)]
         self._flat = [published(module) for module in self._modules]
         self._live = 0
         self._single_frame = isinstance(config.algorithm, Replayed) and config.algorithm.frames == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,3 +44,41 @@ def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publicati
     assert not any(thread.name == "publication" for thread in threading.enumerate())
     life.context.destroy(linger=0)
     other.remove()
+
+
+def test_data_wake_a_starved_learner_at_once_E7() -> None:
+    """However long it would have slept."""
+    run = run_of(STREAM).model_copy(update={"starvation_sleep": 5.0})
+    welcome = Welcome(
+        run="r",
+        name="learner-0",
+        incarnation=1,
+        config=run.model_dump_json(),
+        world=scripted.WORLD.model_dump_json(),
+        policies=["one"],
+        lease=5.0,
+        beat=1.0,
+    )
+    options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
+    life = SimpleNamespace(context=zmq.Context(1), options=options, client=SimpleNamespace())
+    learner = Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD)  # type: ignore[arg-type]
+    push = life.context.socket(zmq.PUSH)
+    push.connect(learner._addresses[1])
+    delays = []
+    for _ in range(5):
+        sent: list[float] = []
+
+        def send(at: list[float] = sent) -> None:
+            at.append(time.monotonic())
+            push.send(b"anything")
+
+        timer = threading.Timer(0.1, send)
+        timer.start()
+        learner._starve()
+        delays.append(time.monotonic() - sent[0])
+        timer.join()
+        learner._receiver.receive()
+    learner.close()
+    push.close(linger=0)
+    life.context.destroy(linger=0)
+    assert min(delays) < 0.01, delays

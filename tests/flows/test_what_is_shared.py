@@ -1,0 +1,74 @@
+"""A run as its machine sees it: what its workers share, what they cost while they wait, and where each of them logs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.flows import runs
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - (\S+) - (DEBUG|INFO|WARNING|ERROR) - \S.*")
+
+
+def end(worker: runs.Worker) -> None:
+    """In order."""
+    worker.popen.send_signal(signal.SIGINT)
+    assert worker.wait() == 1
+
+
+def test_workers_share_rings_and_weights_beside_their_pages_A5(tmp_path: Path, memory_dir: Path) -> None:
+    """In memory a ring for each actor and policy and the weights of each policy; the stop flag is a message, counters
+    and ledgers are pages in the run's folder."""
+    with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.002), tmp_path) as worker:
+        runs.until(lambda: runs.agent_steps(tmp_path) and len(runs.workers_of(tmp_path)) == 4, what="the run is on")
+        run = (tmp_path / "run" / "run_id").read_text().strip()
+        expected = [f"rookery-{run}-actor-0.1-agent_{n}.ring" for n in (0, 1)]
+        expected += [f"rookery-{run}-agent_{n}.weights" for n in (0, 1)]
+        runs.until(lambda: runs.files(memory_dir) == sorted(expected), what="only these files lie in memory")
+        mapped = {
+            Path(place.path).relative_to(tmp_path / "run").parts[0]
+            for pid in runs.workers_of(tmp_path).values()
+            for place in psutil.Process(pid).memory_maps(grouped=False)
+            if place.path.startswith(str(tmp_path / "run"))
+        }
+        assert mapped <= {"counters", "ledgers"}
+        end(worker)
+
+
+def test_a_starved_learner_costs_next_to_nothing_E7(tmp_path: Path) -> None:
+    """Its world takes half a second a turn."""
+    with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.5), tmp_path) as worker:
+        runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
+        learners = [
+            psutil.Process(pid) for name, pid in runs.workers_of(tmp_path).items() if name.startswith("learner")
+        ]
+        assert len(learners) == 2
+        before, start = [sum(one.cpu_times()[:2]) for one in learners], time.monotonic()
+        time.sleep(3.0)
+        spent = [sum(one.cpu_times()[:2]) - was for one, was in zip(learners, before, strict=True)]
+        assert max(spent) / (time.monotonic() - start) < 0.05, spent
+        end(worker)
+
+
+def test_each_worker_logs_to_a_file_of_its_name_and_says_what_it_waited_for_H3_H4(tmp_path: Path) -> None:
+    """Line by line: time, name, level, message."""
+    assert runs.train(runs.config(log_interval=1), tmp_path).returncode == 0
+    logs = tmp_path / "run" / "logs"
+    names = sorted(path.stem for path in logs.glob("*.log"))
+    assert names == ["actor-0", "coordinator", "learner-agent_0", "learner-agent_1"]
+    for name in names:
+        lines = (logs / f"{name}.log").read_text().splitlines()
+        assert lines
+        for line in lines:
+            matched = LINE.fullmatch(line)
+            assert matched, line
+            assert matched[1] == name
+    summary = runs.summary_of(tmp_path)
+    assert summary["env_steps_per_second"] > 0
+    assert summary["train_steps_per_second"] > 0
+    assert {f"data.agent_{n}" for n in (0, 1)} <= summary["waits"].keys()
+    assert {f"credit.agent_{n}" for n in (0, 1)} <= summary["waits"].keys()
