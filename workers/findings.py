@@ -71,6 +71,14 @@ FINDINGS = _table(
         "if the world's rewards are not that rare, look at what its step returns",
     ),
     Finding(
+        "never_a_batch",
+        "data",
+        "fault",
+        "rows came, but never enough of them at once for one update",
+        "give the run more steps, or ask for less: algorithm.segments, batch_size or learning_starts; on replay, where "
+        "segments are short, raise buffer_capacity",
+    ),
+    Finding(
         "memory_disagrees",
         "sharing",
         "fault",

@@ -210,6 +210,8 @@ class Member:
         else:
             assert self._replay is not None
             self._replay.admit(everything=True)
+        if self._rows and not self.update.train_steps:
+            self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:
             self.publish()
         self.save_if_due(force=True)

@@ -38,8 +38,8 @@ _NEVER = np.uint64(2**64 - 1)
 class Replay:
     """All rows of one policy that may be replayed: records `head..tail-1` in order of admission, about `capacity` rows
     in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
-    each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps, however few of them are segments:
-    nothing is overwritten while it is copied.
+    each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps (however few of these slots are
+    segments): nothing is overwritten while it is copied.
 
     `_ends[i]` counts the rows ever admitted up to record i, so that a row number finds its record by bisection.
     """

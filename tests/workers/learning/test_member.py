@@ -124,6 +124,20 @@ def test_too_little_data_makes_no_update_B3() -> None:
     assert bench.member.update.train_steps == 0
 
 
+@pytest.mark.parametrize("algorithm", [STREAM, IQN(batch_size=64, learning_starts=64, buffer_capacity=256)])
+def test_a_policy_that_never_had_enough_for_an_update_says_so_at_the_end(algorithm: PPO | IQN) -> None:
+    """H1: the run is complete, and nothing was learned."""
+    bench = Bench(run_of(algorithm, **({"segment_length": 16} if algorithm is STREAM else {})))
+    bench.member.resume(None, Version(0, 0))
+    bench.member.finish()
+    assert bench.counters["health.never_a_batch.one"] == 0, "nothing came: nobody acts, or this policy has no agent"
+    source = scripted.acted(bench.plan.config, 1, 1)
+    bench.source.arrive(source.ring, source.finished[0])
+    assert not bench.member.step()
+    bench.member.finish()
+    assert bench.counters["health.never_a_batch.one"] == 1
+
+
 @pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
 def test_a_restart_resumes_weights_optimiser_and_counters_of_one_moment_G1(
     tmp_path: Path, algorithm: PPO | IQN
