@@ -11,7 +11,10 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 
 THREE = {name: {"id": "treasure_hunt", "settings": {"height": 7}} for name in ("small", "medium", "large")}
-LADDER: dict[str, Any] = {"after": {"medium": ["small"], "large": ["medium"]}, "threshold": {"small": 1.0, "medium": 2.0}}
+LADDER: dict[str, Any] = {
+    "after": {"medium": ["small"], "large": ["medium"]},
+    "threshold": {"small": 1.0, "medium": 2.0},
+}
 SPLIT: dict[str, Any] = {"train": ["small", "medium"], "test": ["large"]}
 
 
