@@ -78,6 +78,18 @@ def test_Z4_an_action_beyond_the_policys_is_refused_and_the_next_segment_taken(
     ]
 
 
+def test_a_reward_that_is_not_finite_is_refused_and_the_next_segment_taken_H1(
+    stranger: Stranger, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    stranger.send(reward=np.nan)
+    assert stranger.receives() == 0
+    stranger.send()
+    assert stranger.receives() == 1
+    assert stranger.refused == 1
+    assert "reason=field 'reward' with a number that is not finite; send numbers" in caplog.text
+
+
 def test_a_stranger_cannot_fill_the_ledger_under_ever_new_names(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,13 @@ def test_of_several_faults_the_lowest_is_named(tmp_path: Path) -> None:
     assert [name for name, state in layers.items() if state == "FAILS"] == ["data"]
 
 
+def test_data_that_came_from_other_memory_than_the_actors_are_not_blamed_H1(tmp_path: Path) -> None:
+    """They may well be zeros."""
+    found = {counter(name, "p"): 3 for name in ("memory_disagrees", "observation_zero")}
+    layers = states(examine(a_run(tmp_path / "run", {**WELL, **found})))
+    assert [name for name, state in layers.items() if state == "FAILS"] == ["sharing"]
+
+
 def test_a_note_is_no_failure(tmp_path: Path) -> None:
     found = examine(a_run(tmp_path / "run", {**WELL, counter("observation_constant", "p"): 9}))
     assert set(states(found).values()) == {"ok"}

@@ -17,6 +17,7 @@ from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.learning import checkpoint
+from workers.learning.batches import Transitions
 from workers.learning.provenance import MOST_FILES
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")
@@ -85,6 +86,23 @@ def test_of_replayed_rows_the_segments_and_rows_at_fault_are_kept_H1(tmp_path: P
     assert len(tensors["reward"]) == 1
     number = int(sender.ring.table["number"][6])
     assert [(one["number"], one["row"]) for one in origins] == [(number, 3)]
+
+
+def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> None:
+    """A batch holds them ring after ring, not as they were drawn."""
+    bench = bench_of(REPLAY, tmp_path)
+    for actor in ("actor-0", "actor-1", "actor-2"):
+        sender = scripted.acted(bench.plan.config, 4, COPIES)
+        sender.ring.columns["observation"].fill(int(actor[-1]))
+        for records in sender.finished:
+            bench.source.arrive(sender.ring, records, actor=actor)
+    batch, _ = bench.member._next_batch()
+    replay = bench.member._replay
+    assert isinstance(batch, Transitions)
+    assert replay is not None
+    expected = [f"actor-{int(number)}" for number in batch.observation[:, 0, 0]]
+    assert [one.actor for one in replay.provenance()] == expected
+    assert len(set(expected)) == 3
 
 
 def test_a_bounded_number_of_files_is_kept(tmp_path: Path) -> None:
