@@ -207,6 +207,15 @@ def test_a_world_that_declares_one_observation_is_well(monkeypatch: pytest.Monke
     assert Case(observation=0.0).learn().found == []
 
 
+def test_actions_that_varied_once_and_rewards_that_were_seen_once_are_well() -> None:
+    """The policy became sure, and the reward is rare."""
+    case = Case(segments=150)
+    _look_at_all(case)
+    case.sender.ring.columns["action"][COPIES:] = 3
+    case.sender.ring.columns["reward"][COPIES:] = 0.0
+    assert case.learn().found == []
+
+
 def test_what_is_over_holds_no_more_H1(caplog: pytest.LogCaptureFixture) -> None:
     """Observations that were zeros at first."""
     caplog.set_level(logging.INFO)

@@ -96,10 +96,11 @@ def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> N
         sender.ring.columns["observation"].fill(int(actor[-1]))
         for records in sender.finished:
             bench.source.arrive(sender.ring, records, actor=actor)
-    batch, _ = bench.member._next_batch()
     replay = bench.member._replay
-    assert isinstance(batch, Transitions)
     assert replay is not None
+    replay.admit(everything=True)
+    batch, _ = bench.member._next_batch()
+    assert isinstance(batch, Transitions)
     expected = [f"actor-{int(number)}" for number in batch.observation[:, 0, 0]]
     assert [one.actor for one in replay.provenance()] == expected
     assert len(set(expected)) == 3
