@@ -91,11 +91,12 @@ def test_of_replayed_rows_the_segments_and_rows_at_fault_are_kept_H1(tmp_path: P
 def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> None:
     """A batch holds them ring after ring, not as they were drawn."""
     bench = bench_of(REPLAY, tmp_path)
-    for actor in ("actor-0", "actor-1", "actor-2"):
-        sender = scripted.acted(bench.plan.config, 4, COPIES)
-        sender.ring.columns["observation"].fill(int(actor[-1]))
-        for records in sender.finished:
-            bench.source.arrive(sender.ring, records, actor=actor)
+    senders = [scripted.acted(bench.plan.config, 4, COPIES) for _ in range(3)]
+    for number, sender in enumerate(senders):
+        sender.ring.columns["observation"].fill(number)
+    for turn in range(4):
+        for number, sender in enumerate(senders):
+            bench.source.arrive(sender.ring, sender.finished[turn], actor=f"actor-{number}")
     replay = bench.member._replay
     assert replay is not None
     replay.admit(everything=True)
