@@ -17,7 +17,7 @@ from workers.policies.interface import Interface
 
 __all__ = ["Sample", "sample", "statistics"]
 
-_MOST_ROWS = 16_384
+_MOST_ROWS = 4_096
 """Rows that are looked at; of a larger batch, as many at equal distances."""
 _MOST_SHARES = 64
 """Choices of a head up to which the share of each is told."""
@@ -50,7 +50,7 @@ class Sample:
 
 
 def sample(batch: Segments | Transitions, interface: Interface) -> Sample:
-    """Real rows of `batch`, at most 16,384."""
+    """Real rows of `batch`, at most 4,096."""
     total, keep = _real(batch)
     count = len(keep)
 
