@@ -11,10 +11,10 @@ from launch import local
 from launch.cli import main
 from protocol import RELEASE
 
-COMMANDS = ("train", "coordinator", "learner", "actor", "presets", "clean")
+COMMANDS = ("train", "doctor", "coordinator", "learner", "actor", "presets", "clean")
 
 
-@pytest.mark.parametrize("command", ["train", "coordinator", "presets", "clean"])
+@pytest.mark.parametrize("command", ["train", "doctor", "coordinator", "presets", "clean"])
 def test_every_command_explains_itself(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
