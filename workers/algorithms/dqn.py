@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.config import DQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import PLAIN, Noises, Schedules, learning_rate, noises, tensors_only, weighted
+from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.value import ValueNetwork
@@ -55,63 +55,24 @@ def estimates(policy: ValueNetwork, batch: Transitions, *, double: bool, noise: 
     return Estimates(taken, target)
 
 
-class DQNUpdate:
-    """Updates `policy`, which must be on its final device, from batches of transitions."""
+class DQNUpdate(OffPolicyUpdate):
+    """Trains `policy`, which must be on its final device."""
 
     def __init__(self, policy: ValueNetwork, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, DQN):
             raise ValueError(f"DQNUpdate needs the configuration of dqn, not of {config.algorithm.name}")
-        self.policy, self.config, self.algorithm = policy, config, config.algorithm
-        self.optimizer = FlatAdam(policy)
-        self._schedules = Schedules(policy, self.algorithm)
-        self.errors = torch.empty(0)
-        """[B] of the last batch: how far each value was from its target."""
-        self.generator = torch.Generator().manual_seed(seed)
+        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
+        self.policy, self.algorithm = policy, config.algorithm
+        self._schedules = Schedules(policy, config.algorithm)
 
-    @property
-    def train_steps(self) -> int:
-        """Optimiser steps so far."""
-        return self.optimizer.steps
-
-    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
-        learning rate that falls.
-
-        An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
-        parameters as they were, for a loss or gradient that is not finite.
-        """
-        tensors_only(transitions)
-        rows = len(transitions.action)
-        if not rows:
-            return {"loss": 0.0, "rows": 0.0}
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
         noise = noises(self.policy, rows, self.generator)
         found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         loss = weighted(huber(found.value, found.target, self.algorithm.kappa), transitions.weight)
-        norm = self.optimizer.backward(loss, self.config.max_grad_norm)
-        before = self.optimizer.parameters.clone()
-        rate = learning_rate(self.config, self.algorithm, progress)
-        self.optimizer.step(rate)
-        self._schedules.follow(self.train_steps)
-        with torch.no_grad():
-            self.errors = (found.target - found.value).abs()
-            numbers = {
-                "loss": loss,
-                "grad_norm": norm,
-                "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
-                "value_mean": found.value.mean(),
-                "target_mean": found.target.mean(),
-                "td_error": self.errors.mean(),
-                "reward_mean": transitions.reward.mean(),
-                "epsilon": self.policy.epsilon.float(),
-            }
-            metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
-        return {**metrics, "learning_rate": rate, "rows": float(rows)}
+        value = found.value.detach()
+        return Step(
+            loss, (found.target - value).abs(), {"value_mean": value.mean(), "target_mean": found.target.mean()}
+        )
 
-    def state(self) -> dict[str, Tensor]:
-        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
-        return {**self.optimizer.state(), "generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Takes over what `state` gave."""
-        self.optimizer.load_state(state)
-        self.generator.set_state(state["generator"])
+    def _follow(self) -> dict[str, Tensor]:
+        return self._schedules.follow(self.train_steps)

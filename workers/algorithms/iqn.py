@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import PLAIN, Noises, Schedules, learning_rate, noises, tensors_only, weighted
+from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.quantile import QuantileNetwork
@@ -75,59 +75,28 @@ def _of(action: Tensor, quantiles: Tensor) -> Tensor:
     return quantiles.gather(2, action[:, None, None].expand(*quantiles.shape[:2], 1)).squeeze(2)
 
 
-class IQNUpdate:
-    """Updates `policy`, which must be on its final device, from batches of transitions."""
+class IQNUpdate(OffPolicyUpdate):
+    """Trains `policy`, which must be on its final device."""
 
     def __init__(self, policy: QuantileNetwork, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, IQN):
             raise ValueError(f"IQNUpdate needs the configuration of iqn, not of {config.algorithm.name}")
-        self.policy, self.config, self.algorithm = policy, config, config.algorithm
-        self.optimizer = FlatAdam(policy)
-        self._schedules = Schedules(policy, self.algorithm)
-        self.errors = torch.empty(0)
-        """[B] of the last batch: how far each mean estimate was from its mean target."""
-        self.generator = torch.Generator().manual_seed(seed)
+        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
+        self.policy, self.algorithm = policy, config.algorithm
+        self._schedules = Schedules(policy, config.algorithm)
 
-    @property
-    def train_steps(self) -> int:
-        """Optimiser steps so far."""
-        return self.optimizer.steps
-
-    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
-        learning rate that falls.
-
-        An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
-        parameters as they were, for a loss or gradient that is not finite.
-        """
-        tensors_only(transitions)
-        rows = len(transitions.action)
-        if not rows:
-            return {"loss": 0.0, "rows": 0.0}
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
         fractions = self._fractions()
         noise = noises(self.policy, rows, self.generator)
         found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double, noise=noise)
         losses = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa)
-        loss = weighted(losses, transitions.weight)
-        norm = self.optimizer.backward(loss, self.config.max_grad_norm)
-        before = self.optimizer.parameters.clone()
-        rate = learning_rate(self.config, self.algorithm, progress)
-        self.optimizer.step(rate)
-        self._schedules.follow(self.train_steps)
-        with torch.no_grad():
-            self.errors = (found.target.mean(1) - found.quantiles.mean(1)).abs()
-            numbers = {
-                "loss": loss,
-                "grad_norm": norm,
-                "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
-                "value_mean": found.quantiles.mean(),
-                "target_mean": found.target.mean(),
-                "td_error": self.errors.mean(),
-                "reward_mean": transitions.reward.mean(),
-                "epsilon": self.policy.epsilon.float(),
-            }
-            metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
-        return {**metrics, "learning_rate": rate, "rows": float(rows)}
+        quantiles = found.quantiles.detach()
+        errors = (found.target.mean(1) - quantiles.mean(1)).abs()
+        numbers = {"value_mean": quantiles.mean(), "target_mean": found.target.mean()}
+        return Step(weighted(losses, transitions.weight), errors, numbers)
+
+    def _follow(self) -> dict[str, Tensor]:
+        return self._schedules.follow(self.train_steps)
 
     def _fractions(self) -> tuple[Tensor, Tensor]:
         """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).
@@ -139,12 +108,3 @@ class IQNUpdate:
         drawn = (torch.rand(2, count, generator=self.generator) + torch.arange(count)) / count
         estimate, target = drawn.to(self.optimizer.parameters.device)
         return estimate, target
-
-    def state(self) -> dict[str, Tensor]:
-        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
-        return {**self.optimizer.state(), "generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Takes over what `state` gave."""
-        self.optimizer.load_state(state)
-        self.generator.set_state(state["generator"])

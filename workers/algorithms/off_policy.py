@@ -1,12 +1,13 @@
 """What updates on replayed transitions have in common.
 
-In flows: transitions, and the number of train steps. Out flows: a refusal, a weighted loss, and a target network and an
-exploration rate changed in place.
+In flows: transitions, and the loss that an algorithm makes of them. Out flows: parameters, a target network and an
+exploration rate, changed in place, and metrics.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,11 +15,12 @@ from torch import Tensor
 from protocol.config import PolicyConfig, Replayed
 from protocol.errors import TrainingFault
 from protocol.off_policy import ValueBased
-from workers.learning.batches import Transitions
+from workers.algorithms.adam import FlatAdam
+from workers.learning.batches import Transitions, foreign
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 
-__all__ = ["PLAIN", "Noises", "Schedules", "decayed", "learning_rate", "noises", "tensors_only", "weighted"]
+__all__ = ["PLAIN", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
 
 Noises = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
@@ -41,25 +43,85 @@ def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
     return losses.mean() if weight is None else (losses * weight).mean()
 
 
-def learning_rate(config: PolicyConfig, algorithm: Replayed, progress: float) -> float:
-    """That of a step when `progress` in [0, 1] of the run is over."""
-    return config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
-
-
 def decayed(epsilon: float, config: ValueBased) -> float:
     """The exploration rate after one decay."""
     return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
 
 
-def tensors_only(transitions: Transitions) -> None:
-    """Raises TrainingFault for what is not a tensor."""
-    for field in fields(transitions):
-        given = getattr(transitions, field.name)
-        if not (isinstance(given, Tensor) or (given is None and field.default is None)):
-            raise TrainingFault(
-                f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on the "
-                "learner's device; convert it with torch.from_numpy first"
-            )
+class Step(NamedTuple):
+    """What one batch asks for."""
+
+    loss: Tensor
+    errors: Tensor
+    """[B]: how far each estimate was from its target"""
+    numbers: dict[str, Tensor]
+    """Further metrics, each a scalar"""
+
+
+class OffPolicyUpdate(ABC):
+    """Updates a policy, which must be on its final device, from batches of transitions; what a batch asks for, and what
+    follows each train step, is the algorithm's."""
+
+    def __init__(self, config: PolicyConfig, algorithm: Replayed, optimizer: FlatAdam, seed: int) -> None:
+        self.config, self._replayed, self.optimizer = config, algorithm, optimizer
+        self.errors = torch.empty(0)
+        """[B] of the last batch: how far each estimate was from its target."""
+        self.generator = torch.Generator().manual_seed(seed)
+
+    @property
+    def train_steps(self) -> int:
+        """Optimiser steps so far."""
+        return self.optimizer.steps
+
+    @abstractmethod
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
+        """The loss on `transitions`, of which there are `rows`."""
+
+    @abstractmethod
+    def _follow(self) -> dict[str, Tensor]:
+        """Target networks and schedules after a train step; what there is to say of them."""
+
+    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
+        learning rate that falls.
+
+        An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
+        parameters as they were, for a loss or gradient that is not finite.
+        """
+        strange = foreign(transitions)
+        if strange:
+            raise TrainingFault(strange[1])
+        rows = len(transitions.action)
+        if not rows:
+            return {"loss": 0.0, "rows": 0.0}
+        asked = self._ask(transitions, rows)
+        norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
+        before = self.optimizer.parameters.clone()
+        rate = self.config.learning_rate * (1 - progress if self._replayed.anneal_learning_rate else 1.0)
+        self.optimizer.step(rate)
+        followed = self._follow()
+        self.errors = asked.errors
+        with torch.no_grad():
+            numbers = {
+                "loss": asked.loss,
+                **asked.numbers,
+                "grad_norm": norm,
+                "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
+                "td_error": self.errors.mean(),
+                "reward_mean": transitions.reward.mean(),
+                **followed,
+            }
+            metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
+        return {**metrics, "learning_rate": rate, "rows": float(rows)}
+
+    def state(self) -> dict[str, Tensor]:
+        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
+        return {**self.optimizer.state(), "generator": self.generator.get_state()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over what `state` gave."""
+        self.optimizer.load_state(state)
+        self.generator.set_state(state["generator"])
 
 
 class Schedules:
@@ -70,10 +132,11 @@ class Schedules:
         weights = flatten_(policy)
         self._online, self._target = weights.span("online."), weights.span("target.")
 
-    def follow(self, train_steps: int) -> None:
-        """What `train_steps` steps ask for."""
+    def follow(self, train_steps: int) -> dict[str, Tensor]:
+        """What `train_steps` steps ask for; the exploration rate then."""
         algorithm = self._algorithm
         if train_steps % algorithm.target_update_freq == 0:
             self._target.lerp_(self._online, algorithm.tau if algorithm.target_update == "soft" else 1.0)
         if train_steps % algorithm.epsilon_decay_freq == 0:
             self._policy.epsilon.fill_(decayed(self._policy.epsilon.item(), algorithm))
+        return {"epsilon": self._policy.epsilon.float()}

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from protocol.config import SAC, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import learning_rate, tensors_only, weighted
+from workers.algorithms.off_policy import OffPolicyUpdate, Step, weighted
 from workers.learning.batches import Transitions
 from workers.policies.flat import flatten_
 from workers.policies.squashed import SoftActorCritic, squashed
@@ -98,71 +98,34 @@ def objective(
     )
 
 
-class SACUpdate:
-    """Updates `policy`, which must be on its final device, from batches of transitions."""
+class SACUpdate(OffPolicyUpdate):
+    """Trains `policy`, which must be on its final device."""
 
     def __init__(self, policy: SoftActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, SAC):
             raise ValueError(f"SACUpdate needs the configuration of sac, not of {config.algorithm.name}")
-        self.policy, self.config, self.algorithm = policy, config, config.algorithm
-        self.optimizer = FlatAdam(policy, parts=("actor.", "critics.", "log_temperature"))
+        optimizer = FlatAdam(policy, parts=("actor.", "critics.", "log_temperature"))
+        super().__init__(config, config.algorithm, optimizer, seed)
+        self.policy, self.algorithm = policy, config.algorithm
         weights = flatten_(policy)
         self._critics, self._targets = weights.span("critics."), weights.span("targets.")
         self._target_entropy = None
         if self.algorithm.learn_temperature:
             wanted = self.algorithm.target_entropy
             self._target_entropy = -float(policy.amounts) if wanted is None else wanted
-        self.errors = torch.empty(0)
-        """[B] of the last batch: how far the critics were from their target."""
-        self.generator = torch.Generator().manual_seed(seed)
 
-    @property
-    def train_steps(self) -> int:
-        """Optimiser steps so far."""
-        return self.optimizer.steps
-
-    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
-        learning rate that falls.
-
-        An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
-        parameters as they were, for a loss or gradient that is not finite.
-        """
-        tensors_only(transitions)
-        rows = len(transitions.action)
-        if not rows:
-            return {"loss": 0.0, "rows": 0.0}
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
         here, there = torch.randn(2, rows, self.policy.amounts, generator=self.generator).to(transitions.reward.device)
         found = objective(self.policy, transitions, here, there, self._target_entropy)
-        loss = found.critics + found.actor + found.temperature
-        norm = self.optimizer.backward(loss, self.config.max_grad_norm)
-        before = self.optimizer.parameters.clone()
-        rate = learning_rate(self.config, self.algorithm, progress)
-        self.optimizer.step(rate)
+        numbers = {
+            "critic_loss": found.critics.detach(),
+            "actor_loss": found.actor.detach(),
+            "entropy": found.entropy,
+            "value_mean": found.values.mean(),
+            "target_mean": found.target.mean(),
+        }
+        return Step(found.critics + found.actor + found.temperature, found.errors, numbers)
+
+    def _follow(self) -> dict[str, Tensor]:
         self._targets.lerp_(self._critics, self.algorithm.tau)
-        self.errors = found.errors
-        with torch.no_grad():
-            numbers = {
-                "loss": loss,
-                "critic_loss": found.critics,
-                "actor_loss": found.actor,
-                "temperature": self.policy.log_temperature.exp(),
-                "entropy": found.entropy,
-                "grad_norm": norm,
-                "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
-                "value_mean": found.values.mean(),
-                "target_mean": found.target.mean(),
-                "td_error": found.errors.mean(),
-                "reward_mean": transitions.reward.mean(),
-            }
-            metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
-        return {**metrics, "learning_rate": rate, "rows": float(rows)}
-
-    def state(self) -> dict[str, Tensor]:
-        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
-        return {**self.optimizer.state(), "generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Takes over what `state` gave."""
-        self.optimizer.load_state(state)
-        self.generator.set_state(state["generator"])
+        return {"temperature": self.policy.log_temperature.detach().exp()}

@@ -6,11 +6,11 @@ are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
-__all__ = ["Segments", "Transitions"]
+__all__ = ["Segments", "Transitions", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +67,15 @@ class Transitions:
     the true last observation of a truncated episode: there it is what was legal in the row before it"""
     weight: Tensor | None = None
     """[B], where priorities decide what is drawn: makes up for their doing so; 1 at most"""
+
+
+def foreign(batch: Segments | Transitions) -> tuple[str, str] | None:
+    """The first field that is no tensor, and what to say of it."""
+    for field in fields(batch):
+        given = getattr(batch, field.name)
+        if not (isinstance(given, Tensor) or (given is None and field.default is None)):
+            return field.name, (
+                f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on the "
+                "learner's device; convert it with torch.from_numpy first"
+            )
+    return None

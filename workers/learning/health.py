@@ -11,7 +11,6 @@ import logging
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from protocol.layout import Layout
 from protocol.spaces import Box
 from protocol.spaces.leaves import Discrete
 from workers.findings import FINDINGS, LAYERS, LOOKED_AT, counter
-from workers.learning.batches import Segments, Transitions
+from workers.learning.batches import Segments, Transitions, foreign
 from workers.learning.finite import not_finite
 from workers.learning.statistics import Sample, distinct_rows, sample, statistics
 from workers.policies.interface import Interface
@@ -108,14 +107,10 @@ class Health:
     def check(self, batch: Segments | Transitions) -> None:
         """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
         self._usable = False
-        for field in fields(batch):
-            given = getattr(batch, field.name)
-            if not (isinstance(given, Tensor) or (given is None and field.default is None)):
-                self.find("not_tensors", f"field={field.name}")
-                raise TrainingFault(
-                    f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on "
-                    "the learner's device; convert it with torch.from_numpy first"
-                )
+        strange = foreign(batch)
+        if strange:
+            self.find("not_tensors", f"field={strange[0]}")
+            raise TrainingFault(strange[1])
         wrong = self._misshapen(batch)
         if wrong:
             name, found, expected = wrong
