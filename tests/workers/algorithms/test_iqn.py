@@ -12,6 +12,7 @@ import torch
 from protocol.config import IQN, PPO, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
+from tests.workers.algorithms import chain
 from workers.algorithms.iqn import IQNUpdate, estimates, quantile_huber
 from workers.learning.batches import Transitions
 from workers.policies.build import build
@@ -202,27 +203,14 @@ def test_the_configuration_of_another_algorithm_is_refused() -> None:
 
 
 def test_e10_iqn_learns_a_chain_whose_reward_lies_at_its_end() -> None:
-    """E10: six places in a row, action 1 walks right, 0 back to the start; only the last place pays."""
-    agent = Agent(name="a", observation=Box(shape=(6,)), action=Discrete(n=2))
-    algorithm = IQN(gamma=0.9, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
+    algorithm = IQN(gamma=chain.GAMMA, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=0.005)
-    policy = build(Interface.of(agent), config, 0)
+    policy = build(Interface.of(chain.AGENT), config, 0)
     assert isinstance(policy, QuantileNetwork)
-    update, rng, places = IQNUpdate(policy, config), np.random.default_rng(0), torch.eye(6)[:, None]
+    update, rng = IQNUpdate(policy, config), np.random.default_rng(0)
     for _ in range(400):
-        place, action = rng.integers(0, 6, 64), rng.integers(0, 2, 64)
-        won = (place == 5) & (action == 1)
-        following = np.where(action == 1, np.minimum(place + 1, 5), 0)
-        update.update(
-            Transitions(
-                places[torch.from_numpy(place)],
-                torch.from_numpy(action),
-                torch.from_numpy(won.astype(np.float32)),
-                torch.from_numpy(np.where(won, 0.0, 0.9).astype(np.float32)),
-                places[torch.from_numpy(following)],
-            )
-        )
-    assert policy.act(places, rng, greedy=True)["action"].tolist() == [1] * 6
+        update.update(chain.steps(rng))
+    assert policy.act(chain.PLACES, rng, greedy=True)["action"].tolist() == [1] * 6
     with torch.no_grad():
-        means = policy.online.means(policy.online.perceptron(policy.inputs(places)), policy.midpoints)
-    np.testing.assert_allclose(means[:, 1], 0.9 ** np.arange(5, -1, -1), atol=0.1)
+        means = policy.online.means(policy.online.perceptron(policy.inputs(chain.PLACES)), policy.midpoints)
+    np.testing.assert_allclose(means[:, 1], chain.VALUES, atol=0.1)

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpe2 import simple_spread_v3
 
-from protocol.spaces import Agent, Box, Discrete, Tuple, World, elements, unflatten
+from protocol.spaces import Agent, Box, Discrete, Place, Tuple, World, elements, unflatten
 from protocol.spaces.gymnasium import to_gymnasium
 from tests.protocol.spaces_strategies import SLOW, spaces
 from tests.workers.environments import gridworld
+from workers.environments.base import Present
 from workers.environments.checked import Checked
 from workers.environments.dm_env_adapter import DmEnv
 from workers.environments.gymnasium_adapter import GymnasiumEnvironment
@@ -89,6 +90,15 @@ FULL = SPACES.filter(full)
 """Gymnasium's vector form steps nothing with an empty Dict or Tuple in its actions."""
 
 
+def _shows_the_games(place: Place, present: Present, games: list[Echo], ended: bool) -> None:
+    """What came is what each game showed last, and where an episode just ended also what it showed before."""
+    for i, game in enumerate(games):
+        assert same(nested(place, present.observation, i), game.shown[-1])
+        if ended:
+            assert present.final_observation is not None
+            assert same(nested(place, present.final_observation, i), game.shown[-2])
+
+
 @settings(SLOW, max_examples=60)
 @given(observation=SPACES, action=SPACES, seed=st.integers(0, 2**20))
 def test_any_spaces_of_gymnasium_go_both_ways_I1_I3(observation: Any, action: Any, seed: int) -> None:
@@ -105,11 +115,7 @@ def test_any_spaces_of_gymnasium_go_both_ways_I1_I3(observation: Any, action: An
     turn = environment.reset(seed)
     for step in range(1, 8):
         (present,) = turn.present
-        for i, game in enumerate(games):
-            assert same(nested(place, present.observation, i), game.shown[-1])
-            if step in (4, 7):
-                assert present.final_observation is not None
-                assert same(nested(place, present.final_observation, i), game.shown[-2])
+        _shows_the_games(place, present, games, step in (4, 7))
         actions = player(present)
         turn = environment.step([actions])
         for i, game in enumerate(games):
@@ -128,11 +134,7 @@ def test_any_spaces_go_through_gymnasiums_vector_form(observation: Any, action: 
     turn = environment.reset(seed)
     for step in range(1, 8):
         (present,) = turn.present
-        for i, game in enumerate(games):
-            assert same(nested(place, present.observation, i), game.shown[-1])
-            if step in (4, 7):
-                assert present.final_observation is not None
-                assert same(nested(place, present.final_observation, i), game.shown[-2])
+        _shows_the_games(place, present, games, step in (4, 7))
         actions = player(present)
         turn = environment.step([actions])
         if mode != AutoresetMode.NEXT_STEP:

@@ -6,10 +6,12 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import zmq
 
+from protocol.config import Run
 from protocol.errors import SharedMemoryError
 from protocol.mailbox import Mailbox
 from protocol.memory import PREFIX
@@ -20,9 +22,8 @@ from workers.learner import Learner
 from workers.plan import plan_policies
 
 
-def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publications_thread(memory_dir: Path) -> None:
-    """The thread owns a socket: the context could not end before it."""
-    run = run_of(STREAM)
+def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
+    """A learner that was just welcomed, and the context of its sockets."""
     welcome = Welcome(
         run="r",
         name="learner-0",
@@ -33,36 +34,31 @@ def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publicati
         lease=5.0,
         beat=1.0,
     )
-    other = Mailbox.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
     options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
-    life = SimpleNamespace(context=zmq.Context(1), options=options, client=SimpleNamespace())
-    learner = Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD)  # type: ignore[arg-type]
+    context = zmq.Context(1)
+    life: Any = SimpleNamespace(context=context, options=options, client=SimpleNamespace())
+    return Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD), context
+
+
+def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publications_thread(memory_dir: Path) -> None:
+    """The thread owns a socket: the context could not end before it."""
+    run = run_of(STREAM)
+    other = Mailbox.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
+    learner, context = _learner(run)
     with pytest.raises(SharedMemoryError, match="weights of another network"):
         learner.run()
     assert any(thread.name == "publication" for thread in threading.enumerate())
     learner.close()
     assert not any(thread.name == "publication" for thread in threading.enumerate())
-    life.context.destroy(linger=0)
+    context.destroy(linger=0)
     other.remove()
 
 
 def test_data_wake_a_starved_learner_at_once_E7() -> None:
     """However long it would have slept."""
     run = run_of(STREAM).model_copy(update={"starvation_sleep": 5.0})
-    welcome = Welcome(
-        run="r",
-        name="learner-0",
-        incarnation=1,
-        config=run.model_dump_json(),
-        world=scripted.WORLD.model_dump_json(),
-        policies=["one"],
-        lease=5.0,
-        beat=1.0,
-    )
-    options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
-    life = SimpleNamespace(context=zmq.Context(1), options=options, client=SimpleNamespace())
-    learner = Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD)  # type: ignore[arg-type]
-    push = life.context.socket(zmq.PUSH)
+    learner, context = _learner(run)
+    push = context.socket(zmq.PUSH)
     push.connect(learner._addresses[1])
     delays = []
     for _ in range(5):
@@ -80,5 +76,5 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
         learner._receiver.receive()
     learner.close()
     push.close(linger=0)
-    life.context.destroy(linger=0)
+    context.destroy(linger=0)
     assert min(delays) < 0.01, delays
