@@ -112,6 +112,15 @@ def test_layer_imports_only_what_it_may(layer: str) -> None:
     assert faults(lambda source: misplaced_imports(layer, source), layer) == []
 
 
+def test_who_acts_and_learns_knows_no_socket_J8() -> None:
+    """What carries their segments and weights is handed to them; the sequential reference hands them function calls."""
+
+    def sockets(source: str) -> Iterator[tuple[int, str]]:
+        yield from ((line, "knows sockets") for line, package in imports(ast.parse(source)) if package == "zmq")
+
+    assert faults(sockets, *(f"workers/{part}" for part in ("acting", "learning", "algorithms", "policies"))) == []
+
+
 def test_nothing_pickles_or_evaluates_text() -> None:
     assert faults(unsafe_code, *LAYERS) == []
 
