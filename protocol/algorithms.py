@@ -62,6 +62,9 @@ class PPO(Section):
     state do."""
     zero_last: bool = False
     """Give a segment's last row no advantage, as implementations that do not look beyond a segment do."""
+    central_critic: bool = False
+    """MAPPO (Yu et al. 2022): the value function is a network of its own, which sees all evaluation-only observations
+    besides what the actor sees; it stays with the learner."""
 
     @property
     def discipline(self) -> Literal["stream", "replay"]:
@@ -76,4 +79,5 @@ class PPO(Section):
     @property
     def row_fields(self) -> tuple[tuple[str, str], ...]:
         """(name, dtype) of the scalar fields this algorithm adds to every row."""
-        return (("log_probability", "<f4"), ("value", "<f4"))
+        said = (("log_probability", "<f4"),)
+        return said if self.central_critic else (*said, ("value", "<f4"))

@@ -127,7 +127,7 @@ def _trained(run: Path, config: Run, name: str, step: int) -> tuple[Manifest, Po
     )
     deployed = world.deployed()
     interface = Interface.at(deployed, deployed.places[0])
-    policy = build(interface, own, 0)
+    policy = build(Interface.at(world, world.places[0]), own, 0)
     try:
         policy.load_state_dict(weights)
     except RuntimeError:

@@ -53,7 +53,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         }
         return facts | ({"cosines": algorithm.cosines} if isinstance(algorithm, IQN) else {})
     return {
-        "kind": "actor_critic",
+        "kind": "actor" if algorithm.central_critic else "actor_critic",
         **common,
         "normalize_observation": algorithm.normalize_observation,
         "recurrent": network.recurrent,

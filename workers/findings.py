@@ -64,6 +64,13 @@ FINDINGS = _table(
         "if that is not how the world is meant, look at what its step returns",
     ),
     Finding(
+        "privileged_constant",
+        "data",
+        "note",
+        "what only the critic sees is the same in every row",
+        "look at the world's evaluation-only observations, or leave central_critic out",
+    ),
+    Finding(
         "reward_zero",
         "data",
         "note",

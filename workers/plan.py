@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol import compression
-from protocol.config import DQN, IQN, SAC, PolicyConfig, Replayed, Run
+from protocol.config import DQN, IQN, PPO, SAC, PolicyConfig, Replayed, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
@@ -170,7 +170,7 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
                 f"policy {plan.name!r} is shared by {first.name!r}, which stands for {first.many} agents, and "
                 f"{place.name!r}, which stands for {place.many}; give them policies of their own"
             )
-    what = _unlearnable(plan.config, plan.interface.actions)
+    what = _unlearnable(plan.config, plan.interface.actions) or _unseen(plan)
     if what is not None:
         raise ConfigurationError(f"policy {plan.name!r}: agent {first.name!r} {what}")
 
@@ -187,6 +187,18 @@ def _unlearnable(config: PolicyConfig, actions: Actions) -> str | None:
     if isinstance(algorithm, SAC) and not actions.bounded:
         return "acts in a box without bounds, to which sac cannot scale; give its space bounds, or use ppo for it"
     return None
+
+
+def _unseen(plan: PolicyPlan) -> str | None:
+    """Why a central critic would see no more than the actor, with the remedy; None if it does, or there is none."""
+    algorithm = plan.config.algorithm
+    if not isinstance(algorithm, PPO) or not algorithm.central_critic or plan.interface.privileged is not None:
+        return None
+    return (
+        "observes nothing that only learners see, so that its central_critic would see no more than the actor; set "
+        "environment.central_state to joint (or state), mark a part of its observation as evaluation-only, or leave "
+        "central_critic out"
+    )
 
 
 def _check(plan: PolicyPlan) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from tests.flows import runs
 from tests.flows.any_space import WORLD
@@ -22,10 +23,12 @@ def test_agents_of_every_kind_are_trained_to_the_last_segment_I1_I2_I5(
     tmp_path: Path, memory_dir: Path, way: str
 ) -> None:
     """In shared memory, over TCP, in one process, and stepped by processes of their own; the books are exact. The arm
-    learns by SAC, of whose weights a part travels, the picker by DQN among legal actions, the others by PPO."""
+    learns by SAC, of whose weights a part travels, the picker by DQN among legal actions, the others by PPO, the rover
+    with a critic that sees what it does not."""
     replayed = {
         "arm": {"algorithm": dict(runs.SAC)},
         "picker": {"algorithm": {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "epsilon": 0.5}},
+        "rover": {"algorithm": {**runs.PPO, "central_critic": True, "value_clip": 0.2}},
     }
     data = any_space(tmp_path, 6_000, transport="tcp" if way == "tcp" else "auto", policies=replayed)
     if way == "processes":
@@ -38,6 +41,10 @@ def test_agents_of_every_kind_are_trained_to_the_last_segment_I1_I2_I5(
     assert min(summary["train_steps"].values()) > 0
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert sum(summary["segments"]["dropped"].values()) == 0
+    for policy in ("rover", "dial"):
+        newest = max((tmp_path / "run" / "checkpoints" / policy).iterdir(), key=lambda step: int(step.name))
+        names = load_file(newest / "weights.safetensors").keys()
+        assert any(name.startswith("critic.") for name in names) == (policy == "rover")
     for masked in ("rover", "picker"):
         assert summary["returns"][masked]["last"] == pytest.approx(10), "one legal move a turn, and it was made"
     assert runs.files(memory_dir) == []

@@ -16,6 +16,7 @@ from workers.learning.checkpoint import load_newest
 from workers.plan import PolicyPlan, plan_policies
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
+from workers.policies.central import CentralActorCritic
 from workers.policies.flat import flatten_
 
 EPISODES, SEED = 100, 20_000
@@ -42,7 +43,7 @@ def player(plan: PolicyPlan, folder: Path) -> Player:
     policy = build(plan.interface, plan.config, 0)
     found = load_newest(folder, flatten_(policy).hash)
     assert found is not None
-    assert isinstance(policy, ActorCritic)
+    assert isinstance(policy, ActorCritic | CentralActorCritic)
     policy.load_state_dict(found[0])
     states = np.zeros((EPISODES, plan.config.network.state), np.float32)
     place, noise = plan.interface.place, np.random.default_rng(0)

@@ -35,6 +35,7 @@ from workers.environments.base import Present
 from workers.learning.stage import Stage
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
+from workers.policies.central import CentralActorCritic
 from workers.policies.workspace import Workspace
 
 LENGTH, COPIES = 5, 3
@@ -97,9 +98,9 @@ class Stream:
 class Game:
     """One seat that acted `turns` turns with a real policy, and the batch that its learner gets."""
 
-    def __init__(self, world: World, turns: int = 2 * LENGTH + 1) -> None:
+    def __init__(self, world: World, turns: int = 2 * LENGTH + 1, **algorithm: Any) -> None:
         place = world.places[0]
-        self.config = PolicyConfig(algorithm=PPO(), segment_length=LENGTH)
+        self.config = PolicyConfig(algorithm=PPO(**algorithm), segment_length=LENGTH)
         layout = segment_layout(world, place, self.config)
         interface = scripted.Performer(world).interface
         self.policy = build(interface, self.config, 3)
@@ -119,7 +120,9 @@ class Game:
         self.actions = [seat.act(self.stream.present(t), scripted.never) for t in range(turns)]
         source = scripted.Source()
         cpu = torch.device("cpu")
-        stage = Stage("one", interface, layout, 2 * streams, source, scripted.counters(), cpu)
+        privileged = interface.privileged if algorithm else None
+        count = 2 * streams
+        stage = Stage("one", interface, layout, count, source, scripted.counters(), cpu, privileged=privileged)
         for records in self.sender.finished:
             source.arrive(self.sender.ring, records)
         assert stage.fill(Version(1, 1))
@@ -185,6 +188,26 @@ def test_evaluation_only_leaves_reach_the_learners_memory_I2() -> None:
     truth = game.sender.ring.columns["observation.truth"][game.sender.finished[0]["slot"], :LENGTH]
     assert len(np.unique(truth)) == truth.size
     assert game.sender.ring.columns["final_observation.truth"].shape[1:] == (LENGTH, 3)
+    assert game.segments.privileged is None, "nobody asked for them"
+
+
+def test_a_central_critic_is_given_them_row_by_row_and_with_true_last_observations_I2() -> None:
+    game = Game(WORLDS["numbers"], central_critic=True)
+    columns, slots = game.sender.ring.columns, np.concatenate([one["slot"] for one in game.sender.finished])
+    segments = game.segments
+    assert segments.value is None
+    assert segments.privileged is not None
+    assert segments.final_privileged is not None
+    np.testing.assert_array_equal(segments.privileged, columns["observation.truth"][slots])
+    used = segments.final_row >= 0
+    assert used.sum() > 2
+    finals = columns["final_observation.truth"][slots]
+    np.testing.assert_array_equal(segments.final_privileged[used], finals[used])
+    assert segments.observation.shape[2] == 4 + 3 + 4, "camera, gear and text; no truth"
+    assert isinstance(game.policy, CentralActorCritic)
+    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), Workspace())
+    metrics = objective(game.policy, batch, PPO(central_critic=True)).metrics
+    assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
 
 
 def test_rows_of_many_alike_are_ordered_by_copy_then_place_K3() -> None:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from protocol.config import Run
 from protocol.messages import PolicyFacts, Welcome
-from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, Text, World
+from protocol.spaces import Agent, Box, Component, Dict, Discrete, MultiDiscrete, Observation, Text, World
 from workers.facts import facts_of
 from workers.plan import PolicyPlan, plan_policies
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build, published
+from workers.policies.central import CentralActorCritic
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.squashed import SoftActorCritic
 from workers.policies.value import ValueNetwork
@@ -138,6 +139,49 @@ def test_the_documents_arithmetic_is_that_of_ppo(hidden: list[int], activation: 
         log_probability = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
         assert acted["log_probability"][i] == pytest.approx(log_probability[acted["action"][i]], abs=1e-4)
         assert acted["value"][i] == pytest.approx(value, abs=1e-4)
+    assert len(set(acted["action"])) > 1
+
+
+@pytest.mark.parametrize(("recurrent", "hidden"), [(None, []), (None, [8, 6]), ("lstm", [8])])
+def test_the_documents_arithmetic_is_that_of_an_actor_with_a_central_critic(
+    recurrent: str | None, hidden: list[int]
+) -> None:
+    """What only its critic sees is no input, and nobody says what its rows are worth."""
+    seen = Observation(
+        components={
+            "eye": Component(space=Box(shape=(3,))),
+            "truth": Component(space=Box(shape=(2,)), evaluation_only=True),
+        }
+    )
+    world = World(id="w", agents=(Agent(name="a", observation=seen, action=Discrete(n=4)),))
+    network = {"hidden": hidden, "recurrent": recurrent, "recurrent_size": 5}
+    ppo = {"name": "ppo", "central_critic": True, "normalize_observation": True}
+    run = Run.model_validate({"policy": {"algorithm": ppo, "network": network}, "environment": {"copies": 4}})
+    policy, weights, facts = told(plan_policies(run, world)["a"])
+    assert isinstance(policy, CentralActorCritic)
+    assert facts["kind"] == "actor"
+    assert [part["column"] for part in facts["inputs"]] == ["observation.eye"]
+    assert all(name.startswith("actor.") for name in weights)
+    weights = {name.removeprefix("actor."): one for name, one in weights.items()}
+    rng = np.random.default_rng(2)
+    states = np.zeros((16, 10), np.float32) if recurrent else None
+    for _ in range(3):
+        observation = rng.standard_normal((16, 3)).astype(np.float32) * 3
+        acted = policy.act(torch.from_numpy(observation), rng, state=states)
+        assert "value" not in acted
+        for i, row in enumerate(observation):
+            std = np.maximum(np.sqrt(weights["observations.variance"]), 1e-4)
+            x = np.clip((row - weights["observations.mean"]) / std, -10, 10)
+            if states is not None:
+                x, after = remembered(x, states[i], weights, facts)
+                np.testing.assert_allclose(acted["state"][i], after, atol=1e-5)
+            for k in range(len(hidden)):
+                name = f"perceptron.layers.{k}"
+                x = activated(weights[f"{name}.weight"] @ x + weights[f"{name}.bias"], facts)
+            logits = weights["head.weight"] @ x + weights["head.bias"]
+            chance = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+            assert acted["log_probability"][i] == pytest.approx(chance[acted["action"][i]], abs=1e-4)
+        states = acted.get("state")
     assert len(set(acted["action"])) > 1
 
 

@@ -125,6 +125,7 @@ def log_ratios(policy: Any, segments: Segments) -> tuple[Tensor, Tensor]:
         outputs, values = policy(policy.inputs(batch.observation), batch.recall)
         new, _ = likelihood(outputs[:, :rows], policy.heads, None, batch.action.flatten())
         value = policy.real_value(values[:rows])
+    assert batch.value is not None
     real = batch.mask.flatten().bool()
     return (new - batch.log_probability.flatten())[real], (value - batch.value.flatten())[real]
 

@@ -15,6 +15,7 @@ from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build, published
+from workers.policies.central import CentralActorCritic
 from workers.policies.distributions import Noise
 from workers.policies.interface import Interface
 
@@ -75,6 +76,6 @@ class Performer:
         if self._single_frame:
             observation = observation[:, None]
         module, seen = self._modules[self._live], from_numpy(observation)
-        if isinstance(module, ActorCritic):
+        if isinstance(module, ActorCritic | CentralActorCritic):
             return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
         return module.act(seen, noise, greedy=greedy, legal=legal)

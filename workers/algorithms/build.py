@@ -9,6 +9,7 @@ from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.sac import SACUpdate
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
+from workers.policies.central import CentralActorCritic
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.value import ValueNetwork
 
@@ -23,7 +24,7 @@ def build_update(policy: Policy, config: PolicyConfig, seed: int = 0) -> Update:
     `seed` decides the order of minibatches, quantile fractions and amounts drawn. Raises ValueError if policy and
     configuration are of different algorithms.
     """
-    if isinstance(policy, ActorCritic):
+    if isinstance(policy, ActorCritic | CentralActorCritic):
         return PPOUpdate(policy, config, seed)
     if isinstance(policy, QuantileNetwork):
         return IQNUpdate(policy, config, seed)

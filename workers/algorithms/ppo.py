@@ -9,6 +9,7 @@ Legend: `T` segment length, `b` segments of a minibatch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -21,8 +22,11 @@ from workers.algorithms.returns import next_values
 from workers.algorithms.standing import Appraisal, Standing, advantages
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.central import CentralActorCritic
+from workers.policies.core import Recall
 from workers.policies.distributions import likelihood
 from workers.policies.networks import input_rows
+from workers.policies.scaled import Scaled
 from workers.policies.workspace import Workspace
 
 __all__ = ["Objective", "PPOUpdate", "objective"]
@@ -38,7 +42,7 @@ class Objective(NamedTuple):
     seen: Appraisal
 
 
-def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
+def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config: PPO) -> Objective:
     """The clipped objective (Schulman et al. 2017, equation 9) with V-trace advantages, against the behaviour policy.
 
     One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
@@ -49,7 +53,7 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
     recall = batch.recall
     if recall is not None and config.zero_start:
         recall = recall._replace(state=torch.zeros_like(recall.state))
-    outputs, values = policy(policy.inputs(batch.observation), recall)
+    outputs, values = _said(policy, batch, recall)
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
     log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, policy.log_std, action, amount, legal)
@@ -88,6 +92,15 @@ def objective(policy: ActorCritic, batch: Minibatch, config: PPO) -> Objective:
     return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, seen)
 
 
+def _said(policy: ActorCritic | CentralActorCritic, batch: Minibatch, recall: Recall | None) -> tuple[Tensor, Tensor]:
+    """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations."""
+    x = policy.inputs(batch.observation)
+    if isinstance(policy, ActorCritic):
+        return policy(x, recall)
+    assert batch.privileged is not None
+    return policy(x, batch.privileged, recall)
+
+
 def _rows(column: Tensor | None, rows: int) -> Tensor | None:
     """[T, b, ...] -> [T * b, ...]."""
     return None if column is None else column.reshape(rows, *column.shape[2:])
@@ -99,14 +112,14 @@ def normalized(x: Tensor, weight: Tensor) -> Tensor:
     return centred / ((centred * centred * weight).sum().sqrt() + 1e-8)
 
 
-def value_error(policy: ActorCritic, value: Tensor, target: Tensor, before: Tensor, clip: float | None) -> Tensor:
-    """Half the squared error [T, b] of normalised `value`; `target` and the behaviour's value `before` are real.
+def value_error(policy: Scaled, value: Tensor, target: Tensor, before: Tensor | None, clip: float | None) -> Tensor:
+    """Half the squared error [T, b] of normalised `value`; `target` and the value `before` are real.
 
     With `clip` the larger of the errors with and without `value` kept within `clip` of `before` counts.
     """
     target = policy.normal_value(target)
     error = (value - target).square()
-    if clip is not None:
+    if clip is not None and before is not None:
         before = policy.normal_value(before)
         kept = before + (value - before).clamp(-clip, clip)
         error = torch.maximum(error, (kept - target).square())
@@ -116,11 +129,12 @@ def value_error(policy: ActorCritic, value: Tensor, target: Tensor, before: Tens
 class PPOUpdate:
     """Updates `policy`, which must be on its final device, from batches of segments."""
 
-    def __init__(self, policy: ActorCritic, config: PolicyConfig, seed: int = 0) -> None:
+    def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, PPO):
             raise ValueError(f"PPOUpdate needs the configuration of ppo, not of {config.algorithm.name}")
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
-        self.optimizer = FlatAdam(policy)
+        apart = ("actor.", "critic.") if isinstance(policy, CentralActorCritic) else ()
+        self.optimizer = FlatAdam(policy, parts=apart)
         self.scratch = Workspace()
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -141,6 +155,8 @@ class PPOUpdate:
         algorithm = self.algorithm
         learning_rate = self.config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
         before = self.optimizer.parameters.clone()
+        if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along
+            batch = replace(batch, value=self._standing(batch).value)
         records: list[Tensor] = []
         names: list[str] = []
         standing = self._standing(batch) if algorithm.priority_alpha else None
@@ -196,8 +212,10 @@ class PPOUpdate:
         if self.algorithm.normalize_return:
             self.policy.update_returns(targets)
         if self.policy.observations is not None:
-            real = batch.observation[:, :-1][batch.mask.T.bool()]
-            self.policy.observations.update(input_rows(real, self.policy.shape))
+            real = batch.mask.T.bool()
+            self.policy.observations.update(input_rows(batch.observation[:, :-1][real], self.policy.shape))
+            if isinstance(self.policy, CentralActorCritic) and batch.privileged is not None:
+                self.policy.update_privileged(batch.privileged[:, :-1][real])
 
     def state(self) -> dict[str, Tensor]:
         """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""

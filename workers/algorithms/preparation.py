@@ -3,8 +3,8 @@
 In flow: `Segments`, whose rows beyond `valid` may hold anything. Out flow: a `Batch` that is finite wherever the
 segments' real rows are, with a mask, and minibatches of it.
 
-Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch. Actions
-are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
+Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch, `P` numbers
+that only learners see. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ class Minibatch:
     """[T, b] bool"""
     log_probability: Tensor
     """[T, b]"""
-    value: Tensor
-    """[T, b]"""
     cut: Tensor
     """[T, b] bool: nothing flows back over this row, because the episode or the segment ends with it"""
     mask: Tensor
@@ -52,6 +50,10 @@ class Minibatch:
     """[T, b, C] bool, where not all values are legal always"""
     state: Tensor | None
     """[b, S], where the policy is recurrent"""
+    value: Tensor | None
+    """[T, b] of the behaviour, where that is known"""
+    privileged: Tensor | None
+    """[(T + 1) * b + k, P]: what a central critic sees besides `observation`"""
     importance: Tensor | None
     """[b], where segments were drawn by priority"""
 
@@ -76,13 +78,17 @@ class Batch:
     terminated: Tensor
     truncated: Tensor
     log_probability: Tensor
-    value: Tensor
     cut: Tensor
     mask: Tensor
     amount: Tensor | None
     legal: Tensor | None
     state: Tensor | None
     """[B, S]"""
+    value: Tensor | None
+    privileged: Tensor | None
+    """[B, T + 1, P]"""
+    final_privileged: Tensor | None
+    """[B, K, P]"""
     rows: int
     """Rows to train on."""
 
@@ -92,18 +98,33 @@ class Batch:
         places = (index * rows + torch.arange(rows, device=index.device)[:, None]).flatten()
         final_row = self.final_row.index_select(0, index)
         segment, entry = (final_row >= 0).nonzero(as_tuple=True)
-        shape = (len(places) + len(segment), *self.observation.shape[2:])
-        observation = scratch.take("observation", shape, self.observation)
-        torch.index_select(self.observation.flatten(0, 1), 0, places, out=observation[: len(places)])
-        observation[len(places) :] = self.final_observation[index[segment], entry]
-        columns = {name: getattr(self, name).index_select(1, index) for name in _COLUMNS}
-        amount, legal = (None if one is None else one.index_select(1, index) for one in (self.amount, self.legal))
-        place = final_row[segment, entry] * len(index) + segment
-        state = None if self.state is None else self.state.index_select(0, index)
-        return Minibatch(observation, place, **columns, amount=amount, legal=legal, state=state, importance=importance)
+        finals = index[segment], entry
+
+        def seen(name: str) -> Tensor | None:
+            whole, final = getattr(self, name), getattr(self, f"final_{name}")
+            if whole is None:
+                return None
+            gathered = scratch.take(name, (len(places) + len(segment), *whole.shape[2:]), whole)
+            torch.index_select(whole.flatten(0, 1), 0, places, out=gathered[: len(places)])
+            gathered[len(places) :] = final[finals]
+            return gathered
+
+        observation = seen("observation")
+        assert observation is not None
+        return Minibatch(
+            observation,
+            final_row[segment, entry] * len(index) + segment,
+            **{name: getattr(self, name).index_select(1, index) for name in _COLUMNS},
+            amount=_chosen(self.amount, 1, index),
+            legal=_chosen(self.legal, 1, index),
+            value=_chosen(self.value, 1, index),
+            state=_chosen(self.state, 0, index),
+            privileged=seen("privileged"),
+            importance=importance,
+        )
 
 
-_COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "value", "cut", "mask")
+_COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask")
 
 
 def prepare(segments: Segments) -> Batch:
@@ -128,7 +149,6 @@ def prepare(segments: Segments) -> Batch:
         "terminated": segments.terminated,
         "truncated": truncated,
         "log_probability": segments.log_probability,
-        "value": segments.value,
         "cut": segments.terminated | truncated | last,
         "mask": real.to(torch.float32),
     }
@@ -140,6 +160,9 @@ def prepare(segments: Segments) -> Batch:
         amount=None if segments.amount is None else _time_first(segments.amount),
         legal=None if segments.legal is None else _time_first(segments.legal),
         state=segments.state,
+        value=None if segments.value is None else _time_first(segments.value),
+        privileged=segments.privileged,
+        final_privileged=segments.final_privileged,
         rows=count,
     )
 
@@ -167,9 +190,14 @@ def _without_garbage(segments: Segments, real: Tensor) -> Segments:
         terminated=segments.terminated & real,
         truncated=segments.truncated & real,
         log_probability=segments.log_probability.masked_fill(~real, 0.0),
-        value=segments.value.masked_fill(~real, 0.0),
+        value=None if segments.value is None else segments.value.masked_fill(~real, 0.0),
+        privileged=None if segments.privileged is None else _filled(segments.privileged, ~shown, 0),
         state=None if segments.state is None else segments.state.masked_fill((segments.valid == 0)[:, None], 0.0),
     )
+
+
+def _chosen(column: Tensor | None, axis: int, index: Tensor) -> Tensor | None:
+    return None if column is None else column.index_select(axis, index)
 
 
 def _time_first(column: Tensor) -> Tensor:

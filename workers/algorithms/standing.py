@@ -63,6 +63,11 @@ class Standing:
         for kept, new in zip(self._seen, seen, strict=True):
             kept[:, index] = new
 
+    @property
+    def value(self) -> Tensor:
+        """[T, B], in the unit of the reward."""
+        return self._seen.value
+
     def advantages(self) -> VTrace:
         """Of all segments, [T, B], by what they looked like last."""
         return advantages(self._batch, self._seen, self._config)

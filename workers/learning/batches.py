@@ -1,7 +1,7 @@
 """What an update is given: the batch of each discipline, as tensors on the learner's device.
 
-Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames. Actions
-are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
+Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames, `P` numbers
+that only learners see. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ class Segments:
     """[B, T] bool"""
     log_probability: Tensor
     """[B, T] of the behaviour policy"""
-    value: Tensor
-    """[B, T] of the behaviour policy"""
     valid: Tensor
     """[B] int64: rows 0..valid-1 are real (row `valid` is the bootstrap observation); the rest is never trained on"""
     final_observation: Tensor
@@ -44,6 +42,12 @@ class Segments:
     """[B, T, C] bool, where not all values are legal always"""
     state: Tensor | None = None
     """[B, S]: what a recurrent policy remembered before row 0"""
+    value: Tensor | None = None
+    """[B, T] of the behaviour policy, where its critic acts along"""
+    privileged: Tensor | None = None
+    """[B, T + 1, P]: what a central critic sees besides `observation`"""
+    final_privileged: Tensor | None = None
+    """[B, K, P]: besides `final_observation`"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,10 @@ from workers.policies.flat import flatten_
 __all__ = ["FiniteWeights", "broken_rows", "not_finite"]
 
 
+_SEEN = ("observation", "privileged")
+"""What is there after the last row, too."""
+
+
 class FiniteWeights:
     """Whether all weights of `module`, which must be flat and stay where it is, are finite: one sum of the parameters,
     one of each buffer."""
@@ -45,8 +49,8 @@ def broken_rows(batch: Segments | Transitions) -> dict[str, Tensor]:
         bad = ~column.isfinite()
         if isinstance(batch, Segments) and field.name != "state":
             row = torch.arange(column.shape[1], device=column.device)
-            shown = batch.valid + (batch.valid > 0) if field.name == "observation" else batch.valid
-            real = row < shown[:, None] if field.name != "final_observation" else batch.final_row >= 0
+            shown = batch.valid + (batch.valid > 0) if field.name in _SEEN else batch.valid
+            real = batch.final_row >= 0 if field.name.startswith("final_") else row < shown[:, None]
             bad &= real.view(*real.shape, *[1] * (column.dim() - 2))
         found[field.name] = bad.flatten(1).any(1) if bad.dim() > 1 else bad
     return found

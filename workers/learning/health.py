@@ -182,6 +182,8 @@ class Health:
             "observation_zero": zero and not meant,
             "observation_constant": constant and not zero and not meant,
         }
+        if seen.privileged.shape[1]:
+            holds["privileged_constant"] = bool((seen.privileged == seen.privileged[0]).all())
         if not self._streaks["reward_zero"].broken:  # once there was one, they are rare and no more
             holds["reward_zero"] = not reward.any()
         if self.new and not self._streaks["action_constant"].broken and seen.free.any():
@@ -217,7 +219,12 @@ class Health:
             expected = {"observation": (n, length + 1, *shown)}
             ends = tuple(batch.final_row.shape)
             expected["final_observation"] = (*ends, *shown)
-            expected |= dict.fromkeys(("reward", "terminated", "truncated", "log_probability", "value"), rows)
+            expected |= dict.fromkeys(("reward", "terminated", "truncated", "log_probability"), rows)
+            if batch.value is not None:
+                expected["value"] = rows
+            if batch.privileged is not None and self._interface.privileged is not None:
+                width = self._interface.privileged.width
+                expected |= {"privileged": (n, length + 1, width), "final_privileged": (*ends, width)}
         else:
             rows = (n,)
             frames = tuple(batch.observation.shape[1:2])

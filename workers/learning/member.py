@@ -100,7 +100,8 @@ class Member:
             )
         else:
             shape = plan.interface, plan.layout, plan.batch_segments
-            self._stage = Stage(plan.name, *shape, source, counters, device, algorithm.max_lag)
+            privileged = plan.interface.privileged if algorithm.central_critic else None
+            self._stage = Stage(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
 
     @property
     def progress(self) -> float:

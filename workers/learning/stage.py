@@ -1,7 +1,7 @@
 """The stream discipline's way from ring to update: each segment is copied once into the next batch, then settled.
 
-Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once. Actions
-are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
+Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once, `P`
+numbers that only learners see. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from workers.learning.batches import Segments
 from workers.learning.provenance import Origin
 from workers.learning.source import Source
 from workers.policies.interface import Interface
+from workers.policies.shown import Shown
 
 __all__ = ["Stage"]
 
 _SCALARS = ("reward", "terminated", "truncated", "log_probability", "value")
 _PER_STEP = ("action", "amount", "legal", *_SCALARS)
+_ELSE = ("state", "privileged", "final_privileged")
 
 
 class Stage:
     """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it. Segments with a row more than
-    `max_lag` versions old are dropped, unless they were made with the newest weights that are seen to be in use."""
+    `max_lag` versions old are dropped, unless they were made with the newest weights that are seen to be in use.
+    `privileged`: what a central critic sees."""
 
     def __init__(
         self,
@@ -44,8 +47,9 @@ class Stage:
         counters: Counters,
         device: torch.device,
         max_lag: int | None = None,
+        privileged: Shown | None = None,
     ) -> None:
-        self._max_lag, self._in_use = max_lag, np.uint64(0)
+        self._max_lag, self._in_use, self._privileged = max_lag, np.uint64(0), privileged
         self._policy, self._source, self._counters, self._device = policy, source, counters, device
         self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
@@ -118,6 +122,9 @@ class Stage:
             forms["amount"] = (*rows, actions.amounts), np.float32
         if actions.masked:
             forms["legal"] = (*rows, sum(actions.sizes)), np.bool_
+        if self._privileged is not None:
+            forms["privileged"] = (*rows, self._privileged.width), np.float32
+            forms["final_privileged"] = (segments, *ends, self._privileged.width), np.float32
         if "state" in fields:
             forms["state"] = (segments, *fields["state"].shape), np.float32
         return forms
@@ -130,7 +137,7 @@ class Stage:
             valid=move(torch.from_numpy(self._valid)),
             final_observation=tensors["final_observation"],
             final_row=tensors["final_row"],
-            state=tensors.get("state"),
+            **{name: tensors[name] for name in _ELSE if name in tensors},
             **acted,
         )
 
@@ -188,6 +195,9 @@ class Stage:
                 arrays["amount"][...] = self._actions.amount(pick, lead)
         if self._actions.masked:
             arrays["legal"][...] = self._actions.legal(pick, arrays["legal"].shape[:2])
+        if self._privileged is not None:
+            self._privileged.write(pick, arrays["privileged"])
+            self._privileged.write(lambda name: pick(f"final_{name}"), arrays["final_privileged"])
         if self._shown.plain:
             return np.ones(len(records), np.bool_)
         found = np.ones(arrays["observation"].shape[:2], np.bool_)

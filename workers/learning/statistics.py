@@ -1,7 +1,7 @@
 """What a batch looks like in numbers: the measurements that a learner logs of its data (workers/README.md lists them).
 
 In flow: a batch of either discipline. Out flow: `<field>_<measure>` of its real rows. Nothing is changed.
-Legend: `n` rows looked at, `H` heads.
+Legend: `n` rows looked at, `H` heads, `P` numbers that only learners see.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Sample:
     """[n, H] int64; no heads where actions are amounts alone"""
     amount: Tensor
     """[n, D] float32"""
+    privileged: Tensor
+    """[n, P] float32; no columns where only acting policies see"""
     free: Tensor
     """[n] bool: whether more than one choice was legal; True where that is not known"""
     scalars: dict[str, Tensor]
@@ -63,13 +65,14 @@ def sample(batch: Segments | Transitions, interface: Interface) -> Sample:
     columns = {name: rows(column) for name, column in present.items() if column is not None}
     heads = len(interface.actions.sizes)
     amounts = interface.actions.amounts
-    legal = getattr(batch, "legal", None)
+    legal, privileged = (getattr(batch, name, None) for name in ("legal", "privileged"))
     # of replayed rows only what was legal later is known
     known = torch.full((count,), not (interface.actions.masked and legal is None))
     return Sample(
         rows(batch.observation).reshape(count, -1).float(),
         rows(batch.action).reshape(count, heads) if heads else torch.empty(count, 0, dtype=torch.int64),
         torch.empty(count, 0) if batch.amount is None else rows(batch.amount).reshape(count, amounts),
+        torch.empty(count, 0) if privileged is None else rows(privileged),
         known if legal is None else rows(legal).sum(1) > heads,
         {name: column.float() for name, column in columns.items() if name in _SCALARS},
         {name: column for name, column in columns.items() if name not in _SCALARS},
@@ -98,6 +101,10 @@ def statistics(seen: Sample, interface: Interface) -> dict[str, float]:
     found["observation_distinct"] = distinct_rows(seen.observation)
     same = seen.observation.amin(0) == seen.observation.amax(0)
     found["observation_constant"] = float(same.float().mean())
+    if seen.privileged.shape[1]:
+        found |= _moments("privileged", seen.privileged)
+        same = seen.privileged.amin(0) == seen.privileged.amax(0)
+        found["privileged_constant"] = float(same.float().mean())
     for name, column in seen.scalars.items():
         found |= _moments(name, column)
     found["reward_distinct"] = float(len(seen.scalars["reward"].unique()))

@@ -25,24 +25,15 @@ from torch import Tensor, nn
 from workers.policies.core import Core, Recall
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.kernels import Activation
-from workers.policies.networks import HIDDEN_GAIN, RunningMoments, orthogonal
+from workers.policies.networks import CLIP, HIDDEN_GAIN, RunningMoments, orthogonal
+from workers.policies.scaled import Scaled, returns
 from workers.policies.towers import evaluate, towers
 from workers.policies.workspace import Workspace
 
 __all__ = ["ActorCritic"]
 
-CLIP = 10.0
-"""Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
 
-RETURN_MEMORY = 10.0
-"""Updates whose returns are remembered: returns grow while the policy learns."""
-
-RETURN_FLOOR = 0.01
-"""Least spread of returns as a fraction of their mean. When every episode goes equally well their spread vanishes, and
-value errors in its unit would drown the policy's gradient in the common norm."""
-
-
-class ActorCritic(nn.Module):
+class ActorCritic(Scaled):
     """Policy and value network with their normalisers. The parameters are those of `towers.py`, in its order."""
 
     value_weight: nn.Parameter
@@ -73,7 +64,7 @@ class ActorCritic(nn.Module):
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
         self.observations = RunningMoments(self.features) if normalize_observation else None
-        self.returns = RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
+        self.returns = returns()
         self.core = core
 
     def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
@@ -83,6 +74,11 @@ class ActorCritic(nn.Module):
     def _tensors(self) -> list[nn.Parameter]:
         # parameters() walks all modules by name, which takes longer than a layer
         return [tensor for name, tensor in self._parameters.items() if tensor is not None and name != "log_std"]
+
+    @property
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the value head."""
+        return self.value_weight, self.value_bias
 
     def inputs(self, observation: Tensor) -> Tensor:
         """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that."""
@@ -102,24 +98,6 @@ class ActorCritic(nn.Module):
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall)], 1)
         return towers(x, self._tensors(), self.activation, self.scratch)
-
-    def real_value(self, value: Tensor) -> Tensor:
-        """Normalised values in the unit of the reward, float32."""
-        return value * self.returns.std.float() + self.returns.mean.float()
-
-    def normal_value(self, value: Tensor) -> Tensor:
-        """Values in the unit of the reward as the value head would say them, float32."""
-        return (value - self.returns.mean.float()) / self.returns.std.float()
-
-    @torch.no_grad()
-    def update_returns(self, targets: Tensor) -> None:
-        """Adds value targets [N] (unit of the reward) to the return statistics and rescales the value head so that
-        every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
-        mean, std = self.returns.mean.clone(), self.returns.std
-        self.returns.update(targets)
-        weight, bias = self.value_weight, self.value_bias
-        weight.mul_((std / self.returns.std).float())
-        bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)
 
     @torch.inference_mode()
     def act(

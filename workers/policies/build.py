@@ -8,6 +8,7 @@ import torch
 
 from protocol.config import IQN, PPO, SAC, Network, PolicyConfig
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.central import CentralActorCritic
 from workers.policies.core import Core
 from workers.policies.distributions import Heads
 from workers.policies.flat import FlatWeights, flatten_
@@ -18,7 +19,7 @@ from workers.policies.value import ValueNetwork
 
 __all__ = ["Policy", "build", "published"]
 
-Policy = ActorCritic | QuantileNetwork | ValueNetwork | SoftActorCritic
+Policy = ActorCritic | CentralActorCritic | QuantileNetwork | ValueNetwork | SoftActorCritic
 
 
 def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy:
@@ -36,20 +37,13 @@ def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy:
 def published(policy: Policy) -> FlatWeights:
     """What travels of `policy`'s weights: what acting needs, where that lies by itself, or else all of them."""
     weights = flatten_(policy)
-    return weights.part("actor.") if isinstance(policy, SoftActorCritic) else weights
+    return weights.part("actor.") if isinstance(policy, SoftActorCritic | CentralActorCritic) else weights
 
 
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
     algorithm, network, actions = config.algorithm, config.network, interface.actions
     if isinstance(algorithm, PPO):
-        return ActorCritic(
-            interface.shown.shape,
-            Heads(actions.sizes, actions.amounts),
-            network.hidden,
-            network.activation,
-            normalize_observation=algorithm.normalize_observation,
-            core=_core(interface, network),
-        )
+        return _with_value(interface, algorithm, network)
     shape, hidden, activation = interface.shown.shape, network.hidden, network.activation
     if isinstance(algorithm, SAC):
         return SoftActorCritic(
@@ -78,6 +72,17 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     return ValueNetwork(
         shape, choices, hidden, activation, frames=frames, dueling=dueling, noisy=noisy, epsilon=epsilon
     )
+
+
+def _with_value(interface: Interface, algorithm: PPO, network: Network) -> ActorCritic | CentralActorCritic:
+    """A policy of PPO. What is deployed knows nothing that only learners see: there the critic is never asked."""
+    heads, shape = Heads(interface.actions.sizes, interface.actions.amounts), interface.shown.shape
+    normalize, core = algorithm.normalize_observation, _core(interface, network)
+    hidden, activation = network.hidden, network.activation
+    if not algorithm.central_critic:
+        return ActorCritic(shape, heads, hidden, activation, normalize_observation=normalize, core=core)
+    privileged = 0 if interface.privileged is None else interface.privileged.width
+    return CentralActorCritic(shape, privileged, heads, hidden, activation, normalize_observation=normalize, core=core)
 
 
 def _core(interface: Interface, network: Network) -> Core | None:

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from workers.policies.actor_critic import CLIP, ActorCritic
+from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
+from workers.policies.central import CentralActorCritic
 from workers.policies.core import Core
+from workers.policies.networks import RunningMoments
 from workers.policies.squashed import SoftActorCritic
 
 __all__ = ["Said", "evaluate"]
@@ -45,28 +47,50 @@ def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> Said:
     """What `policy` says of x [n, I] float32, in `state` [n, S] where it remembers."""
     if isinstance(policy, ActorCritic):
         return _actor_critic(policy, x, state)
+    if isinstance(policy, CentralActorCritic):
+        return _central(policy, x, state)
     if isinstance(policy, SoftActorCritic):
         return Said(amount=policy.actor(x)[0].tanh())
     return Said(scores=policy.means(x))
 
 
 def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> Said:
-    if policy.observations is not None:
-        x = ((x.double() - policy.observations.mean) / policy.observations.std).float().clamp(-CLIP, CLIP)
-    if policy.core is not None:
-        assert state is not None
-        features, state = _step(policy.core, x, state)
-        x = torch.cat([x, features], 1)
+    x, state = _remembered(x, policy.observations, policy.core, state)
     p, v = _towers(policy, x)
     outputs = p @ policy.get_parameter("policy_weight") + policy.get_parameter("policy_bias")
     value = (v @ policy.value_weight + policy.value_bias)[:, 0]
+    return _chances(outputs, policy, policy.real_value(value), state)
+
+
+def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> Said:
+    """What the actor says; the critic is for learners."""
+    x, state = _remembered(x, policy.observations, policy.actor.core, state)
+    return _chances(policy.actor(x).T, policy, None, state)
+
+
+def _remembered(
+    x: Tensor, observations: RunningMoments | None, core: Core | None, state: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """What the perceptrons take: x [n, I] normalised, and what the core makes of it behind; the next state."""
+    if observations is not None:
+        x = observations.standard(x)
+    if core is None:
+        return x, state
+    assert state is not None
+    features, state = _step(core, x, state)
+    return torch.cat([x, features], 1), state
+
+
+def _chances(
+    outputs: Tensor, policy: ActorCritic | CentralActorCritic, value: Tensor | None, state: Tensor | None
+) -> Said:
     choices = sum(policy.heads.sizes)
     return Said(
         scores=outputs[:, :choices] if choices else None,
         chances=True,
         amount=outputs[:, choices:] if policy.heads.amounts else None,
         log_std=policy.log_std,
-        value=value * policy.returns.std.float() + policy.returns.mean.float(),
+        value=value,
         state=state,
     )
 

@@ -67,24 +67,26 @@ class FlatWeights:
         return self.storage[: self._trainable].view(torch.float32)
 
     def span(self, prefix: str) -> Tensor:
-        """The float32 view on the adjacent entries whose names start with `prefix`; ValueError if it is not one."""
-        chosen = [i for i, entry in enumerate(self.entries) if entry.name.startswith(prefix)]
-        if not chosen or chosen != list(range(chosen[0], chosen[-1] + 1)):
-            raise ValueError(f"entries named {prefix}* are not one block; define them next to each other in the module")
-        if any(self.entries[i].dtype != "<f4" for i in chosen):
-            raise ValueError(f"entries named {prefix}* are not all float32; move the others out of the block")
-        last = self.entries[chosen[-1]]
-        return self.storage[self.entries[chosen[0]].offset : _aligned(last.offset + last.size)].view(torch.float32)
+        """The view on the adjacent float32 entries whose names start with `prefix`; ValueError if it is not one."""
+        chosen = [entry for entry in self.entries if entry.name.startswith(prefix) and entry.dtype == "<f4"]
+        return self._block(chosen, prefix).view(torch.float32)
 
     def part(self, prefix: str) -> FlatWeights:
         """The adjacent entries whose names start with `prefix`, as weights of their own on the same memory; ValueError
-        if they are not one block, of float32."""
-        view = self.span(prefix)
+        if they are not one block."""
         chosen = [entry for entry in self.entries if entry.name.startswith(prefix)]
+        view = self._block(chosen, prefix)
         first = chosen[0].offset
         entries = [Entry(entry.name, entry.dtype, entry.shape, entry.offset - first) for entry in chosen]
         trainable = min(max(self._trainable - first, 0), view.nbytes)
-        return FlatWeights(view.view(torch.uint8), Manifest(entries), trainable)
+        return FlatWeights(view, Manifest(entries), trainable)
+
+    def _block(self, chosen: list[Entry], prefix: str) -> Tensor:
+        """The bytes of entries; ValueError if they are not adjacent."""
+        first = self.entries.index(chosen[0]) if chosen else 0
+        if not chosen or chosen != list(self.entries[first : first + len(chosen)]):
+            raise ValueError(f"entries named {prefix}* are not one block; define them next to each other in the module")
+        return self.storage[chosen[0].offset : _aligned(chosen[-1].offset + chosen[-1].size)]
 
     def bytes_view(self) -> NDArray[np.uint8]:
         """[nbytes], sharing memory with the module; ValueError if the module is not in host memory."""

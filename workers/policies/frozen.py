@@ -19,6 +19,7 @@ from protocol.errors import EnvironmentFault
 from workers.policies import exported
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
+from workers.policies.central import CentralActorCritic
 from workers.policies.deployed import NEXT_STATE, STATE
 from workers.policies.distributions import Noise
 from workers.policies.exported import Manifest
@@ -69,7 +70,7 @@ class Frozen:
         """What the network chose on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
         [n, S]: as `Performer.act` does."""
         greedy, source = noise is None, self._undrawn if noise is None else noise
-        if isinstance(self._policy, ActorCritic):
+        if isinstance(self._policy, ActorCritic | CentralActorCritic):
             return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
         stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])
         return self._policy.act(stacked, source, greedy=greedy, legal=legal)

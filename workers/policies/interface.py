@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from protocol.layout import common_of
 from protocol.spaces import Agent, Place, World
@@ -30,3 +31,9 @@ class Interface:
         """The interface of an agent in a world of its own."""
         world = World(id="alone", agents=(agent,))
         return cls.at(world, world.places[0])
+
+    @cached_property
+    def privileged(self) -> Shown | None:
+        """What learners see besides: evaluation-only observations; None where there are none."""
+        hidden = any(leaf.evaluation_only for leaf in self.place.observed.leaves)
+        return Shown(self.place, privileged=True) if hidden else None

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from workers.policies.kernels import Activation, tanh
 
-__all__ = ["Perceptron", "RunningMoments", "dueled", "input_rows", "orthogonal"]
+__all__ = ["CLIP", "Perceptron", "RunningMoments", "dueled", "input_rows", "orthogonal"]
 
+CLIP = 10.0
+"""Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
 HIDDEN_GAIN = sqrt(2.0)
 STD_FLOOR = 1e-4
 
@@ -98,6 +100,10 @@ class RunningMoments(nn.Module):
     def std(self) -> Tensor:
         """Standard deviation, float64, at least 1e-4 and `floor * |mean|`, so that a constant cannot divide by zero."""
         return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=STD_FLOOR)
+
+    def standard(self, rows: Tensor) -> Tensor:
+        """Rows [N, *features] in units of the standard deviation around the mean, cut, float32."""
+        return ((rows.double() - self.mean) / self.std).float().clamp(-CLIP, CLIP)
 
     def scalars(self) -> tuple[float, float]:
         """Mean and standard deviation as numbers, where there is one feature."""

@@ -1,8 +1,9 @@
 """What a policy is shown of a row: the columns of all that it may see, as one vector of numbers.
 
-In flow: the leaves of an agent's own observations and of the common one, but for evaluation-only ones. Out flow: arrays
-[..., *shape]. One box on its own is shown as it is, in its own shape and dtype; anything else is a vector of float32,
-leaf after leaf: numbers as they are, each choice as many numbers as it has values, of which one is 1 (one-hot).
+In flow: the leaves of an agent's own observations and of the common one, but for evaluation-only ones; or these alone,
+which a central critic is shown besides. Out flow: arrays [..., *shape]. One box on its own is shown as it is, in its
+own shape and dtype; anything else is a vector of float32, leaf after leaf: numbers as they are, each choice as many
+numbers as it has values, of which one is 1 (one-hot).
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ class Part:
 
 
 class Shown:
-    """What the policy of the agent at `place` is shown; `common` is what all agents see besides."""
+    """What the policy of the agent at `place` is shown; `common` is what all agents see besides. `privileged`: what
+    only learners see, instead."""
 
-    def __init__(self, place: Place, common: Box | None = None) -> None:
+    def __init__(self, place: Place, common: Box | None = None, privileged: bool = False) -> None:
         parts: list[Part] = []
         width = 0
         for leaf in place.observed.leaves:
-            if not leaf.evaluation_only:
+            if leaf.evaluation_only == privileged:
                 parts.append(_part(leaf, width))
                 width += parts[-1].width
         if common is not None:
@@ -64,13 +66,14 @@ class Shown:
             width += parts[-1].width
         if not 0 < width <= MOST:
             raise ConfigurationError(
-                f"agent {place.name!r} shows its policy {width} numbers, which should be 1 to {MOST}; "
-                "give it something to see, or fewer choices"
+                f"agent {place.name!r} shows its {'critic' if privileged else 'policy'} {width} numbers, which should "
+                f"be 1 to {MOST}; give it something to see, or fewer choices"
             )
         self.parts = tuple(parts)
         self.width = width
         leaf = place.observed.leaves[0]
-        self.plain = common is None and not place.observed.nested and isinstance(leaf.space, Box)
+        own = common is None and not privileged
+        self.plain = own and not place.observed.nested and isinstance(leaf.space, Box)
         """Whether the one column `observation` is shown as it is."""
         self.shape: tuple[int, ...] = leaf.space.shape if self.plain else (width,)
         self.dtype = np.dtype(leaf.space.dtype) if self.plain else np.dtype(np.float32)

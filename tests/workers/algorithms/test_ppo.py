@@ -19,6 +19,7 @@ from workers.algorithms.preparation import prepare
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
+from workers.policies.central import CentralActorCritic
 from workers.policies.flat import flatten_
 from workers.policies.interface import Interface
 from workers.policies.workspace import Workspace
@@ -39,7 +40,7 @@ def updater(seed: int = 0, **algorithm: Any) -> PPOUpdate:
     return PPOUpdate(*setting(seed, **algorithm))
 
 
-def experience(policy: ActorCritic, seed: int = 0) -> Segments:
+def experience(policy: ActorCritic | CentralActorCritic, seed: int = 0) -> Segments:
     """Segments that `policy` itself acted in, with ends of both kinds."""
     g, noise = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     observation = torch.randn(B, T + 1, 3, generator=g)
@@ -57,7 +58,7 @@ def experience(policy: ActorCritic, seed: int = 0) -> Segments:
         terminated=terminated,
         truncated=truncated,
         log_probability=torch.from_numpy(acted["log_probability"]).view(B, T),
-        value=torch.from_numpy(acted["value"]).view(B, T),
+        value=torch.from_numpy(acted["value"]).view(B, T) if "value" in acted else None,
         valid=torch.full((B,), T),
         final_observation=torch.randn(B, T, 3, generator=g),
         final_row=final_row,
@@ -89,23 +90,25 @@ def test_the_objective_is_the_formula_written_out_row_by_row() -> None:
 
 
 @torch.no_grad()
-def written_out(policy: ActorCritic, s: Segments, config: PPO) -> dict[str, float]:
+def written_out(policy: ActorCritic | CentralActorCritic, s: Segments, config: PPO) -> dict[str, float]:
     sums = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}
     std, mean = policy.returns.std.item(), policy.returns.mean.item()
 
-    def look(observation: Tensor) -> tuple[list[float], float]:
-        logits, value = policy(policy.inputs(observation[None]))
+    def look(b: int, row: int, before: str = "") -> tuple[list[float], float]:
+        more = getattr(s, f"{before}privileged")
+        besides = () if more is None else (more[b, row][None],)
+        logits, value = policy(policy.inputs(getattr(s, f"{before}observation")[b, row][None]), *besides)
         return logits.log_softmax(0)[:, 0].tolist(), value.item()
 
     for b in range(B):
         ahead = 0.0
         for t in reversed(range(T)):
-            log_policy, head = look(s.observation[b, t])
-            value, following = head * std + mean, look(s.observation[b, t + 1])[1] * std + mean
+            log_policy, head = look(b, t)
+            value, following = head * std + mean, look(b, t + 1)[1] * std + mean
             going = 1.0
             if s.truncated[b, t]:
                 entry = s.final_row[b].tolist().index(t)
-                following, going = look(s.final_observation[b, entry])[1] * std + mean, 0.0
+                following, going = look(b, entry, "final_")[1] * std + mean, 0.0
             if s.terminated[b, t]:
                 following = going = 0.0
             ratio = np.exp(log_policy[int(s.action[b, t])] - s.log_probability[b, t].item())
@@ -114,7 +117,7 @@ def written_out(policy: ActorCritic, s: Segments, config: PPO) -> dict[str, floa
             advantage = difference + carried
             ahead = min(1.0, ratio) * (difference + carried)
             target = (ahead + value - mean) / std
-            before = (s.value[b, t].item() - mean) / std
+            before = head if s.value is None else (s.value[b, t].item() - mean) / std
             kept = before + float(np.clip(head - before, -0.2, 0.2))
             sums["policy_loss"] -= min(ratio * advantage, float(np.clip(ratio, 0.9, 1.1)) * advantage)
             sums["value_loss"] += 0.5 * max((head - target) ** 2, (kept - target) ** 2)
@@ -131,7 +134,7 @@ def poisoned(segments: Segments, valid: Tensor) -> Segments:
         changed["action"][b, rows:] = 2**40
         changed["terminated"][b, rows:] = True
         changed["truncated"][b, rows:] = True
-        for name in ("reward", "log_probability", "value"):
+        for name in {"reward", "log_probability", "value"} & changed.keys():
             changed[name][b, rows:] = torch.nan
         changed["final_observation"][b, (changed["final_row"][b] >= rows) | (changed["final_row"][b] < 0)] = torch.nan
     return Segments(**{**changed, "valid": valid})
@@ -275,10 +278,10 @@ def test_e10_ppo_learns_which_action_pays() -> None:
                 none,
                 none,
                 torch.from_numpy(acted["log_probability"].reshape(32, 8)),
-                torch.from_numpy(acted["value"].reshape(32, 8)),
                 torch.full((32,), 8),
                 torch.zeros(32, 1, 4),
                 torch.full((32, 1), -1),
+                value=torch.from_numpy(acted["value"].reshape(32, 8)),
             )
         )
     assert history[0] < 0.4

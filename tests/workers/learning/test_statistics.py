@@ -40,10 +40,10 @@ def segments() -> Segments:
         torch.tensor([[True, False, False], [False, True, True]]),
         no,
         -rows,
-        rows,
         torch.tensor([3, 1]),
         torch.zeros(2, 1, 2),
         torch.full((2, 1), -1),
+        value=rows,
     )
 
 

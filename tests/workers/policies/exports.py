@@ -18,6 +18,7 @@ from workers.environments.players import random_rows
 from workers.facts import network_facts
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build
+from workers.policies.central import CentralActorCritic
 from workers.policies.deployed import Deployed, ports_in
 from workers.policies.exported import Manifest, Provenance, frames_of
 from workers.policies.interface import Interface
@@ -29,6 +30,7 @@ FREE = Agent(name="f", observation=Discrete(n=5, start=-2), action=Box(shape=(1,
 WHOLE = Agent(name="w", observation=Box(shape=(1,)), action=Box(shape=(2,), dtype="int16", low=-1, high=3))
 MASKED = Agent(name="m", observation=Box(shape=(2,)), action=Discrete(n=3), action_mask=True)
 NORMAL = PPO(normalize_observation=True)
+CENTRAL = PPO(normalize_observation=True, central_critic=True)
 
 
 def alone(agent: Agent, common: Box | None = None) -> World:
@@ -45,6 +47,8 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "a common observation": (alone(PLAIN, Box(shape=(2,), dtype="int32")), NORMAL, {}),
     "lstm": (WORLDS["all at once"], NORMAL, {"recurrent": "lstm", "recurrent_size": 5}),
     "gru": (alone(PLAIN), NORMAL, {"recurrent": "gru", "recurrent_size": 5, "hidden": []}),
+    "central critic": (WORLDS["all at once"], CENTRAL, {}),
+    "central critic of an lstm": (WORLDS["numbers"], CENTRAL, {"recurrent": "lstm", "recurrent_size": 5}),
     "iqn": (alone(PLAIN), IQN(dueling=True, cosines=8), {"hidden": [16]}),
     "iqn of frames": (alone(BITS.model_copy(update={"action": Discrete(n=3)})), IQN(frames=3, cosines=8), {}),
     "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
@@ -83,7 +87,7 @@ def case(name: str) -> Case:
                 tensor.copy_(torch.randn(tensor.shape, generator=chance, dtype=tensor.dtype) * 0.5)
                 if key.endswith("variance"):
                     tensor.abs_().add_(0.1)
-    if isinstance(policy, ActorCritic) and policy.observations is not None:
+    if isinstance(policy, ActorCritic | CentralActorCritic) and policy.observations is not None:
         seen = columns(interface, config, 500, 6)
         shown = interface.shown.join(seen.__getitem__, (500,))
         policy.observations.update(torch.from_numpy(shown.reshape(500, -1)).float())

@@ -75,7 +75,15 @@ def by_onnx(one: Case, folder: Path) -> Run:
     return run
 
 
-COVERED = {"one choice among legal ones", "several choices", "numbers", "many alike", "no hidden layer", "iqn"}
+COVERED = {
+    "central critic",
+    "one choice among legal ones",
+    "several choices",
+    "numbers",
+    "many alike",
+    "no hidden layer",
+    "iqn",
+}
 """Cases with nothing that no other has: recording them for ONNX takes a second each."""
 WAYS = [(way, name) for way in (by_file, by_module, by_torchscript) for name in CASES]
 WAYS += [(by_onnx, name) for name in CASES if name not in COVERED]
@@ -132,8 +140,9 @@ def test_a_recurrent_policy_goes_on_in_the_state_that_it_gave(tmp_path: Path) ->
     assert np.abs(state).max() > 0.01
 
 
-def test_what_only_learners_see_is_no_input_and_passing_it_raises_I2(tmp_path: Path) -> None:
-    one = case("all at once")
+@pytest.mark.parametrize("name", ["all at once", "central critic"])
+def test_what_only_learners_see_is_no_input_and_passing_it_raises_I2(tmp_path: Path, name: str) -> None:
+    one = case(name)
     act = by_file(one, tmp_path)
     given = one.columns(3, 1)
     assert "observation.truth" not in given
@@ -180,7 +189,7 @@ def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Pa
 
 
 def test_a_file_holds_what_acting_needs_alone(tmp_path: Path) -> None:
-    for name, idle in (("iqn", "target."), ("dqn", "target."), ("sac", "critics.")):
+    for name, idle in (("iqn", "target."), ("dqn", "target."), ("sac", "critics."), ("central critic", "critic.")):
         one = case(name)
         exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
         names = set(load_file(tmp_path / "p.safetensors"))
