@@ -13,7 +13,7 @@ import msgpack
 import zmq
 from pydantic import ValidationError
 
-from protocol import messages, schema
+from protocol import messages, schema, simulator_messages
 from protocol.errors import WireError
 from protocol.messages import Message
 
@@ -45,7 +45,7 @@ _CONTAINERS = (dict, list)
 
 _CLASSES: dict[str, tuple[type[Message], Callable[[Any], Any], frozenset[str] | None]] = {
     cls.type: (cls, cls.__pydantic_validator__.validate_python, frozenset(cls.model_fields) if cls.stable else None)
-    for cls in vars(messages).values()
+    for cls in (*vars(messages).values(), *vars(simulator_messages).values())
     if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
 }
 """type -> class, validator and, where what is unknown is ignored, the fields that are known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import socket as system
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -82,8 +83,15 @@ def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
 class Ports:
     """Binds sockets of one worker to consecutive ports of `host`; base 0 finds a free block by itself."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str, base: int, advertise: str = "") -> None:
-        self._context = context
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        host: str,
+        base: int,
+        advertise: str = "",
+        doors: Mapping[int, str] = _DOORS,
+    ) -> None:
+        self._context, self._doors = context, doors
         self._host = host
         self._advertise = advertise or host
         self._chosen = base
@@ -104,7 +112,7 @@ class Ports:
             try:
                 for offset, kind in kinds.items():
                     self.sockets[offset] = self._bind_one(
-                        kind, base + offset, _DOORS.get(offset, ""), (largest or {}).get(offset)
+                        kind, base + offset, self._doors.get(offset, ""), (largest or {}).get(offset)
                     )
                 return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
             except zmq.ZMQError as fault:

@@ -20,6 +20,7 @@ from protocol.inheritance import deliver_inheritance, rings_of
 from protocol.memory import PREFIX, memory_dir, unlink_if_unused
 from protocol.messages import Welcome
 from protocol.outlet import Outlets
+from protocol.sockets import check_bind
 from protocol.spaces import parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
@@ -32,6 +33,7 @@ from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
+from workers.environments.simulators import EXTERNAL, Outside
 from workers.life import Life, Stop, log_to, run_dir_of, worker_command
 from workers.plan import PolicyPlan, plan_policies, seed_of
 from workers.reporting import ActorReport, count_environment
@@ -103,7 +105,7 @@ class Actor:
         turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
         env_steps = agent_steps = turns = 0
         while agent_steps < self._quota:
-            if (turn.env_steps and not turn.group) or not turns:
+            if (not turn.group and (turn.env_steps or not turn.present)) or not turns:
                 self._sync(turns)
                 turns += 1
             if self._common is not None and turn.common is not None:
@@ -130,7 +132,7 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            count_environment(self._counters, self._environment, self._plans)
+            self._report.environment = count_environment(self._counters, self._environment, self._plans)
             for seat in self._seats.values():
                 seat.flush(self._check)
             self._follow_routes()
@@ -138,6 +140,7 @@ class Actor:
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; end if told so."""
         self._follow_routes()
+        self._environment.attend()
         self._life.check()
         if self._drain_by is not None and time.monotonic() > self._drain_by:
             log.warning("event=undelivered reason=told to drain, but no learner gave credit before the deadline")
@@ -261,7 +264,7 @@ class Actor:
     def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:
         run_dir = run_dir_of(self._welcome)
         name = f"{self._welcome.name}.{self._welcome.incarnation}"
-        names = ActorReport.names(list(plans), list(self._run.environment.members or ()))
+        names = ActorReport.names(list(plans), list(self._run.environment.members or ()), self._environment.counters)
         return Counters(run_dir / "counters" / name if run_dir else None, *names)
 
 
@@ -273,7 +276,11 @@ def main(life: Life) -> None:
     run_dir = run_dir_of(welcome)
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    environment = Checked(make(run.environment))
+    host, base = life.options.host_and_base
+    lent = Outside(life.context, host, base, life.options.advertise, welcome.run, welcome.name, welcome.index, run_dir)
+    if run.environment.id == EXTERNAL:
+        check_bind(host, life.options.keys, life.options.insecure)
+    environment = Checked(make(run.environment, outside=lent))
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError(
             f"{run.environment.id} has other agents or spaces here than at the coordinator; "

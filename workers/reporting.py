@@ -42,10 +42,15 @@ class ActorReport:
         self._lock = threading.Lock()
         self._episodes: list[tuple[str, int, int, float]] = []
         self._agent_steps = self._collected_at = 0
+        self.environment: dict[str, float] = {}
+        """What the world measured last."""
 
     @staticmethod
-    def names(policies: Sequence[str], members: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-        """Names of an actor's counters: whole ones, and seconds and returns. `members` of a collection."""
+    def names(
+        policies: Sequence[str], members: Sequence[str] = (), environment: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """Names of an actor's counters: whole ones, and seconds and returns. `members` of a collection; `environment`:
+        what its world counts itself."""
         whole = [
             "env_steps",
             "agent_steps",
@@ -54,6 +59,7 @@ class ActorReport:
             "push_full",
             "refused_acks",
             *LOCK_COUNTERS,
+            *environment,
         ]
         for policy in policies:
             whole += [
@@ -99,7 +105,7 @@ class ActorReport:
         """For the control thread."""
         with self._lock:
             episodes, self._episodes = self._episodes, []
-        metrics: dict[str, float] = {}
+        metrics = dict(self.environment)
         for policy, performer in self._performers.items():
             metrics[f"adopted.{policy}"] = performer.version.version
             metrics[f"staleness.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
@@ -109,13 +115,20 @@ class ActorReport:
         return Report(self.state, counters=self._counters.snapshot(), metrics=metrics, episodes=episodes)
 
 
-def count_environment(counters: Counters, environment: Environment, plans: Mapping[str, PolicyPlan]) -> None:
-    """Brings an actor's counters up to date: restarts, and what ended in which member of a collection."""
+def count_environment(
+    counters: Counters, environment: Environment, plans: Mapping[str, PolicyPlan]
+) -> dict[str, float]:
+    """Brings an actor's counters up to date: restarts, what ended in which member of a collection, and what the world
+    counts itself. What it measures besides."""
+    figures = environment.figures()
+    for name in environment.counters:
+        counters.set(name, figures.pop(name, 0.0))
     counters.set("environment_restarts", environment.restarts)
     for (member, agent), (episodes, returns) in environment.take_episodes().items():
         policy = next(name for name, plan in plans.items() if agent in plan.agents)
         counters.add(f"episodes.{policy}/{member}", episodes)
         counters.add(f"returns.{policy}/{member}", returns)
+    return figures
 
 
 class LearnerReport:

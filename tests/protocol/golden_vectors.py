@@ -41,6 +41,7 @@ from protocol.messages import (
     Welcome,
 )
 from protocol.ring import RECORD, Ring
+from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version, pack
 
@@ -198,6 +199,43 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
             [],
         ),
         "leave": (Leave(**identity, counters={"agent_steps": 1000.0, "env_steps": 1000.0}), []),
+        **simulation(),
+    }
+
+
+def simulation() -> dict[str, tuple[Message, list[bytes]]]:
+    """A simulator's session in WORLD: two steps of an episode, which is then cut."""
+    seen = [np.array(row, "<f4").tobytes() for row in ([1.0, 2.0], [3.0, 4.0], [5.0, 6.0])]
+    text = WORLD.model_dump_json()
+    return {
+        "hello": (Hello(name="robot-1", token=TOKEN, software="robot 2.1"), []),
+        "admit": (
+            Admit(
+                run=RUN,
+                name="robot-1",
+                incarnation=1,
+                copy_number=0,
+                hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+                world=text,
+                places=[facts_of(place) for place in WORLD.places],
+                lease=10.0,
+                largest=65_536,
+                rate=20_000,
+            ),
+            [],
+        ),
+        "reset": (Reset(episode=1, seed=17), []),
+        "observe": (Observe(number=1, episode=1, agents=["gem"]), [seen[0]]),
+        "act": (Act(answers=1, episode=1, waited=0.25), [np.array(1, "<i8").tobytes()]),
+        "observe-rewarded": (Observe(number=2, episode=1, agents=["gem"], rewards=[0.5]), [seen[1]]),
+        "end": (End(episode=1, agents=["gem"], rewards=[-1.0], truncated=True), [seen[2]]),
+        "ping": (Ping(clock=1.5), []),
+        "pong": (Pong(clock=1.5, pace="going"), []),
+        "fault": (
+            Fault(code="agent", answers=3, reason="there is no agent 'ruby'; the agents are gem"),
+            [],
+        ),
+        "bye": (Bye(reason="its battery is empty"), []),
     }
 
 

@@ -6,15 +6,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol import messages
+from protocol import messages, simulator_messages
 from protocol.messages import Message
 
 __all__ = ["CLASSES", "any_message", "message"]
 
 CLASSES: list[type[Message]] = [
     cls
-    for name in messages.__all__
-    if isinstance(cls := getattr(messages, name), type) and issubclass(cls, Message) and cls is not Message
+    for module in (messages, simulator_messages)
+    for name in module.__all__
+    if isinstance(cls := getattr(module, name), type) and issubclass(cls, Message) and cls is not Message
 ]
 
 _LONG = 300

@@ -12,10 +12,10 @@ from tests.protocol.strategies import CLASSES
 
 def test_every_message_has_a_type_of_its_own_and_the_schema() -> None:
     types = [cls.type for cls in CLASSES]
-    assert len(set(types)) == len(types) == 10
+    assert len(set(types)) == len(types) == 20
     assert Refusal(reason="no").schema_number == SCHEMA
-    assert {cls.type for cls in CLASSES if cls.arrays} == {"segments", "weights"}
-    assert {cls.type for cls in CLASSES if cls.stable} == {"join", "refusal", "beacon"}
+    assert {cls.type for cls in CLASSES if cls.arrays} == {"segments", "weights", "observe", "act", "end"}
+    assert {cls.type for cls in CLASSES if cls.stable} == {"join", "refusal", "beacon", "hello", "fault"}
 
 
 def test_messages_cannot_be_changed_nor_coerced() -> None:

@@ -14,12 +14,19 @@ from protocol import codec
 from protocol.config import Run
 from protocol.messages import CommonRows, PolicyFacts, Route
 from protocol.ring import RECORD
+from protocol.simulator_messages import Column, PlaceFacts
 from tests.protocol.strategies import CLASSES
 from tests.protocol.test_golden import GOLDEN
 from tests.tools import ROOT
 
 TEXT = (ROOT / "protocol" / "README.md").read_text()
-_MAPS: dict[str, type[BaseModel]] = {"route": Route, "facts": PolicyFacts, "common": CommonRows}
+_MAPS: dict[str, type[BaseModel]] = {
+    "route": Route,
+    "facts": PolicyFacts,
+    "common": CommonRows,
+    "place": PlaceFacts,
+    "column": Column,
+}
 TABLED: dict[str, type[BaseModel]] = {**{cls.type: cls for cls in CLASSES}, **_MAPS}
 _LABEL = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _WORDS: dict[str, dict[str, Any]] = {
@@ -42,6 +49,8 @@ _WORDS: dict[str, dict[str, Any]] = {
     "map": {"type": "object", "additionalProperties": True},
     "route": {"$ref": "#/$defs/Route"},
     "facts": {"$ref": "#/$defs/PolicyFacts"},
+    "place": {"$ref": "#/$defs/PlaceFacts"},
+    "column": {"$ref": "#/$defs/Column"},
     "common or null": {"anyOf": [{"$ref": "#/$defs/CommonRows"}, {"type": "null"}]},
 }
 
@@ -96,7 +105,7 @@ def test_the_table_of_a_message_is_its_class(name: str) -> None:
 
 def test_every_type_in_the_tables_is_explained() -> None:
     explained = {cells[0].strip("`") for cells in table_after("## Types")}
-    maps = {"route", "facts", "map", "common or null"}
+    maps = {"route", "facts", "map", "common or null", "place", "column"}
     assert explained == set(_WORDS) - maps - {"1 to 2^32 - 1", "incarnation from 1", "label or empty"}
 
 

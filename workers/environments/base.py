@@ -107,6 +107,8 @@ class Environment(ABC):
     was returned last and returns the next group's turn."""
     restarts: int = 0
     """Times so far that a process which stepped copies was started again."""
+    counters: tuple[str, ...] = ()
+    """Names of totals that `figures` tells."""
 
     @abstractmethod
     def reset(self, seed: int) -> Turn:
@@ -124,6 +126,13 @@ class Environment(ABC):
 
     def take_episodes(self) -> Episodes:
         """Of a collection: what ended since the last call."""
+        return {}
+
+    def attend(self) -> None:
+        """While the actor waits for credit, at least twenty times a second: for what must not wait as long."""
+
+    def figures(self) -> dict[str, float]:
+        """What is to be known of an environment that reaches beyond its process: totals and measurements by name."""
         return {}
 
     def scripted(self) -> Player | None:

@@ -32,7 +32,7 @@ class Checked(Environment):
     def __init__(self, inner: Environment) -> None:
         self._inner = inner
         self.world = inner.world
-        self.copies, self.groups = inner.copies, inner.groups
+        self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [Glance(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
@@ -65,6 +65,14 @@ class Checked(Environment):
     def take_episodes(self) -> Episodes:
         """As the environment's."""
         return self._inner.take_episodes()
+
+    def attend(self) -> None:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises."""
+        self._run("attend", self._inner.attend)
+
+    def figures(self) -> dict[str, float]:
+        """As the environment's."""
+        return self._inner.figures()
 
     def scripted(self) -> Player | None:
         """As the environment's."""

@@ -26,6 +26,7 @@ from workers.environments.memory_task import MemoryTask
 from workers.environments.mlagents_adapter import MlAgentsEnvironment, is_mlagents
 from workers.environments.processes import ProcessEnvironment
 from workers.environments.rendezvous import Rendezvous
+from workers.environments.simulators import EXTERNAL, External, Outside, settings_of, world_of
 from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.synthetic import Synthetic
 from workers.environments.tag import Tag
@@ -43,19 +44,23 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "synthetic": Synthetic,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
-_FORMS = f"{', '.join(BUILT_IN)}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
+_FORMS = f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
 
 
-def make(config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train") -> Environment:
-    """The environment of `config`; ConfigurationError if there is none, or its settings or turn mode do not fit;
-    EnvironmentFault if it raises when it is asked for its spaces or for a first look.
+def make(
+    config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train", outside: Outside | None = None
+) -> Environment:
+    """The environment of `config`, which serves simulators at the `outside` if it is one of these.
+
+    ConfigurationError if there is none, or its settings or turn mode do not fit; EnvironmentFault if it raises when it
+    is asked for its spaces or for a first look.
 
     To `evaluate`, of several: the test side of a split, or all, whatever a curriculum or an adversary would play.
     """
     if purpose == "evaluate":
         config = config.evaluation()
     try:
-        return _made(config)
+        return _made(config, outside)
     except RookeryError:
         raise
     except (Exception, SystemExit) as fault:
@@ -65,16 +70,24 @@ def make(config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "tra
         ) from fault
 
 
-def _made(config: EnvironmentConfig) -> Environment:
+def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
     for reserved in ("copies", "turn_mode"):
         if reserved in config.settings:
             raise ConfigurationError(
                 f"environment.settings has {reserved!r}, which is a key of environment itself; "
                 f"write environment.{reserved} instead"
             )
+    if config.id == EXTERNAL:
+        settings = settings_of(config)
+        return External(config, settings, world_of(settings, describe), outside)
     if config.processes:
         return ProcessEnvironment(config)
     if config.members is not None:
+        if any(member.id == EXTERNAL for member in config.members.values()):
+            raise ConfigurationError(
+                f"environment.members has {EXTERNAL!r}, which is never one of several: simulators choose their worlds "
+                "themselves; remove it"
+            )
         return Collection(config, make)
     if config.id in BUILT_IN:
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)

@@ -1,0 +1,299 @@
+"""The client for simulators in Python: connect to an actor of a run, ask it for actions, tell what they brought.
+
+    with Simulator("tcp://127.0.0.1:5700", "sim-0") as sim:
+        action = sim.act(observation)
+        ...
+        action = sim.act(observation, reward)
+        ...
+        sim.end_episode(reward)
+
+Needs no torch. Every wait has an end; an actor that is lost is found again, and the episode that was going on then
+counts as cut: what the simulator shows next begins another one.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import zmq
+
+from protocol import RELEASE
+from protocol.errors import ConfigurationError, Timeout
+from protocol.simulator_session import Acted, Begun, Event, Over, RunOver, Session, SimulatorFault, Wrong
+from protocol.sockets import connect, open_context, poll
+from protocol.spaces import World
+
+__all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault", "address_of", "again"]
+
+_ASK_EVERY = 1.0
+"""Seconds of silence after which the actor is asked whether it lives."""
+_AGAIN = ("full", "identity")
+"""Codes of refusals after which it may be let in later."""
+
+
+class EpisodeCut(Exception):
+    """Of a simulator that is told when to begin: the actor was lost and found again; wait for `begin`."""
+
+
+class Simulator:
+    """One simulator, `name`, at `endpoint`: an actor's address, or the folder of a run on this machine.
+
+    `world`: what it was written for, if that is to be compared. `patience`: seconds that it waits for an actor before
+    it raises Timeout. `lease`: seconds that it may be silent. `deadline`: seconds in which an action must come, else
+    `act` returns None; the action that comes later is then what the next call returns, and what was earned meanwhile
+    adds up. `keys`: the folder of keys, where the run uses them.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | Path,
+        name: str,
+        *,
+        world: World | None = None,
+        drives: bool = True,
+        lease: float = 30.0,
+        patience: float = 60.0,
+        deadline: float | None = None,
+        keys: str = "",
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
+    ) -> None:
+        self._endpoint, self._patience, self._deadline = endpoint, patience, deadline
+        self._context = context or open_context(keys, "simulator")
+        self._owns_context = context is None
+        self.session = Session(name, drives, lease, world, f"rookery {RELEASE}, Python {platform.python_version()}")
+        self._socket: zmq.Socket[bytes] | None = None
+        self._address = ""
+        self._request: tuple[Mapping[str, Any], Mapping[str, Any], Sequence[str]] | None = None
+        """What was asked and not answered: observations, masks, elements."""
+        self._earned: dict[str, float] = {}
+        """Rewards that no `observe` has told yet."""
+        self._late = 0
+        self._begun: Begun | None = None
+        self.reconnects = 0
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close("" if fault is None else f"{type(fault).__name__}: {fault}"[:1000])
+
+    @property
+    def world(self) -> World:
+        """The agents and spaces of the run."""
+        if self.session.world is None:
+            raise ConfigurationError("the simulator is not connected; use it inside `with`, or call connect first")
+        return self.session.world
+
+    def connect(self) -> None:
+        """Asks until it is let in. SimulatorFault if it never will be, Timeout if nobody answers."""
+        end, refused = time.monotonic() + self._patience, ""
+        while True:
+            self._open()
+            if self._socket is not None:
+                self._socket.poll(int(_ASK_EVERY * 1000), zmq.POLLOUT)
+            self._send(self.session.hello())
+            answer_by = time.monotonic() + _ASK_EVERY
+            while self.session.admitted is None and (left := answer_by - time.monotonic()) > 0:
+                event = self._receive(left)
+                if isinstance(event, Over):
+                    raise RunOver(event.reason)
+                if isinstance(event, Wrong):
+                    refused = again(event)
+            if self.session.admitted is not None:
+                return
+            if time.monotonic() >= end:
+                raise Timeout(
+                    f"{refused or f'no actor answered at {self._address or self._endpoint}'} (waited "
+                    f"{self._patience:g} s); start the run, or correct the endpoint"
+                )
+
+    def act(
+        self, observation: Any, reward: float = 0.0, *, mask: Any = None, agent: str = "", elements: Sequence[str] = ()
+    ) -> Any:
+        """The action of one agent (of the world's only one, if none is named) for what it sees; `reward` is what its
+        last action earned. None where the deadline passed. RunOver when there will be no more."""
+        name = agent or self._only()
+        acted = self.act_all({name: observation}, {name: reward}, {name: mask}, elements=elements)
+        return None if acted is None else acted.get(name)
+
+    def act_all(
+        self,
+        observations: Mapping[str, Any],
+        rewards: Mapping[str, float] | None = None,
+        masks: Mapping[str, Any] | None = None,
+        *,
+        elements: Sequence[str] = (),
+    ) -> dict[str, Any] | None:
+        """The actions of all agents that are named, in one message; see `act`."""
+        for name, reward in (rewards or {}).items():
+            self._earned[name] = self._earned.get(name, 0.0) + reward
+        if self._request is None:
+            self._ask(observations, masks or {}, elements)
+        else:
+            self._late += 1
+        return self._answer(self._deadline)
+
+    def end_episode(
+        self, reward: float = 0.0, *, truncated: bool = False, observation: Any = None, agent: str = ""
+    ) -> None:
+        """The last action ended the episode and earned `reward`; cut by hand or a time limit it is `truncated`, and
+        `observation` is what was seen last."""
+        name = agent or self._only()
+        self.end_all({name: reward}, truncated=truncated, observations={name: observation})
+
+    def end_all(
+        self,
+        rewards: Mapping[str, float],
+        *,
+        truncated: bool = False,
+        observations: Mapping[str, Any] | None = None,
+        over: bool = True,
+    ) -> None:
+        """The episode ended for these agents; `over`: for everybody."""
+        if self._request is not None:
+            self._answer(None)
+        if not self.session.playing:  # it was cut when the connection was lost
+            self._earned.clear()
+            return
+        total = {name: reward + self._earned.pop(name, 0.0) for name, reward in rewards.items()}
+        self._send(self.session.end(total, truncated, observations, over))
+        if over:
+            self._earned.clear()
+
+    def begin(self) -> int:
+        """For one that does not drive: waits until it is told to begin an episode; the seed."""
+        end = time.monotonic() + self._patience
+        while self._begun is None:
+            self._attend(end)
+        begun, self._begun = self._begun, None
+        return begun.seed
+
+    def ping(self) -> str:
+        """Keeps the lease while nothing is asked; `waiting` if no actions are given for now, else `going`."""
+        self._send(self.session.ping())
+        while self._socket is not None and poll([self._socket], 0):
+            self._heed(self._receive(0.0))
+        return self.session.pace
+
+    def close(self, reason: str = "") -> None:
+        """Says farewell; what is going on counts as cut."""
+        if self._socket is not None:
+            if self.session.admitted is not None:
+                self._send(self.session.bye(reason))
+            self._socket.close(linger=500)
+            self._socket = None
+        if self._owns_context:
+            self._context.term()
+
+    def _only(self) -> str:
+        cast = self.session.cast
+        if cast is None or len(cast.names) != 1:
+            raise ConfigurationError("the world has several agents; name one, or use act_all and end_all")
+        return cast.names[0]
+
+    def _ask(self, observations: Mapping[str, Any], masks: Mapping[str, Any], elements: Sequence[str]) -> None:
+        rewards = {name: self._earned.pop(name) for name in observations if name in self._earned}
+        late, self._late = self._late, 0
+        frames = self.session.observe(observations, rewards if any(rewards.values()) else {}, masks, elements, late)
+        self._request = (observations, masks, elements)
+        self._send(frames)
+
+    def _answer(self, deadline: float | None) -> dict[str, Any] | None:
+        """Actions for what was asked; None if they did not come in time."""
+        end = time.monotonic() + (self._patience if deadline is None else deadline)
+        while True:
+            event = self._attend(end, quietly=deadline is not None)
+            if isinstance(event, Acted):
+                self._request = None
+                return event.actions
+            if event is None and deadline is not None and time.monotonic() >= end:
+                return None
+
+    def _attend(self, end: float, quietly: bool = False) -> Event | None:
+        """The next thing that the actor says; asks it whether it lives if it says nothing."""
+        now = time.monotonic()
+        if now >= end and not quietly:
+            raise Timeout(f"the actor at {self._address} gave no answer within {self._patience:g} s; see its log")
+        event = self._receive(max(0.0, min(_ASK_EVERY, end - now)))
+        if event is None and not quietly:
+            self._send(self.session.ping())
+        self._heed(event)
+        return event
+
+    def _heed(self, event: Event | None) -> None:
+        """What concerns the conversation itself."""
+        match event:
+            case Over(reason):
+                raise RunOver(reason)
+            case Begun():
+                self._begun = event
+            case Wrong(code="unknown"):
+                self._rejoin()
+            case Wrong(code, _, reason):
+                self._request = None
+                raise SimulatorFault(code, reason)
+
+    def _rejoin(self) -> None:
+        """The actor does not know this simulator (any more): in again, as at the start of another episode."""
+        self.reconnects += 1
+        self._earned.clear()
+        request, self._request = self._request, None
+        self.connect()
+        if not self.session.drives:
+            raise EpisodeCut
+        if request is not None:
+            self._ask(*request)
+
+    def _open(self) -> None:
+        """A socket to where the actor is now."""
+        address = address_of(self._endpoint)
+        if not address or (self._socket is not None and address == self._address):
+            return
+        if self._socket is not None:
+            self._socket.close(linger=0)
+        self._address = address
+        # Nothing is queued for an actor that is away: it would find what it can make no sense of.
+        self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
+
+    def _send(self, frames: list[bytes]) -> None:
+        """What cannot be sent is found out when the answer does not come."""
+        if self._socket is None:
+            return
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return  # the next ping, or hello, tells whether the actor knows of it
+
+    def _receive(self, seconds: float) -> Event | None:
+        if self._socket is None:
+            time.sleep(min(seconds, 0.1))
+            return None
+        if not poll([self._socket], int(seconds * 1000)):
+            return None
+        return self.session.take(self._socket.recv_multipart(zmq.NOBLOCK))
+
+
+def again(wrong: Wrong) -> str:
+    """Why it was not let in, if it may be later; else SimulatorFault."""
+    if wrong.fatal or wrong.code not in _AGAIN:
+        raise SimulatorFault(wrong.code, wrong.reason)
+    return wrong.reason
+
+
+def address_of(endpoint: str | Path) -> str:
+    """The address of an actor; of the first one that serves in a run's folder, empty if none does yet."""
+    if str(endpoint).startswith("tcp://"):
+        return str(endpoint)
+    folder = Path(endpoint)
+    for path in sorted((folder / "simulators").glob("*.json")):
+        return str(json.loads(path.read_text())["address"])
+    return ""

@@ -1,0 +1,216 @@
+"""A simulator's side of the conversation, without a socket: what to say, and what the answers mean.
+
+In flows: values of agents, ends of episodes; messages of the actor. Out flows: messages as frames; what came as one of
+the events below.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.codec import decode, encode
+from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.messages import Message
+from protocol.schema import SPOKEN
+from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset
+from protocol.simulator_values import Cast
+from protocol.spaces import World, parse_world
+
+__all__ = ["Acted", "Begun", "Event", "Over", "RunOver", "Session", "SimulatorFault", "Wrong"]
+
+Frames = list[bytes]
+
+
+class RunOver(Exception):
+    """No more actions are given: the run, or this actor's part of it, is over. No error."""
+
+
+class SimulatorFault(Exception):
+    """The actor did not take in what it was told, or lets nobody in; `code` is for programs."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{reason} ({code})")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """Actions for all agents of `observe` number `answers`, by name."""
+
+    answers: int
+    actions: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An episode is to begin."""
+
+    episode: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something was refused."""
+
+    code: str
+    answers: int
+    """Number of the `observe`; 0: something else."""
+    reason: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """There will be no more."""
+
+    reason: str
+
+
+Event = Admit | Acted | Begun | Wrong | Over | Pong
+
+
+class Session:
+    """Of the simulator `name`. `world`: what it was written for, if it is to be checked."""
+
+    def __init__(self, name: str, drives: bool, lease: float, world: World | None, software: str) -> None:
+        self._hello = Hello(
+            name=name,
+            token=secrets.token_hex(8),
+            drives=drives,
+            lease=lease,
+            software=software,
+            oldest_schema=SPOKEN.oldest,
+            newest_schema=SPOKEN.newest,
+        )
+        self._expected = world
+        self.admitted: Admit | None = None
+        self.world: World | None = None
+        self.cast: Cast | None = None
+        self.episode, self.playing, self._number = 0, False, 0
+        self._asked: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """Number of an `observe` that is not answered -> agents, elements."""
+        self.pace: str = "going"
+        self.waited = 0.0
+        """Seconds that the last observation lay at the actor before it was looked at."""
+
+    def hello(self) -> Frames:
+        """To be said first, and whenever the actor does not know this simulator."""
+        self.admitted = None
+        return [encode(self._hello)]
+
+    def observe(
+        self,
+        observations: Mapping[str, Any],
+        rewards: Mapping[str, float],
+        masks: Mapping[str, Any],
+        elements: Sequence[str] = (),
+        late: int = 0,
+    ) -> Frames:
+        """These agents ask for actions."""
+        cast, parts = self._known, []
+        for name, value in observations.items():
+            values = cast.of(name)
+            parts += [values.observation(value, name), values.mask(masks.get(name), name)]
+        message = Observe(
+            schema_number=self._schema,
+            number=self._number + 1,
+            episode=self.episode + (not self.playing),
+            agents=list(observations),
+            rewards=[float(rewards.get(name, 0.0)) for name in observations] if rewards else [],
+            elements=list(elements),
+            late=late,
+        )
+        self._number, self.episode, self.playing = message.number, message.episode, True
+        self._asked[message.number] = (tuple(observations), tuple(elements))
+        return [encode(message), b"".join(parts)]
+
+    def end(
+        self, rewards: Mapping[str, float], truncated: bool, last: Mapping[str, Any] | None = None, over: bool = True
+    ) -> Frames:
+        """The episode ended for the agents that `rewards` names; `last`: what they saw, where it was cut."""
+        cast, body = self._known, []
+        if truncated:
+            if last is None or set(last) != set(rewards):
+                raise EnvironmentFault("an episode was cut, but not all last observations are given; give them")
+            body = [b"".join(cast.of(name).observation(last[name], name) for name in rewards)]
+        message = End(
+            schema_number=self._schema,
+            episode=self.episode,
+            agents=list(rewards),
+            rewards=[float(reward) for reward in rewards.values()],
+            truncated=truncated,
+            over=over,
+        )
+        self.playing = self.playing and not over
+        return [encode(message), *(body if rewards else [])]
+
+    def ping(self) -> Frames:
+        """I live; do you?"""
+        return [encode(Ping(schema_number=self._schema))]
+
+    def bye(self, reason: str) -> Frames:
+        """That was all."""
+        return [encode(Bye(schema_number=self._schema, reason=reason))]
+
+    def take(self, frames: Frames) -> Event | None:
+        """What the actor said; None for an answer to nothing that is still asked."""
+        message, rest = decode(frames)
+        match message:
+            case Admit():
+                return self._enter(message)
+            case Act():
+                return self._acted(message, rest)
+            case Reset():
+                self.episode, self.playing = message.episode, True
+                return Begun(message.episode, message.seed)
+            case Fault():
+                return Wrong(message.code, message.answers, message.reason, message.fatal)
+            case Bye():
+                return Over(message.reason)
+            case Pong():
+                self.pace = message.pace
+                return message
+        return None
+
+    @property
+    def _known(self) -> Cast:
+        if self.cast is None:
+            raise ConfigurationError("the simulator is not connected; use it inside `with`, or call connect first")
+        return self.cast
+
+    @property
+    def _schema(self) -> int:
+        return self.admitted.schema_number if self.admitted is not None else SPOKEN.newest
+
+    def _enter(self, admit: Admit) -> Admit:
+        world = parse_world(admit.world)
+        expected = self._expected
+        if expected is not None and expected.population != world.population:
+            raise ConfigurationError(
+                f"the run's world {world.id!r} has other agents or spaces than this simulator; give both the same"
+            )
+        self.admitted, self.world, self.cast = admit, world, Cast(world)
+        self.episode, self.playing, self._number = 0, False, 0
+        self._asked.clear()
+        return admit
+
+    def _acted(self, message: Message, rest: Sequence[Any]) -> Acted | None:
+        assert isinstance(message, Act)
+        asked = self._asked.pop(message.answers, None)
+        if asked is None or self.cast is None:
+            return None
+        self.waited = message.waited
+        names, elements = asked
+        at, actions = 0, {}
+        for name in names:
+            actions[name], at = self.cast.of(name).action(rest[0], at, elements)
+        return Acted(message.answers, actions)
+
+    @property
+    def drives(self) -> bool:
+        """Whether its episodes begin by themselves."""
+        return self._hello.drives

@@ -1,0 +1,86 @@
+"""What an agent sees and does, as a simulator holds it, from and to the arrays in frames.
+
+In flow: values of the spaces of a world, as Gymnasium's spaces of the same names would hold them. Out flow: bytes, and
+back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import EnvironmentFault
+from protocol.spaces import Agent, Box, Dict, Leaf, Place, World, nest, space_of
+
+__all__ = ["Cast", "Values"]
+
+
+class Values:
+    """Of the agents at one place; EnvironmentFault, naming agent and field, for what is not in their spaces."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._agent = place, place.agent
+        self._action = space_of(place.agent.action)
+        self._columns = {leaf.name: leaf for leaf in place.acted.leaves}
+        self._single = None if place.observed.nested else place.observed.leaves[0]
+
+    def observation(self, value: Any, name: str) -> bytes:
+        """The arrays of an observation, one behind another."""
+        if self._single is not None:
+            return _bytes(self._single, self._single.space.encode(value, f"{name}: observation"))
+        arrays = Agent.see(self._agent, value, name)
+        return b"".join(_bytes(leaf, arrays[leaf.name]) for leaf in self._place.observed.leaves)
+
+    def mask(self, value: Any, name: str) -> bytes:
+        """The masks of legal actions: an array, or for a nested action one for each leaf by its dotted name."""
+        record = self._place.masked
+        if record is None:
+            if value is not None:
+                raise EnvironmentFault(f"{name}: a mask came, but its world has none; leave it out")
+            return b""
+        if value is None:
+            raise EnvironmentFault(f"{name}: its mask of legal actions is missing; give it with each observation")
+        parts = []
+        for leaf in record.leaves:
+            given = value if not record.nested else value[leaf.name.partition(".")[2]]
+            parts.append(_bytes(leaf, leaf.space.encode(np.asarray(given, np.bool_), f"{name}: {leaf.name}")))
+        return b"".join(parts)
+
+    def action(self, frame: bytes | memoryview, at: int, elements: Sequence[str]) -> tuple[Any, int]:
+        """The action that begins at byte `at`, and where it ends; of `elements` only, if any are named."""
+        space, values = self._action, {}
+        for name, leaf in self._columns.items():
+            if elements and leaf.path[0] not in elements:
+                continue
+            dtype, count = np.dtype(leaf.space.dtype).newbyteorder("<"), math.prod(leaf.space.shape)
+            array = np.frombuffer(frame, dtype, count, at).reshape(leaf.space.shape)
+            at += dtype.itemsize * count
+            values[name] = leaf.space.decode(array.copy())
+        if elements:
+            space = Dict(spaces={key: inner for key, inner in space.spaces.items() if key in elements})
+        return nest(space, values, "action"), at
+
+
+class Cast:
+    """All agents of a world by name."""
+
+    def __init__(self, world: World) -> None:
+        self._values = {slot: values for place in world.places for values in (Values(place),) for slot in place.slots}
+        self.names = tuple(self._values)
+
+    def of(self, name: str) -> Values:
+        """The agent `name`; EnvironmentFault if there is none."""
+        found = self._values.get(name)
+        if found is None:
+            some = ", ".join(self.names[:8])
+            raise EnvironmentFault(f"there is no agent {name!r} in this world; its agents are {some}")
+        return found
+
+
+def _bytes(leaf: Leaf, array: Any) -> bytes:
+    if isinstance(leaf.space, Box) and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise EnvironmentFault(f"{leaf.owner}: {leaf.name} has a number that is not finite; correct the simulator")
+    return np.ascontiguousarray(array, np.dtype(leaf.space.dtype).newbyteorder("<")).tobytes()

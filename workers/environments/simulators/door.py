@@ -1,0 +1,305 @@
+"""The port at which simulators meet an actor: who is let in, to which copy, for how long, and what is told to whom.
+
+In flows: messages of any number of simulators. Out flows: what they told, in their guests' inboxes; answers. A
+simulator that breaks the rules is told in one sentence with a code, and is counted; nobody else notices.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from protocol import SCHEMA, schema
+from protocol.codec import decode, encode
+from protocol.errors import WireError
+from protocol.messages import Message
+from protocol.schema import Schemas
+from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.sockets import peer_host
+from workers.environments.simulators.guest import Guest, GuestFault, Heard
+
+__all__ = ["COUNTERS", "Door", "Terms"]
+
+log = logging.getLogger(__name__)
+
+COUNTERS = ("admitted", "left", "lost", "faults", "quarantined", "ignored")
+_AT_ONCE = 4096
+_INBOX = 64
+"""Messages of one simulator that may wait to be looked at."""
+_STRIKES = 20
+"""Faults in a row after which a simulator is quarantined."""
+_QUARANTINE = 60.0
+"""Seconds in which its identity is not let in again, and a connection that is no simulator's is not listened to."""
+_STRANGERS = 1000
+"""Connections without a guest whose faults are remembered."""
+_LOOK_EVERY = 0.5
+"""Seconds between two looks for leases that have ended."""
+_LONGEST_LEASE = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is the same for all simulators of an actor: the answer to `hello`, but for who it is; the copies there
+    are; messages a second that one may send."""
+
+    admit: Admit
+    copies: int
+    rate: int
+
+
+class Door:
+    """Serves at `socket`, a ROUTER. `on_cut` is called for a guest whose episode can no longer go on."""
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        terms: Terms,
+        on_admit: Callable[[Guest], None],
+        on_cut: Callable[[Guest], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._socket, self._terms, self._clock = socket, terms, clock
+        self._on_admit, self._on_cut = on_admit, on_cut
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a connection that is gone is an error, not silence
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self.guests: dict[bytes, Guest] = {}
+        """By connection."""
+        self._named: dict[str, Guest] = {}
+        self._incarnations: dict[str, int] = {}
+        self._home: dict[str, int] = {}
+        """The copy that an identity had last."""
+        self._barred: dict[str, float] = {}
+        """Until when an identity is in quarantine."""
+        self._strangers: dict[bytes, tuple[int, float]] = {}
+        """Connection -> faults, and until when it is not listened to."""
+        self._looked_at = 0.0
+        self.waiting = False
+        """Whether no actions are given for now, because training cannot take in more."""
+        self._farewell = ""
+        """Why nobody is served any more."""
+        self.counts = dict.fromkeys(COUNTERS, 0)
+
+    def receive(self, milliseconds: int) -> int:
+        """Takes in what there is, waiting at most so long for the first; how many messages."""
+        if not self._poller.poll(milliseconds):
+            self._expire()
+            return 0
+        count = 0
+        while count < _AT_ONCE:
+            try:
+                route, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            count += 1
+            self._hear(route.bytes, route, frames)
+        self._expire()
+        return count
+
+    def tell(self, guest: Guest, message: Message, frame: bytes | None = None) -> bool:
+        """Sends it; whether its connection is still there. If it is not, it is lost."""
+        if self._send(guest.route, message, guest.schema_number, frame):
+            return True
+        self.dismiss(guest, "lost", "its connection ended")
+        return False
+
+    def blame(self, guest: Guest, fault: GuestFault) -> None:
+        """Tells a guest what it did wrong; one that does little else is quarantined."""
+        guest.strikes += 1
+        if guest.strikes >= _STRIKES:
+            reason = f"{_STRIKES} messages in a row were refused, so this simulator is in quarantine for "
+            fault = GuestFault("quarantined", f"{reason}{_QUARANTINE:g} s; the last one: {fault.reason}", True)
+        self._fault(guest.route, fault, guest.name, guest.schema_number)
+        if fault.fatal:
+            self._barred[guest.name] = self._clock() + _QUARANTINE
+            self.dismiss(guest, "quarantined", fault.reason)
+
+    def dismiss(self, guest: Guest, count: str, reason: str) -> None:
+        """It is a guest no more: what is open of it is cut."""
+        if self.guests.pop(guest.route, None) is None:
+            return
+        del self._named[guest.name]
+        self.counts[count] += 1
+        log.info("event=simulator_%s name=%s copy=%d reason=%s", count, guest.name, guest.copy, reason)
+        self._on_cut(guest)
+
+    def dismiss_named(self, name: str, reason: str) -> None:
+        """The process of this identity is known to be gone."""
+        guest = self._named.get(name)
+        if guest is not None:
+            self.dismiss(guest, "lost", reason)
+
+    def close(self, reason: str, seconds: float) -> None:
+        """Says farewell to all, and hears theirs: what is unread when a connection is closed takes along what was sent
+        over it."""
+        self._farewell, end = reason, self._clock() + seconds
+        for guest in [*self.guests.values()]:
+            self.tell(guest, Bye(reason=reason))
+        while self.guests and (left := end - self._clock()) > 0:
+            self.receive(math.ceil(left * 1000))
+
+    def _hear(self, route: bytes, first: zmq.Frame, frames: list[Any]) -> None:
+        now, guest = self._clock(), self.guests.get(route)
+        if guest is None and self._is_barred(route, now):
+            self.counts["ignored"] += 1
+            return
+        try:
+            message, rest = decode(frames)
+            if guest is not None:
+                guest.heard_at = now
+                self._limit(guest, now)
+            self._sort(route, guest, message, list(rest), now)
+        except WireError as wrong:
+            self._wrong(route, guest, GuestFault("message", str(wrong)), peer_host(first))
+        except GuestFault as fault:
+            self._wrong(route, guest, fault, peer_host(first))
+
+    def _sort(self, route: bytes, guest: Guest | None, message: Message, rest: list[Any], now: float) -> None:
+        if isinstance(message, Hello):
+            self._welcome(route, message, now)
+            return
+        if guest is None:
+            raise GuestFault("unknown", "this connection is no simulator's, or not any more; say hello again")
+        if isinstance(message, Observe | End):
+            if len(guest.inbox) >= _INBOX:
+                raise GuestFault("rate", f"more than {_INBOX} messages wait; send the next when act has come", True)
+            guest.inbox.append(Heard(message, rest, now))
+        elif isinstance(message, Ping):
+            self.tell(guest, Pong(clock=message.clock, pace="waiting" if self.waiting else "going"))
+        elif isinstance(message, Bye):
+            self.dismiss(guest, "left", message.reason or "it said bye")
+        else:
+            raise GuestFault("message", f"a {message.type} message is nothing that a simulator says; see the document")
+
+    def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
+        if self._farewell:
+            self._send(route, Bye(reason=self._farewell), SCHEMA)
+            return
+        theirs = Schemas(hello.oldest_schema, hello.newest_schema)
+        number, terms = schema.agreed(theirs), self._terms
+        if number is None:
+            raise GuestFault("version", schema.disagreement(f"the simulator {hello.name!r}", theirs), True)
+        if hello.world and hello.world != terms.admit.hash:
+            raise GuestFault(
+                "world",
+                f"the simulator {hello.name!r} was written for the world {hello.world}, this is {terms.admit.hash}; "
+                "give both the same agents and spaces",
+                True,
+            )
+        if self._barred.get(hello.name, 0.0) > now:
+            raise GuestFault("quarantined", f"the simulator {hello.name!r} is in quarantine; correct it, then wait")
+        self._make_room(route, hello)
+        copy = self._copy_for(hello.name)
+        incarnation = self._incarnations[hello.name] = self._incarnations.get(hello.name, 0) + 1
+        lease = min(hello.lease, _LONGEST_LEASE)
+        guest = Guest(route, hello, incarnation, copy, lease, now, number)
+        self.guests[route] = self._named[hello.name] = guest
+        self._strangers.pop(route, None)
+        self.counts["admitted"] += 1
+        about = {"name": hello.name, "incarnation": incarnation, "copy_number": copy, "lease": lease}
+        log.info(
+            "event=simulator_admitted name=%s incarnation=%d copy=%d drives=%s software=%s",
+            *(hello.name, incarnation, copy, hello.drives, hello.software),
+        )
+        if self.tell(guest, terms.admit.model_copy(update=about)):
+            self._on_admit(guest)
+
+    def _make_room(self, route: bytes, hello: Hello) -> None:
+        """Whoever this was before is so no more; GuestFault if it is somebody else, or there is no copy left."""
+        before = self.guests.get(route)
+        if before is not None:
+            self.dismiss(before, "left", "it said hello again")
+        namesake = self._named.get(hello.name)
+        if namesake is not None and namesake.hello.token == hello.token:
+            self.dismiss(namesake, "lost", "it connected anew")
+        elif namesake is not None and self._answers(namesake):
+            raise GuestFault(
+                "identity",
+                f"a simulator {hello.name!r} is there already; choose another name, or wait until its lease of "
+                f"{namesake.lease:g} s ends",
+            )
+        if len(self.guests) == self._terms.copies:
+            for guest in [*self.guests.values()]:
+                self._answers(guest)
+        if len(self.guests) == self._terms.copies:
+            raise GuestFault(
+                "full",
+                f"all {self._terms.copies} copies of this actor are taken; raise environment.copies, or try another",
+            )
+
+    def _answers(self, guest: Guest) -> bool:
+        """Whether its connection is still there, as far as this end knows."""
+        return self.tell(guest, Pong(pace="waiting" if self.waiting else "going"))
+
+    def _copy_for(self, name: str) -> int:
+        """Where it was before, if nobody is there; else where nobody has been, or is."""
+        taken = {guest.copy for guest in self.guests.values()}
+        home = self._home.get(name)
+        if home is None or home in taken:
+            free = [copy for copy in range(self._terms.copies) if copy not in taken]
+            known = set(self._home.values())
+            home = next((copy for copy in free if copy not in known), free[0])
+            self._home = {other: copy for other, copy in self._home.items() if copy != home}
+        self._home[name] = home
+        return home
+
+    def _limit(self, guest: Guest, now: float) -> None:
+        if now - guest.second >= 1.0:
+            guest.second, guest.told = now, 0
+        guest.told += 1
+        if guest.told > self._terms.rate:
+            raise GuestFault("rate", f"more than {self._terms.rate} messages in a second; send fewer", True)
+
+    def _wrong(self, route: bytes, guest: Guest | None, fault: GuestFault, host: str) -> None:
+        if guest is not None and route in self.guests:
+            self.blame(guest, fault)
+            return
+        now = self._clock()
+        if len(self._strangers) >= _STRANGERS and route not in self._strangers:
+            del self._strangers[next(iter(self._strangers))]  # the one known longest
+        faults = self._strangers.get(route, (0, 0.0))[0] + 1
+        self._strangers[route] = (faults, now + _QUARANTINE if faults >= _STRIKES else 0.0)
+        if faults == _STRIKES:
+            self.counts["quarantined"] += 1
+            log.warning("event=stranger_quarantined host=%s faults=%d reason=%s", host, faults, fault.reason)
+        self._fault(route, fault, host, SCHEMA)
+
+    def _is_barred(self, route: bytes, now: float) -> bool:
+        faults, until = self._strangers.get(route, (0, 0.0))
+        if until and now >= until:
+            del self._strangers[route]
+        return faults >= _STRIKES and now < until
+
+    def _fault(self, route: bytes, fault: GuestFault, who: str, number: int) -> None:
+        self.counts["faults"] += 1
+        if self.counts["faults"] <= 1000 or not self.counts["faults"] % 1000:
+            log.warning("event=simulator_fault who=%s code=%s reason=%s", who, fault.code, fault.reason)
+        self._send(route, Fault(code=fault.code, answers=fault.answers, reason=fault.reason, fatal=fault.fatal), number)
+
+    def _expire(self) -> None:
+        """Those whose lease has ended. What they said before has been taken in."""
+        now = self._clock()
+        if now - self._looked_at < _LOOK_EVERY:
+            return
+        self._looked_at = now
+        for guest in [*self.guests.values()]:
+            if now - guest.heard_at > guest.lease:
+                self._send(guest.route, Fault(code="unknown", reason="the lease has ended; say hello again"), SCHEMA)
+                self.dismiss(guest, "lost", f"it was silent for its lease of {guest.lease:g} s")
+
+    def _send(self, route: bytes, message: Message, number: int, frame: bytes | None = None) -> bool:
+        if number != message.schema_number:
+            message = message.model_copy(update={"schema_number": number})
+        parts = [route, encode(message)] if frame is None else [route, encode(message), frame]
+        try:
+            self._socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError as fault:  # gone, or it does not read what it is told
+            log.info("event=simulator_not_told type=%s reason=%s", message.type, fault.strerror)
+            return False
+        return True

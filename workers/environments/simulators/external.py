@@ -1,0 +1,158 @@
+"""Simulators of any kind, in any language, as the copies of a world: they connect, ask for actions and tell what these
+brought, each at its own pace.
+
+In flows: messages (protocol/simulator_messages.py), actions. Out flows: turns of those who asked, which are never
+waited for longer than a moment: a turn may be empty.
+
+A simulator that is gone leaves no episode half told: its open rows are cut, that is, truncated with what it saw last as
+the last observation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import EnvironmentFault
+from protocol.simulator_messages import Act, Reset
+from protocol.sockets import Ports
+from protocol.spaces import World
+from workers.environments.base import Environment, Turn
+from workers.environments.simulators.door import COUNTERS, Door
+from workers.environments.simulators.guest import Guest
+from workers.environments.simulators.hearing import Hearing
+from workers.environments.simulators.latency import Latency
+from workers.environments.simulators.opening import Outside, open_ports, terms_of
+from workers.environments.simulators.settings import SimulatorSettings
+
+__all__ = ["External"]
+
+_IDLE_MS = 50
+"""Milliseconds after which a turn is empty."""
+_FAREWELL_SECONDS = 1.0
+_FAREWELL = "this actor has made all its steps, or was told to stop; the run is over"
+
+
+class External(Environment):
+    """`copies`: the most simulators at once. Without `outside` it only says what world it is."""
+
+    counters = (*(f"simulators_{name}" for name in COUNTERS), "simulators_rows_cut", "simulators_late")
+
+    def __init__(
+        self, config: EnvironmentConfig, settings: SimulatorSettings, world: World, outside: Outside | None
+    ) -> None:
+        self.world, self.copies = world, config.copies
+        self._settings = settings
+        self._hearing = Hearing(world, config.copies, self._begin)
+        self._seed = 0
+        self._latency = Latency()
+        self._measured: dict[str, float] = {}
+        self._ports: Ports | None = None
+        self._door: Door | None = None
+        self.address = ""
+        """Where simulators connect."""
+        if outside is not None:
+            terms = terms_of(world, config.copies, settings, outside.run)
+            self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
+            self._door = Door(self._ports.sockets[0], terms, self._begin, self._hearing.cut)
+
+    def reset(self, seed: int) -> Turn:
+        """Simulators that are told when to begin get seeds that follow from `seed` and their names."""
+        self._seed = seed
+        return self._gather()
+
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
+        """Answers all who asked, and sees who asks next."""
+        self._answer(actions)
+        return self._gather()
+
+    def attend(self) -> None:
+        """While training cannot take in more: listens, and says so to those who ask."""
+        if self._door is not None:
+            self._door.waiting = True
+            self._door.receive(0)
+
+    def figures(self) -> dict[str, float]:
+        """Totals of what simulators did; how many there are, and how long they waited for actions lately."""
+        if self._door is None:
+            return {}
+        quantiles = self._latency.take(0.5, 0.99)
+        if quantiles:
+            self._measured = {"act_p50_us": quantiles[0], "act_p99_us": quantiles[1]}
+        found = {f"simulators_{name}": float(count) for name, count in self._door.counts.items()}
+        found |= {"simulators_rows_cut": self._hearing.rows_cut, "simulators_late": self._hearing.late}
+        return {**found, "simulators": len(self._door.guests), **self._measured}
+
+    def close(self) -> None:
+        """Says farewell."""
+        if self._door is not None:
+            self._door.close(_FAREWELL, _FAREWELL_SECONDS)
+        if self._ports is not None:
+            self._ports.close()
+        self._door = self._ports = None
+
+    def _gather(self) -> Turn:
+        """Who asked, as soon as nobody else is waited for."""
+        door, requests = self._door, self._hearing.requests
+        if door is None:
+            raise EnvironmentFault(
+                "simulators are served by the actor of a run of several processes, and by nothing else; leave "
+                "--sequential out"
+            )
+        door.waiting = False
+        now = time.monotonic()
+        idle, due, wait = now + _IDLE_MS / 1000, math.inf, 0
+        while True:
+            heard = door.receive(wait)
+            for guest in [guest for guest in door.guests.values() if guest.inbox]:
+                for fault in self._hearing.listen(guest):
+                    door.blame(guest, fault)
+            now, requests = time.monotonic(), self._hearing.requests
+            if requests and due == math.inf:
+                due = now + self._settings.batch_wait / 1000
+            everybody = len(requests) >= len(door.guests)
+            if heard and not everybody and now < idle:
+                wait = 0
+            elif now >= idle or (requests and (everybody or now >= due)) or self._hearing.ended:
+                return self._tell()
+            else:
+                wait = max(1, math.ceil((min(idle, due) - now) * 1000))
+
+    def _tell(self) -> Turn:
+        told = [desk.take() for desk in self._hearing.desks]
+        steps, self._hearing.steps = self._hearing.steps, 0
+        present = tuple(one for one, _ in told if one is not None)
+        return Turn(present, steps, tuple(one for _, one in told if one is not None))
+
+    def _answer(self, actions: Sequence[NDArray[Any]]) -> None:
+        hearing, door = self._hearing, self._door
+        requests, hearing.requests = hearing.requests, []
+        if not requests or door is None:
+            return
+        done = iter(actions)
+        chosen = {number: next(done) for number, desk in enumerate(hearing.desks) if desk.acting}
+        now = time.monotonic()
+        for request in requests:
+            if request.guest.route not in door.guests:
+                continue  # it is gone, and its row is cut
+            parts = [
+                hearing.readings[agent].action(chosen[agent][hearing.desks[agent].position[row]], request.elements)
+                for agent, row in request.asks
+            ]
+            act = Act(answers=request.number, episode=request.episode, waited=request.seen_at - request.came_at)
+            door.tell(request.guest, act, b"".join(parts))
+            self._latency.add(now - request.came_at)
+
+    def _begin(self, guest: Guest) -> None:
+        """One that does not drive is told to begin."""
+        if not guest.hello.drives and self._door is not None:
+            guest.episode, guest.playing = guest.episode + 1, True
+            seed = f"{self._seed}/{guest.name}/{guest.incarnation}/{guest.episode}".encode()
+            number = int.from_bytes(hashlib.blake2b(seed, digest_size=4).digest(), "little") >> 1
+            self._door.tell(guest, Reset(episode=guest.episode, seed=number))

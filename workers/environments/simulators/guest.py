@@ -1,0 +1,63 @@
+"""One simulator that an actor serves: who it is, where its episode stands, what it said and nobody looked at."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.simulator_messages import End, Hello, Observe
+
+__all__ = ["Guest", "GuestFault", "Heard"]
+
+
+class GuestFault(Exception):
+    """What a simulator said cannot be taken in: `code` for programs, one sentence with the remedy for people."""
+
+    def __init__(self, code: str, reason: str, fatal: bool = False) -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.fatal = code, reason, fatal
+        self.answers = 0
+        """Number of the `observe` that is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message that waits to be looked at. `at`: when it arrived."""
+
+    message: Observe | End
+    frames: list[Any]
+    at: float
+
+
+@dataclass(slots=True, eq=False)
+class Guest:
+    """A simulator in copy `copy` of the world. `episode` is the number of its present episode while `playing`, else of
+    the last one."""
+
+    route: bytes
+    hello: Hello
+    incarnation: int
+    copy: int
+    lease: float
+    heard_at: float
+    schema_number: int
+    episode: int = 0
+    playing: bool = False
+    number: int = 0
+    """Of its last `observe`."""
+    strikes: int = 0
+    inbox: deque[Heard] = field(default_factory=deque)
+    told: float = 0.0
+    """Messages of the present second, and when that began."""
+    second: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Its identity."""
+        return self.hello.name
+
+    @property
+    def next_episode(self) -> int:
+        """The number that the next `observe` must have."""
+        return self.episode if self.playing else self.episode + 1

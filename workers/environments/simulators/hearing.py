@@ -1,0 +1,196 @@
+"""What simulators say of episodes, checked: nothing is taken in of a message that is wrong in any part.
+
+In flows: `observe` and `end` of guests. Out flows: rows of the desks, requests for actions; a GuestFault for each
+message that is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.simulator_messages import End, Observe
+from protocol.spaces import World
+from workers.environments.simulators.desk import Desk
+from workers.environments.simulators.guest import Guest, GuestFault
+from workers.environments.simulators.reading import Reading
+
+__all__ = ["Hearing", "Request"]
+
+_MOST_REWARD = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An `observe` that is to be answered: (agent, row) of each that asked. `came_at`: when it arrived, `seen_at`: when
+    it was looked at."""
+
+    guest: Guest
+    number: int
+    episode: int
+    asks: list[tuple[int, int]]
+    elements: list[str]
+    came_at: float
+    seen_at: float
+
+
+class Hearing:
+    """Of a world in `copies` copies. `on_over` is called when a guest's episode is over for all its agents."""
+
+    def __init__(self, world: World, copies: int, on_over: Callable[[Guest], None]) -> None:
+        self.desks = [Desk(number, place, copies) for number, place in enumerate(world.places)]
+        self.readings = [Reading(place) for place in world.places]
+        self._rows = {
+            slot: (number, k, place.many)
+            for number, place in enumerate(world.places)
+            for k, slot in enumerate(place.slots)
+        }
+        """agent -> number of its place, which of those there it is, how many there are."""
+        self._on_over = on_over
+        self.requests: list[Request] = []
+        self.steps = 0
+        """Rows that were closed or continued since the last turn."""
+        self.late = self.rows_cut = 0
+
+    def listen(self, guest: Guest) -> Iterator[GuestFault]:
+        """What a guest said, in order, and what was wrong with it. What is about an agent that asks for an action is
+        looked at when it was given one."""
+        while guest.inbox:
+            heard = guest.inbox[0]
+            try:
+                rows = self._rows_of(guest, heard.message.agents)
+                if any(self.desks[agent].asked[row] for agent, row in rows):
+                    return
+                guest.inbox.popleft()
+                if isinstance(heard.message, Observe):
+                    self._observe(guest, heard.message, heard.frames, rows, heard.at)
+                else:
+                    self._end(guest, heard.message, heard.frames, rows)
+                guest.strikes = 0
+            except GuestFault as fault:
+                if guest.inbox and guest.inbox[0] is heard:
+                    guest.inbox.popleft()
+                fault.answers = heard.message.number if isinstance(heard.message, Observe) else 0
+                yield fault
+                if fault.fatal:
+                    return
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is an end to tell of."""
+        return any(desk.ended for desk in self.desks)
+
+    def cut(self, guest: Guest) -> None:
+        """Nothing more comes of this guest: its open rows end here."""
+        self.requests = [request for request in self.requests if request.guest is not guest]
+        for desk in self.desks:
+            for row in range(guest.copy * desk.many, (guest.copy + 1) * desk.many):
+                cut = desk.cut(row)
+                self.rows_cut += cut
+                self.steps += cut
+
+    def _rows_of(self, guest: Guest, agents: Sequence[str]) -> list[tuple[int, int]]:
+        rows = []
+        for name in agents:
+            found = self._rows.get(name)
+            if found is None:
+                some = ", ".join([*self._rows][:8])
+                raise GuestFault("agent", f"there is no agent {name[:64]!r}; the agents are {some}")
+            rows.append((found[0], guest.copy * found[2] + found[1]))
+        if len(rows) > 1 and len(set(rows)) < len(rows):
+            raise GuestFault("agent", "a message names an agent twice; tell all of it at once")
+        return rows
+
+    def _rewards(self, message: Observe | End, rows: list[tuple[int, int]]) -> list[float]:
+        """Of each, checked."""
+        given = message.rewards or [0.0] * len(rows)
+        if len(given) != len(rows):
+            raise GuestFault("reward", f"{len(given)} rewards came for {len(rows)} agents; give one for each, or none")
+        for (agent, row), reward, name in zip(rows, given, message.agents, strict=True):
+            if abs(reward) > _MOST_REWARD:
+                raise GuestFault("value", f"the reward {reward:g} of agent {name!r} is too large for a float32")
+            if reward and not self.desks[agent].open[row]:
+                raise GuestFault(
+                    "reward", f"agent {name!r} has done nothing in this episode that could be rewarded; send 0"
+                )
+        return given
+
+    def _observe(
+        self, guest: Guest, message: Observe, frames: list[Any], rows: list[tuple[int, int]], at: float
+    ) -> None:
+        if not rows:
+            raise GuestFault("agent", "an observe names no agent; name those that are to act")
+        if message.number <= guest.number:
+            raise GuestFault(
+                "number", f"observe {message.number} came after observe {guest.number}; count each of them"
+            )
+        allowed = guest.next_episode if guest.hello.drives or guest.playing else 0
+        if message.episode != allowed:
+            wanted = f"episode {guest.next_episode}" if allowed else "none before reset is told"
+            raise GuestFault("episode", f"an observation of episode {message.episode} came, expected {wanted}")
+        rewards = self._rewards(message, rows)
+        for name in {agent for agent, _ in rows} if message.elements else ():
+            self.readings[name].check_elements(message.elements)
+        frame = _only(frames, sum(self.readings[agent].whole for agent, _ in rows), "observations")
+        offset, told = 0, []
+        for agent, _ in rows:
+            reading = self.readings[agent]
+            told.append((reading.observation(frame, offset), reading.mask(frame, offset)))
+            offset += reading.whole
+        for (agent, row), (seen, mask), reward in zip(rows, told, rewards, strict=True):
+            self.steps += bool(self.desks[agent].open[row])
+            self.desks[agent].ask(row, seen, mask, reward)
+        guest.number, guest.episode, guest.playing = message.number, message.episode, True
+        self.late += message.late
+        now = time.monotonic()
+        self.requests.append(Request(guest, message.number, message.episode, rows, message.elements, at, now))
+
+    def _end(self, guest: Guest, message: End, frames: list[Any], rows: list[tuple[int, int]]) -> None:
+        if not guest.playing or message.episode != guest.episode:
+            state = f"episode {guest.episode} is going on" if guest.playing else "none is going on"
+            raise GuestFault("episode", f"the end of episode {message.episode} came, but {state}")
+        for (agent, row), name in zip(rows, message.agents, strict=True):
+            if not self.desks[agent].open[row]:
+                raise GuestFault(
+                    "order", f"agent {name!r} ended, but did nothing since it began or ended; leave it out"
+                )
+        if message.over:
+            self._check_all(guest, set(rows))
+        rewards = self._rewards(message, rows)
+        finals: list[NDArray[Any] | None] = [None] * len(rows)
+        sizes = [self.readings[agent].size for agent, _ in rows]
+        frame = _only(frames, sum(sizes) if message.truncated else 0, "last observations")
+        if message.truncated:
+            starts = np.cumsum([0, *sizes]).tolist()
+            finals = [self.readings[agent].observation(frame, at) for (agent, _), at in zip(rows, starts, strict=False)]
+        for (agent, row), reward, final in zip(rows, rewards, finals, strict=True):
+            self.steps += 1
+            self.desks[agent].end(row, reward, final)
+        if message.over:
+            guest.playing = False
+            self._on_over(guest)
+
+    def _check_all(self, guest: Guest, named: set[tuple[int, int]]) -> None:
+        """GuestFault if an episode is said to be over for everybody, but not how it ended for somebody."""
+        for name, (agent, k, many) in self._rows.items():
+            row = guest.copy * many + k
+            if (agent, row) not in named and self.desks[agent].open[row]:
+                raise GuestFault("order", f"the episode is over, but not told for agent {name!r}; name it in end")
+
+
+def _only(frames: list[Any], size: int, what: str) -> memoryview:
+    """The one frame that belongs to a message; GuestFault if it is another."""
+    if not size and not frames:
+        return memoryview(b"")
+    if len(frames) != 1 or len(frames[0]) != size:
+        sizes = ", ".join(str(len(frame)) for frame in frames[:4]) or "none"
+        raise GuestFault(
+            "size", f"frames of {sizes} bytes came for {what} of {size} bytes in one frame; see places in admit"
+        )
+    return memoryview(frames[0].buffer if isinstance(frames[0], zmq.Frame) else frames[0])

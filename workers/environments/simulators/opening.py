@@ -1,0 +1,86 @@
+"""Where an actor serves simulators: the port, what its door tells everybody, and the file that says where it is.
+
+In flows: settings, the world, what the actor lends. Out flow: sockets, and the terms of admission.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+
+from protocol.errors import ConfigurationError
+from protocol.simulator_messages import Admit, facts_of
+from protocol.sockets import Ports
+from protocol.spaces import World
+from workers.environments.simulators.door import Terms
+from workers.environments.simulators.reading import Reading
+from workers.environments.simulators.settings import SimulatorSettings
+
+__all__ = ["Outside", "open_ports", "terms_of"]
+
+log = logging.getLogger(__name__)
+
+_LEAST_FRAME = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What an actor lends to an environment that others connect to. `base` 0: any free port. `index`: which of the
+    run's actors it is. `folder`: the run's, if it can be seen from here."""
+
+    context: zmq.Context[zmq.Socket[bytes]]
+    host: str
+    base: int
+    advertise: str
+    run: str
+    name: str
+    index: int
+    folder: Path | None
+
+
+def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -> Terms:
+    """What every simulator is told, with the name and the number of the copy still to be filled in."""
+    text = world.model_dump_json()
+    whole = sum(place.many * Reading(place).whole for place in world.places)
+    admit = Admit(
+        run=run,
+        name="_",
+        incarnation=1,
+        copy_number=0,
+        hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+        world=text,
+        places=[facts_of(place) for place in world.places],
+        lease=1.0,
+        largest=max(_LEAST_FRAME, whole),
+        rate=settings.rate,
+    )
+    return Terms(admit, copies, settings.rate)
+
+
+def open_ports(outside: Outside, settings: SimulatorSettings, largest: int) -> tuple[Ports, str]:
+    """One ROUTER, and its address: an actor that is started again returns to the port it had."""
+    announced = None if outside.folder is None else outside.folder / "simulators" / f"{outside.name}.json"
+    bases = [settings.port + outside.index if settings.port else outside.base]
+    if not bases[0] and announced is not None and announced.exists():
+        bases.insert(0, int(json.loads(announced.read_text())["address"].rpartition(":")[2]))
+    for base in bases:
+        ports = Ports(outside.context, outside.host, base, outside.advertise, {0: "simulators"})
+        try:
+            address = ports.bind({0: zmq.ROUTER}, {0: largest})[0]
+            break
+        except ConfigurationError:
+            if base == bases[-1]:
+                raise
+    if announced is not None:
+        announced.parent.mkdir(exist_ok=True)
+        aside = announced.with_name(f".{announced.name}")
+        aside.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+        aside.rename(announced)
+    log.info("event=serving_simulators address=%s", address)
+    return ports, address

@@ -1,0 +1,120 @@
+"""The arrays of one place in frames: little-endian, in C order, one behind another without gaps.
+
+In flow: a frame. Out flow: a row of observations and of its masks, or a GuestFault; and actions as bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.spaces import Action, Box, Dict, Leaf, Place, Record, Text
+from workers.environments.rows import MaskRows, range_of
+from workers.environments.simulators.guest import GuestFault
+
+__all__ = ["Reading"]
+
+Check = Callable[[NDArray[Any]], bool]
+
+
+class Reading:
+    """Of `place`. `size`: bytes of one observation; `whole`: with its masks."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._seen, self._mask = _wire(place.observed), None if place.masked is None else _wire(place.masked)
+        self._shape = place.observed.shape
+        self._items = math.prod(self._shape)
+        self.size = self._seen.itemsize * self._items
+        self.whole = self.size + (0 if self._mask is None else _nbytes(place.masked))
+        self._checks = [(leaf, check) for leaf in place.observed.leaves if (check := _check(leaf)) is not None]
+        self._legal = None if place.masked is None else MaskRows(place.masked, place.acted)
+        self._divisible = isinstance(place.agent.action, Action) and not place.agent.action.atomic
+
+    def observation(self, frame: memoryview, at: int) -> NDArray[Any]:
+        """[*shape] from byte `at` on; a view. GuestFault for numbers that are not finite or beyond a choice."""
+        row = np.frombuffer(frame, self._seen, self._items, at).reshape(self._shape)
+        for leaf, check in self._checks:
+            part = row[leaf.name.partition(".")[2]] if self._place.observed.nested else row
+            if not check(part):
+                raise self._wrong_value(leaf, part)
+        return row
+
+    def mask(self, frame: memoryview, at: int) -> NDArray[np.bool_] | None:
+        """[*shape] behind the observation that begins at `at`; None where there are no masks."""
+        record = self._place.masked
+        if self._mask is None or record is None or self._legal is None:
+            return None
+        at += self.size
+        nbytes = _nbytes(record)
+        if np.frombuffer(frame, np.uint8, nbytes, at).max(initial=0) > 1:
+            raise GuestFault(
+                "value", f"a mask of agent {self._place.name!r} has a byte that is neither 0 nor 1; correct it"
+            )
+        row = np.frombuffer(frame, self._mask, math.prod(record.shape), at).reshape(record.shape)
+        if self._legal.flaw("action_mask", row[None], 1) is not None:
+            raise GuestFault("value", f"a mask of agent {self._place.name!r} leaves no choice; allow one")
+        return row
+
+    def action(self, row: NDArray[Any], elements: list[str]) -> bytes:
+        """What is done, as bytes; of an action that is not atomic the `elements` asked for, or all."""
+        if not elements:
+            return row.tobytes()
+        wanted = set(elements)
+        chosen = [leaf for leaf in self._place.acted.leaves if leaf.path[0] in wanted]
+        return b"".join(row[leaf.name.partition(".")[2]].tobytes() for leaf in chosen)
+
+    def check_elements(self, elements: list[str]) -> None:
+        """GuestFault if these cannot be done by themselves."""
+        action = self._place.agent.action
+        if not self._divisible:
+            raise GuestFault(
+                "element", f"the action of agent {self._place.name!r} is atomic; ask for all of it, without elements"
+            )
+        assert isinstance(action.space, Dict)
+        unknown = [name for name in elements if name not in action.space.spaces]
+        if unknown:
+            known = ", ".join(action.space.spaces)
+            raise GuestFault(
+                "element", f"the action of agent {self._place.name!r} has no element {unknown[0]!r}; it has {known}"
+            )
+
+    def _wrong_value(self, leaf: Leaf, part: NDArray[Any]) -> GuestFault:
+        where = f"{leaf.name} of agent {self._place.name!r}"
+        if isinstance(leaf.space, Box):
+            if leaf.space.dtype == "bool":
+                return GuestFault("value", f"{where} has a byte that is neither 0 nor 1; correct it")
+            return GuestFault("value", f"{where} has a number that is not finite; correct the simulator")
+        low, high = range_of(leaf)
+        least, most = np.min(low), np.max(high)
+        return GuestFault("value", f"{where} should be {least} to {most} but is {part.tolist()}; correct the simulator")
+
+
+def _wire(record: Record) -> np.dtype[Any]:
+    return record.dtype.newbyteorder("<")
+
+
+def _nbytes(record: Record | None) -> int:
+    return 0 if record is None else record.dtype.itemsize * math.prod(record.shape)
+
+
+def _check(leaf: Leaf) -> Check | None:
+    """Whether an array of a leaf is in its space; None where anything is."""
+    space = leaf.space
+    if isinstance(space, Box):
+        if space.dtype == "bool":
+            return lambda part: bool((np.ascontiguousarray(part).view(np.uint8) <= 1).all())
+        # one NaN or infinity makes the product NaN or infinite; one that merely overflowed is looked at in full
+        if np.dtype(space.dtype).kind == "f":
+            return lambda part: math.isfinite(np.vdot(part, part)) or bool(np.isfinite(part).all())
+        return None
+    low, high = range_of(leaf)
+    if isinstance(space, Text):
+        return lambda part: bool(
+            ((part >= low) & (part <= high)).all() and (part > 0).sum() == np.count_nonzero(np.cumprod(part > 0))
+        )
+    return lambda part: bool(((part >= low) & (part <= high)).all())

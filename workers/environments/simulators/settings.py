@@ -1,0 +1,76 @@
+"""What may be set for simulators under `environment.settings`, and the world that they are copies of.
+
+In flow: a mapping. Out flow: typed settings; the `World`, or a ConfigurationError that says what to write.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, WireError
+from protocol.spaces import World, parse_world
+from workers.environments.settings import validated
+
+__all__ = ["EXTERNAL", "SimulatorSettings", "settings_of", "world_of"]
+
+EXTERNAL = "external"
+"""The `environment.id` of simulators that connect."""
+
+
+class SimulatorSettings(BaseModel):
+    """What may be set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    world: str | dict[str, Any]
+    """The tree of agents and spaces: a file of JSON or YAML, the tree itself, or the id of an environment like which
+    the simulators are."""
+    port: int | None = Field(default=None, ge=1, le=65_525)
+    """Where the first actor serves; each further one at the next port. None: where `--bind` says, or any free one."""
+    batch_wait: int = Field(default=0, ge=0, le=1_000)
+    """Milliseconds that the first who asks waits for others to ask with it; 0: only for those that have asked."""
+    rate: int = Field(default=20_000, ge=1)
+    """Messages a second that one simulator may send."""
+
+
+def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
+    """Of an environment `external`; ConfigurationError where what it asks for makes no sense together."""
+    if config.processes:
+        raise ConfigurationError(
+            f"environment.processes is {config.processes} but simulators are processes by themselves; set it to 0"
+        )
+    if config.turn_mode is not None:
+        raise ConfigurationError(
+            f"environment.turn_mode is {config.turn_mode} but each simulator asks when it wants; remove the key"
+        )
+    return validated(config.id, SimulatorSettings, config.settings)
+
+
+def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig], World]) -> World:
+    """The world of simulators; `describe` tells that of other environments."""
+    world = _world(settings.world, describe)
+    if world.common:
+        raise ConfigurationError(
+            f"{world.id} has a common observation, which simulators cannot tell; put it into each agent's own"
+        )
+    return world
+
+
+def _world(given: str | dict[str, Any], describe: Callable[[EnvironmentConfig], World]) -> World:
+    if isinstance(given, str) and not given.endswith((".json", ".yaml", ".yml")):
+        return describe(EnvironmentConfig(id=given, copies=1))
+    try:
+        tree = given if isinstance(given, dict) else yaml.safe_load(Path(given).read_text())
+        return parse_world(json.dumps(tree))
+    except (OSError, yaml.YAMLError, TypeError, WireError, ValidationError) as fault:
+        said = " ".join(str(fault).split())
+        raise ConfigurationError(
+            f"environment.settings.world is no tree ({said}); give a file of JSON or YAML as protocol/README.md has it"
+        ) from None
