@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from protocol.section import Section
+from protocol.spaces import Label
 
-__all__ = ["PPO", "Network"]
+__all__ = ["PPO", "Curiosity", "Network"]
 
 
 class Network(Section):
@@ -27,6 +28,15 @@ class Network(Section):
     def state(self) -> int:
         """Numbers that a stream's memory consists of: an LSTM's output and cell, a GRU's output."""
         return self.recurrent_size * {None: 0, "gru": 1, "lstm": 2}[self.recurrent]
+
+
+class Curiosity(Section):
+    """A bonus for what is new to an auxiliary of the run, beside the reward that the world gives."""
+
+    auxiliary: Label
+    """Its name under `auxiliaries`."""
+    coefficient: float = Field(default=0.5, ge=0)
+    """Weight of the bonus in the reward; the bonus's unit is the spread of its discounted returns."""
 
 
 class PPO(Section):
@@ -65,6 +75,8 @@ class PPO(Section):
     central_critic: bool = False
     """MAPPO (Yu et al. 2022): the value function is a network of its own, which sees all evaluation-only observations
     besides what the actor sees; it stays with the learner."""
+    curiosity: Curiosity | None = None
+    """Reward what is new as well; None: what the world gives alone."""
 
     @property
     def discipline(self) -> Literal["stream", "replay"]:

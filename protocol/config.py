@@ -1,8 +1,9 @@
 """The run's configuration: typed, validated, frozen; an unknown key is an error.
 
 In flows: a mapping (from YAML, `--set` or the wire). Out flow: a `Run`. Defaults follow the source documents where
-they name one; the presets override them where training is better served. The sections for algorithms and environments
-have files of their own (algorithms.py, off_policy.py and environments.py here); users take all of them from here.
+they name one; the presets override them where training is better served. The sections for algorithms, auxiliaries and
+environments have files of their own (algorithms.py, off_policy.py, auxiliaries.py and environments.py here); users take
+all of them from here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from protocol.algorithms import PPO, Network
+from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from protocol.learned import Learned
 from protocol.off_policy import DQN, IQN, SAC, Replayed
 from protocol.section import Section
 from protocol.spaces import Label, World, policy_map
@@ -23,7 +26,9 @@ __all__ = [
     "DQN",
     "IQN",
     "PPO",
+    "RND",
     "SAC",
+    "AuxiliaryConfig",
     "EnvironmentConfig",
     "Multiprocessing",
     "Network",
@@ -34,33 +39,16 @@ __all__ = [
 ]
 
 
-class PolicyConfig(Section):
+class PolicyConfig(Learned):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
     algorithm: Annotated[PPO | IQN | DQN | SAC, Field(discriminator="name")] = Field(default_factory=PPO)
     network: Network = Field(default_factory=Network, alias="model_config")
-    learning_rate: float = Field(default=0.00025, gt=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
     segment_length: int = Field(default=64, ge=1, le=65_535)
     flow: Literal["block", "drop_oldest", "drop_newest"] = "block"
     """What an actor does that has no credit: wait, overwrite its oldest segment, or discard the new one."""
-    credits: int | None = Field(default=None, ge=1)
-    """Segments an actor may have unacknowledged, a multiple of `environment.copies`; None: twice its streams of this
-    policy."""
-    compress: tuple[str, ...] = ()
-    """Fields of segments that travel compressed (zstd) to other nodes."""
-    ring: Literal["lock_free", "locked"] = "lock_free"
-    """How a learner on the same node reads an actor's memory: it checks each copy, or (the reference) it locks besides,
-    so that no slot is taken from under a copy; the actor then waits for its learners, up to `lock_timeout`."""
-    checksums: bool | None = None
-    """Check every copy by CRC-32 as well; None: only where a processor shows stores in another order."""
     flush_after: float | None = Field(default=None, gt=0)
     """Seconds after which a segment is sent although it is not full; None: never."""
-    publish_mode: Literal["double_buffer", "snapshot"] = "snapshot"
-    wire_weights: Literal["float32", "bf16"] = "float32"
-    """How float32 weights travel to other nodes: exactly, or rounded to half the bytes. Memory is exact always."""
-    publish_interval: int = Field(default=10, ge=1)
-    """Train steps from one publication of weights to the next."""
     sync_interval: int = Field(default=50, ge=1)
     """Turns from one look for new weights to the next."""
 
@@ -122,9 +110,11 @@ class Run(Section):
     """Overrides by policy name."""
     agents: dict[str, Label] = Field(default_factory=dict)
     """agent -> policy; an agent not named has a policy of its own, called like the agent."""
+    auxiliaries: dict[Label, AuxiliaryConfig] = Field(default_factory=dict)
+    """What learns beside the policies from what their agents see, by name."""
     actors: int = Field(default=1, ge=1, le=10_000)
     num_learner_processes: int | None = Field(default=None, ge=1)
-    """None: one learner process a policy; fewer: policies share them in turn."""
+    """None: one learner process a policy and auxiliary; fewer: they share them in turn."""
     steps: int = Field(default=10_000_000, ge=1)
     """Agent steps until the run ends."""
     seconds: float | None = Field(default=None, gt=0)
@@ -237,7 +227,8 @@ def _sentence(fault: ValidationError, prefix: str = "") -> str:
     first = fault.errors()[0]
     parts = [prefix] if prefix else []
     for before, part in zip(("", *first["loc"]), first["loc"], strict=False):
-        if before != "algorithm" and part != "[key]":  # after it comes the union's branch, which is no key
+        branch = before == "algorithm" and first["loc"][0] != "auxiliaries"  # of the union, which is no key
+        if not branch and part != "[key]":
             parts.append(str(part))
     place = ".".join(parts)
     if first["type"] == "extra_forbidden":

@@ -25,7 +25,7 @@ ROLES = ("coordinator", "learner", "actor", "relay", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
     "control": frozenset({"learner", "actor", "relay", "supervisor"}),
     "experience": frozenset({"actor", "relay"}),
-    "weights": frozenset({"actor", "relay", "supervisor"}),
+    "weights": frozenset({"actor", "learner", "relay", "supervisor"}),
     "acknowledgements": frozenset({"actor", "relay"}),
     "simulators": frozenset({"simulator"}),
 }

@@ -11,6 +11,9 @@ import logging
 import time
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protocol.common import COMMON, CommonWriter
 from protocol.config import Run
 from protocol.counters import Counters
@@ -28,14 +31,16 @@ from workers import numerics
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
-from workers.acting.seating import seat_agents
+from workers.acting.seating import seat_agents, watched
+from workers.auxiliary_plan import plan_auxiliaries
 from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, Outside
 from workers.life import Life, Stop, log_to, run_dir_of, worker_command
-from workers.plan import PolicyPlan, plan_policies, seed_of
+from workers.plan import Plan, plan_policies, seed_of
+from workers.policies.build import build, published
 from workers.reporting import ActorReport, count_environment
 
 __all__ = ["Actor", "main"]
@@ -45,6 +50,7 @@ log = logging.getLogger(__name__)
 _WEIGHTS_PATIENCE = 120.0
 _NONE_NEWER = Version(2**24, 0)
 """No weights are newer: to listen without adopting."""
+_NOWHERE: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
 class Actor:
@@ -53,21 +59,28 @@ class Actor:
     def __init__(self, life: Life, welcome: Welcome, environment: Environment, run: Run) -> None:
         self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
         self._quota = welcome.quota
-        plans = self._plans = plan_policies(run, environment.world)
-        self._counters = self._open_counters(plans)
+        plans = plan_policies(run, environment.world)
+        auxiliaries = plan_auxiliaries(run, plans)
+        self._plans: dict[str, Plan] = {**plans, **auxiliaries}
+        self._policies = plans
+        self._counters = self._open_counters([*self._plans])
         self._performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
         self._subscribers = {
             name: WeightSubscriber(life.context, name, p.manifest, run.transport)
             for name, p in self._performers.items()
         }
+        for name, auxiliary in auxiliaries.items():  # nothing here acts by its weights: they tell where its learner is
+            manifest = published(build(auxiliary.interface, auxiliary.config, 0)).manifest
+            self._subscribers[name] = WeightSubscriber(life.context, name, manifest, run.transport)
         self._common = self._share(plan_common(plans, environment.world))
         self._outlets = Outlets(life.context)
-        self._senders = {name: self._sender(plan) for name, plan in plans.items()}
+        self._senders = {name: self._sender(plan) for name, plan in self._plans.items()}
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
         self._seats: dict[tuple[int, int], Seat] = {}
         me = (welcome.name, welcome.incarnation)
         for name, plan in plans.items():
-            performer, sender = self._performers[name], self._senders[name]
+            performer = self._performers[name]
+            sender = watched(plan, plans, auxiliaries, self._senders, self._common)
             self._seats |= seat_agents(plan, environment.world, performer, sender, run.seed, me, self._common)
         self._seen: object = None
         self._unsettled = False
@@ -132,9 +145,11 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            self._report.environment = count_environment(self._counters, self._environment, self._plans)
+            self._report.environment = count_environment(self._counters, self._environment, self._policies)
             for seat in self._seats.values():
                 seat.flush(self._check)
+            for name in self._plans.keys() - self._performers.keys():
+                self._listen(self._subscribers[name])
             self._follow_routes()
 
     def _check(self) -> None:
@@ -168,11 +183,15 @@ class Actor:
             if (
                 subscriber.same_node is None
             ):  # its beacon tells; a learner that came back must not wait for our next turn
-                subscriber.adopt(self._performers[route.policy].spare, _NONE_NEWER)
+                self._listen(subscriber)
             if subscriber.same_node is None:
                 self._unsettled = True
             else:
                 self._senders[route.policy].route(route, not subscriber.same_node or route.experience_relay > 0)
+
+    def _listen(self, subscriber: WeightSubscriber) -> None:
+        """Takes in what a learner tells of itself, and no weights."""
+        subscriber.adopt(_NOWHERE, _NONE_NEWER)
 
     def _first_weights(self) -> None:
         """Acts with the learners' weights from the first step on, never with its own initial ones."""
@@ -232,7 +251,7 @@ class Actor:
             if not sender.drain(max(0.0, end - time.monotonic()), self._follow_routes):
                 log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
         self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats.values()))
-        count_environment(self._counters, self._environment, self._plans)
+        count_environment(self._counters, self._environment, self._policies)
 
     def _share(self, plan: CommonPlan | None) -> CommonWriter | None:
         """Where what all agents see is written."""
@@ -243,7 +262,7 @@ class Actor:
         welcome = self._welcome
         return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
 
-    def _sender(self, plan: PolicyPlan) -> ExperienceSender:
+    def _sender(self, plan: Plan) -> ExperienceSender:
         welcome = self._welcome
         ring = plan.ring(self._memory(plan.name), self._counters)
         return ExperienceSender(
@@ -261,11 +280,12 @@ class Actor:
             self._outlets,
         )
 
-    def _open_counters(self, plans: dict[str, PolicyPlan]) -> Counters:
+    def _open_counters(self, names: list[str]) -> Counters:
         run_dir = run_dir_of(self._welcome)
         name = f"{self._welcome.name}.{self._welcome.incarnation}"
-        names = ActorReport.names(list(plans), list(self._run.environment.members or ()), self._environment.counters)
-        return Counters(run_dir / "counters" / name if run_dir else None, *names)
+        members = list(self._run.environment.members or ())
+        counted = ActorReport.names(names, members, self._environment.counters)
+        return Counters(run_dir / "counters" / name if run_dir else None, *counted)
 
 
 def main(life: Life) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,10 +29,11 @@ _AWAY = 30.0
 
 
 class Books:
-    """One run's measurements. `policies` in the order of the world's agents."""
+    """One run's measurements. `policies` in the order of the world's agents; `auxiliaries` learn beside them."""
 
-    def __init__(self, run: Run, policies: list[str], folder: Path) -> None:
+    def __init__(self, run: Run, policies: list[str], folder: Path, auxiliaries: Sequence[str] = ()) -> None:
         self._run, self._policies, self._folder = run, policies, folder
+        self._learned = [*policies, *auxiliaries]
         self._returns = {policy: ReturnsCurve(run.steps) for policy in policies}
         self._recent: dict[str, list[float]] = {p: [] for p in policies}
         self._members = list(run.environment.members or ())
@@ -71,6 +72,7 @@ class Books:
             self.acting_until = now
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, actors, learners) for policy in self._policies}
+        auxiliaries = {name: _learned(name, learners) for name in self._learned[len(policies) :]}
         self.view = {
             "steps": self._run.steps,
             "env_steps": env_steps,
@@ -78,14 +80,15 @@ class Books:
             "seconds": round(self.seconds, 3),
             **rates,
             "policies": policies,
+            "auxiliaries": auxiliaries,
             "workers": workers,
             "restarts": dict(restarts),
             "waits": self._waits(actors, learners),
             "verdict": self.verdict(actors, learners),
-            "health": findings_of(self._policies, learners),
+            "health": findings_of(self._learned, learners),
         }
         if self.acting_since:
-            told = {policy: {**policies[policy], **_of(policy, measured)} for policy in self._policies}
+            told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
             self._write_down(told, rates, env_steps, agent_steps)
             self._keep()
 
@@ -116,13 +119,13 @@ class Books:
             "seconds": seconds,
             "env_steps_per_second": env_steps / seconds,
             "agent_steps_per_second": agent_steps / seconds,
-            "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._policies},
-            "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._policies)) / seconds,
-            "versions": {p: _newest(learners, f"version.{p}") for p in self._policies},
+            "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._learned},
+            "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._learned)) / seconds,
+            "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
             "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
             "environments": environment_books(self._policies, self._members, actors),
             "baselines": dict(baselines),
-            "segments": segment_books(self._policies, actors, learners, self._ledgers(), clean),
+            "segments": segment_books(self._learned, actors, learners, self._ledgers(), clean),
             "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
             / max(1, total(actors.values(), "agent_steps")),
             "unfinished_steps": total(actors.values(), "unfinished_steps"),
@@ -132,8 +135,8 @@ class Books:
             "environment_restarts": total(actors.values(), "environment_restarts"),
             "verdict": self.verdict(actors, learners),
             "health": {
-                "looked_at": {policy: looks(policy, learners) for policy in self._policies},
-                "findings": findings_of(self._policies, learners),
+                "looked_at": {name: looks(name, learners) for name in self._learned},
+                "findings": findings_of(self._learned, learners),
             },
         }
 
@@ -186,7 +189,7 @@ class Books:
 
     def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
         ledgers = {}
-        for policy in self._policies:
+        for policy in self._learned:
             path = self._folder / "ledgers" / policy
             if path.exists():
                 ledger = Ledger(path)
@@ -212,8 +215,7 @@ class Books:
         return {
             "return": sum(recent) / len(recent) if recent else previous,
             "history": self._returns[policy].history,
-            "version": _newest(learners, f"version.{policy}"),
-            "train_steps": total(learners.values(), f"steps_made.{policy}"),
+            **_learned(policy, learners),
             "lag": _lag(learners.values(), [policy])["mean"],
             **self._by_environment(policy, actors),
         }
@@ -248,6 +250,13 @@ class Books:
         self._metrics.write(json.dumps(row) + "\n")
         self._metrics.flush()
         self._events.scalars(agent_steps, scalars)
+
+
+def _learned(name: str, learners: Pages) -> dict[str, int]:
+    return {
+        "version": _newest(learners, f"version.{name}"),
+        "train_steps": total(learners.values(), f"steps_made.{name}"),
+    }
 
 
 def _newest(pages: Pages, name: str) -> int:

@@ -22,7 +22,7 @@ from protocol.common import CommonWriter
 from protocol.layout import Layout
 from protocol.ring import Ring
 from protocol.spaces import World
-from workers.plan import PolicyPlan
+from workers.plan import Plan
 
 __all__ = ["CommonPlan", "plan_common"]
 
@@ -42,10 +42,10 @@ class CommonPlan:
         return CommonWriter(Ring.create(path, self.layout, self.blocks, checksums=False), self.turns)
 
 
-def plan_common(plans: Mapping[str, PolicyPlan], world: World) -> CommonPlan | None:
-    """The plan for one actor that plays all of `plans`."""
-    every = list(plans.values())
-    layout = every[0].common
+def plan_common(plans: Mapping[str, Plan], world: World) -> CommonPlan | None:
+    """The plan for one actor that writes the segments of all of `plans`."""
+    every = [plan for plan in plans.values() if plan.common is not None]
+    layout = every[0].common if every else None
     if layout is None:
         return None
     period = world.action_period
@@ -60,7 +60,7 @@ def plan_common(plans: Mapping[str, PolicyPlan], world: World) -> CommonPlan | N
     return CommonPlan(layout, needed + 1, pooled + every[0].actors * (needed + 1), turns)
 
 
-def _span(plan: PolicyPlan, world: World) -> int:
+def _span(plan: Plan, world: World) -> int:
     """The most moments from the oldest to the newest that a block of `plan` refers to."""
     rows = plan.layout.length + plan.layout.before + 2
     if world.action_period is not None:
@@ -69,12 +69,12 @@ def _span(plan: PolicyPlan, world: World) -> int:
     return 2 * plan.groups * rows + written_anew
 
 
-def _most(plan: PolicyPlan, world: World) -> int:
+def _most(plan: Plan, world: World) -> int:
     """The most blocks of moments that a block of `plan` touches."""
     assert plan.common is not None
     return -(-_span(plan, world) // plan.common.rows) + 1
 
 
-def _islands(plan: PolicyPlan) -> int:
+def _islands(plan: Plan) -> int:
     """Blocks of `plan` that may be older than those that are written one after another."""
     return {"block": 0, "drop_oldest": plan.credit_blocks, "drop_newest": plan.blocks}[plan.config.flow]

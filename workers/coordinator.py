@@ -31,6 +31,7 @@ from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import Ports, check_bind, open_context
 from protocol.spaces import World
 from workers.accounting import total
+from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
 from workers.environments.registry import describe
 from workers.facts import facts_of
@@ -54,10 +55,10 @@ class Coordinator:
     def __init__(self, run: Run, world: World, folder: Path, server: ControlServer) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
         plans = plan_policies(run, world)
-        self._policies = list(plans)
+        auxiliaries = list(plan_auxiliaries(run, plans))
         self._facts = [facts_of(plan, world) for plan in plans.values()]
-        self._books = Books(run, self._policies, folder)
-        self._members = Membership(run, self._policies, folder / "state.json")
+        self._books = Books(run, list(plans), folder, auxiliaries)
+        self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json")
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._stop_after: float | None = None
@@ -320,7 +321,7 @@ def _run(context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bi
             "remove the key"
         )
     world = describe(run.environment)
-    plan_policies(run, world)
+    plan_all(run, world)
     ports = Ports(context, host, int(port), advertise)
     address = ports.bind({0: zmq.ROUTER})[0]
     lock = claim(run, folder)

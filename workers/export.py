@@ -39,7 +39,7 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     if not (run / "config.yaml").is_file():
         raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
     config = read_config(run / "config.yaml")
-    name = _policy(run, policy)
+    name = _policy(run, policy, config)
     step, manifest, trained = _found(run, config, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,9 +62,10 @@ def _found(run: Path, config: Run, name: str, which: str) -> tuple[int, Manifest
                 raise
 
 
-def _policy(run: Path, policy: str | None) -> str:
+def _policy(run: Path, policy: str | None, config: Run) -> str:
     folder = run / "checkpoints"
-    names = sorted(path.name for path in folder.iterdir() if checkpoint.steps(path)) if folder.is_dir() else []
+    saved = sorted(path.name for path in folder.iterdir() if checkpoint.steps(path)) if folder.is_dir() else []
+    names = [name for name in saved if name not in config.auxiliaries]
     if not names:
         raise ConfigurationError(f"{run} has no checkpoint yet; wait for the first one, or train longer")
     if policy in names:

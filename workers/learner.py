@@ -11,6 +11,7 @@ import logging
 import time
 from pathlib import Path
 
+import torch
 import zmq
 
 from protocol import compression
@@ -24,13 +25,15 @@ from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World, parse_world
-from protocol.weights import WeightPublisher
+from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import numerics
+from workers.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.common_plan import plan_common
+from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.life import Life, log_to, run_dir_of, worker_command
-from workers.plan import PolicyPlan, plan_policies
+from workers.plan import Plan
 from workers.reporting import LearnerReport
 
 __all__ = ["Learner", "main"]
@@ -44,7 +47,7 @@ _DRAIN_QUIET = 0.2
 class Learner:
     """One learner process and its members, which take turns."""
 
-    def __init__(self, life: Life, welcome: Welcome, run: Run, plans: dict[str, PolicyPlan], world: World) -> None:
+    def __init__(self, life: Life, welcome: Welcome, run: Run, plans: dict[str, Plan], world: World) -> None:
         self._life, self._welcome, self._run = life, welcome, run
         self._folder = run_dir_of(welcome)
         policies = welcome.policies
@@ -69,7 +72,9 @@ class Learner:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: object = None
-        self._plans, self._world = [plans[name] for name in policies], world
+        self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
+        self._subscribers: list[tuple[str, WeightSubscriber]] = []
+        """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[Member] = []
 
     def run(self) -> None:
@@ -91,6 +96,8 @@ class Learner:
     def close(self) -> None:
         """Lets go of memory and sockets."""
         self._receiver.close()
+        for _, subscriber in self._subscribers:
+            subscriber.close()
         self._publisher.close()
         self._ports.close()
 
@@ -125,6 +132,10 @@ class Learner:
             return
         self._pulse = pulse
         self._receiver.living({(name, incarnation) for name, incarnation in pulse.actors})
+        for route in pulse.routes:
+            for name, subscriber in self._subscribers:
+                if name == route.policy:
+                    subscriber.route(route)
         for member in self._members:
             self._receiver.let_go(member.name, member.uses)
 
@@ -150,7 +161,20 @@ class Learner:
             acknowledgements=self._addresses[_ACKS],
         )
 
-    def _member(self, plan: PolicyPlan) -> Member:
+    def _curious(self, plan: Plan, device: torch.device) -> Curious | None:
+        """What the bonus of a policy that is curious comes from, subscribed to its auxiliary's weights."""
+        curiosity = plan.curiosity
+        if curiosity is None:
+            return None
+        auxiliary = self._every[curiosity.auxiliary]
+        assert isinstance(auxiliary, AuxiliaryPlan)
+        curious = Curious(plan.name, auxiliary, curiosity.coefficient, device, self._counters)
+        subscriber = WeightSubscriber(self._life.context, auxiliary.name, curious.manifest, self._run.transport)
+        curious.adopt = subscriber.adopt
+        self._subscribers.append((auxiliary.name, subscriber))
+        return curious
+
+    def _member(self, plan: Plan) -> Member:
         welcome, run = self._welcome, self._run
         device = choose_device(run, welcome.index)
         ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
@@ -165,9 +189,11 @@ class Learner:
             self._publisher.publish,
             self._folder,
             sum(ledger.counts().values()) * plan.layout.length,
+            self._curious(plan, device),
         )
         compression.check_package(plan.config.compress)
-        check, window = ActionCheck(plan.interface.place), Window(plan.credit_blocks, plan.credit_blocks * plan.block)
+        check = None if isinstance(plan, AuxiliaryPlan) else ActionCheck(plan.interface.place)
+        window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, check, window)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
@@ -193,7 +219,7 @@ def main(life: Life) -> None:
     log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     world = parse_world(welcome.world)
-    learner = Learner(life, welcome, run, plan_policies(run, world), world)
+    learner = Learner(life, welcome, run, plan_all(run, world), world)
     try:
         learner.run()
     finally:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol import compression
-from protocol.config import DQN, IQN, PPO, SAC, PolicyConfig, Replayed, Run
+from protocol.algorithms import Curiosity
+from protocol.config import DQN, IQN, PPO, SAC, AuxiliaryConfig, PolicyConfig, Replayed, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
@@ -21,18 +22,19 @@ from workers.learning.governor import Governor
 from workers.policies.actions import Actions
 from workers.policies.interface import Interface
 
-__all__ = ["PolicyPlan", "plan_policies", "seed_of"]
+__all__ = ["Plan", "PolicyPlan", "plan_policies", "seed_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPlan:
-    """One policy of a run: `agents` are the indices of the agents it plays, which are alike; `interface` is what it is
-    shown and does. `common`: the layout of common observations, where there are any."""
+class Plan:
+    """What has a ring in each actor and a member in a learner: a policy, or what learns beside policies. `agents` are
+    the indices of the agents whose rows these are; `interface` is what such an agent is shown and does. `common`: the
+    layout of common observations, where segments refer to any."""
 
     name: str
     agents: tuple[int, ...]
     interface: Interface
-    config: PolicyConfig
+    config: PolicyConfig | AuxiliaryConfig
     layout: Layout
     copies: int
     groups: int
@@ -42,11 +44,11 @@ class PolicyPlan:
 
     @property
     def streams(self) -> int:
-        """Streams of this policy in one actor."""
+        """Streams in one actor."""
         return len(self.agents) * self.copies * self.many
 
     def share(self, world: World) -> float:
-        """How much of all agents' steps are this policy's, where all agents are there all the time."""
+        """How much of all agents' steps these are, where all agents are there all the time."""
         return len(self.agents) * self.many / sum(place.many for place in world.places)
 
     @property
@@ -118,9 +120,22 @@ class PolicyPlan:
         return algorithm.segments or self.streams
 
     @property
+    def curiosity(self) -> Curiosity | None:
+        """What is rewarded beside what the world gives; None: nothing."""
+        algorithm = self.config.algorithm
+        return algorithm.curiosity if isinstance(algorithm, PPO) else None
+
+    @property
     def pool_slots(self) -> int:
         """Slots for what remote actors send."""
         return self.actors * (self.credit_blocks + 1 + self.kept_blocks) * self.block
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan(Plan):
+    """One policy of a run, which plays `agents`, who are alike."""
+
+    config: PolicyConfig
 
 
 def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:

@@ -27,9 +27,10 @@ from protocol.report import Report
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher
+from workers.auxiliary_plan import plan_all
 from workers.common_plan import plan_common
 from workers.life import Life, log_to, run_dir_of, worker_command
-from workers.plan import PolicyPlan, plan_policies
+from workers.plan import Plan
 from workers.relaying.experience import PassedExperience
 from workers.relaying.weights import PassedWeights
 
@@ -45,7 +46,7 @@ _DRAIN_SECONDS = 1.0
 class Relay:
     """One relay process."""
 
-    def __init__(self, life: Life, welcome: Welcome, plans: dict[str, PolicyPlan], world: World) -> None:
+    def __init__(self, life: Life, welcome: Welcome, plans: dict[str, Plan], world: World) -> None:
         self._life, self._welcome, self._plans = life, welcome, plans
         self._node = node_name(life.options.node)
         folder = run_dir_of(welcome)
@@ -121,7 +122,7 @@ class Relay:
     def _is_near(self, route: Route) -> bool:
         return route.node == self._node
 
-    def _weights_of(self, plan: PolicyPlan) -> PassedWeights:
+    def _weights_of(self, plan: Plan) -> PassedWeights:
         if plan.name not in self._weights:
             path = self._path(plan.name, ".weights")
             self._weights[plan.name] = PassedWeights(self._life.context, plan, path, self._publisher, self._counters)
@@ -168,7 +169,7 @@ def main(life: Life) -> None:
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
     world = parse_world(welcome.world)
-    plans = plan_policies(run, world)
+    plans = plan_all(run, world)
     for plan in plans.values():
         compression.check_package(plan.config.compress)
     relay = Relay(life, welcome, plans, world)

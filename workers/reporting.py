@@ -165,6 +165,7 @@ class LearnerReport:
                     "version",
                     "rows_received",
                     "rows_trained",
+                    "rows_without_bonus",
                     "lag_rows",
                     "lag_sum",
                     "lag_max",

@@ -16,11 +16,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
@@ -35,17 +36,19 @@ from workers import numerics
 from workers.acting.block import Rows
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
-from workers.acting.seat import Seat
-from workers.acting.seating import seat_agents
+from workers.acting.seat import Seat, Sender
+from workers.acting.seating import seat_agents, watched
+from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.books import Books
 from workers.common_plan import plan_common
 from workers.coordinator import read_config
 from workers.environments.checked import Checked
 from workers.environments.registry import make
+from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.life import INCOMPLETE, claim, log_to
-from workers.plan import PolicyPlan, plan_policies, seed_of
+from workers.plan import Plan, plan_policies, seed_of
 from workers.reporting import ActorReport, LearnerReport, count_environment
 from workers.yardsticks import yardsticks
 
@@ -60,7 +63,7 @@ _OBSERVE_EVERY = 0.5
 class _Channel:
     """Sender and source of one policy at once: what a seat finishes is what the member finds."""
 
-    def __init__(self, plan: PolicyPlan, counters: Counters, common: Common | None) -> None:
+    def __init__(self, plan: Plan, counters: Counters, common: Common | None) -> None:
         self.ring, self._common = plan.ring(None, counters), common
         self._blocks = BlockWriter(self.ring, plan.credit(), plan.block)
         self._policy, self._counters = plan.name, counters
@@ -104,7 +107,8 @@ class Sequential:
         self._environment = Checked(make(run.environment))
         world = self._environment.world
         self._plans = plan_policies(run, world)
-        names = list(self._plans)
+        auxiliaries = plan_auxiliaries(run, self._plans)
+        names = [*self._plans, *auxiliaries]
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else Common(self._common.ring)
@@ -115,16 +119,21 @@ class Sequential:
         self._members: list[Member] = []
         self._performers: dict[str, Performer] = {}
         seats: dict[tuple[int, int], Seat] = {}
-        for plan in self._plans.values():
-            channel = _Channel(plan, self._actor_page, common)
+        channels: dict[str, Sender] = {}
+        for each in (*auxiliaries.values(), *self._plans.values()):  # who consults others comes after them
+            channel = channels[each.name] = _Channel(each, self._actor_page, common)
             device = choose_device(run, len(self._members))
-            member = Member(plan, run, plan.share(world), 1, device, channel, self._learner_page, self._publish, folder)
+            curious = self._curious(each, auxiliaries, device)
+            shared = self._learner_page, self._publish, folder
+            member = Member(each, run, each.share(world), 1, device, channel, *shared, curious=curious)
             member.resume(None, Version(0, 0))
             self._members.append(member)
+        for plan in self._plans.values():
             performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
-            seats |= seat_agents(plan, world, performer, channel, run.seed, _NAME, self._common)
+            sender = watched(plan, self._plans, auxiliaries, channels, self._common)
+            seats |= seat_agents(plan, world, performer, sender, run.seed, _NAME, self._common)
         self._seats = seats
-        self._books = Books(run, names, folder)
+        self._books = Books(run, list(self._plans), folder, list(auxiliaries))
         self._stopping = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
 
@@ -187,16 +196,33 @@ class Sequential:
         late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
         return self._stopping.is_set() or orphaned or late
 
+    def _curious(self, plan: Plan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device) -> Curious | None:
+        if plan.curiosity is None:
+            return None
+        name = plan.curiosity.auxiliary
+        coefficient = plan.curiosity.coefficient
+        curious = Curious(plan.name, auxiliaries[name], coefficient, device, self._learner_page)
+        curious.adopt = lambda out, have: self._adopt(name, out, have)
+        return curious
+
+    def _adopt(self, name: str, out: NDArray[np.uint8], have: Version) -> Version | None:
+        """The newest weights of `name`, if they are newer than `have`."""
+        weights, version = self._published[name]
+        if version <= have:
+            return None
+        out[:] = weights
+        return version
+
     def _publish(self, policy: str, weights: WeightSource, version: Version) -> None:
         self._published[policy] = (weights() if callable(weights) else weights.copy(), version)
 
     def _sync(self, turns: int) -> None:
         for name, plan in self._plans.items():
             performer = self._performers[name]
-            if turns % plan.config.sync_interval == 0 and self._published[name][1] > performer.version:
-                weights, version = self._published[name]
-                performer.spare[:] = weights
-                performer.swap(version)
+            if turns % plan.config.sync_interval == 0:
+                version = self._adopt(name, performer.spare, performer.version)
+                if version is not None:
+                    performer.swap(version)
 
     def _observe(self, agent_steps: int) -> None:
         count_environment(self._actor_page, self._environment, self._plans)

@@ -1,19 +1,23 @@
 """Who sits where: a seat for each agent of a policy in each group of copies, with streams numbered through.
 
-In flow: a policy's plan. Out flow: its seats by (agent, group).
+In flow: a policy's plan. Out flow: its seats by (agent, group), and who looks over their shoulders.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from protocol.common import CommonWriter
+from protocol.common import Common, CommonWriter
 from protocol.spaces import World
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat, Sender
+from workers.acting.witness import Watched, Witness
+from workers.auxiliary_plan import AuxiliaryPlan
 from workers.plan import PolicyPlan, seed_of
 
-__all__ = ["seat_agents"]
+__all__ = ["seat_agents", "watched"]
 
 
 def seat_agents(
@@ -37,3 +41,20 @@ def seat_agents(
             seat = Seat(name, performer, sender, plan.block, first, generator, after, common=common)
             seats[agent, group] = seat
     return seats
+
+
+def watched(
+    plan: PolicyPlan,
+    policies: Mapping[str, PolicyPlan],
+    auxiliaries: Mapping[str, AuxiliaryPlan],
+    senders: Mapping[str, Sender],
+    common: CommonWriter | None = None,
+) -> Sender:
+    """The sender of `plan`'s seats; what auxiliaries watch of them goes to `senders` of theirs as well."""
+    reader = None if common is None else Common(common.ring)
+    witnesses = [
+        Witness(plan.interface, senders[name], one.first_stream(plan, policies), one.config.fraction, reader)
+        for name, one in auxiliaries.items()
+        if plan.name in one.watches
+    ]
+    return Watched(senders[plan.name], witnesses) if witnesses else senders[plan.name]

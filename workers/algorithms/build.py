@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from protocol.config import PolicyConfig
+from protocol.config import AuxiliaryConfig, PolicyConfig
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.sac import SACUpdate
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
 from workers.policies.central import CentralActorCritic
+from workers.policies.distillation import Distillation
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.value import ValueNetwork
 
 __all__ = ["Update", "build_update"]
 
-Update = PPOUpdate | IQNUpdate | DQNUpdate | SACUpdate
+Update = PPOUpdate | IQNUpdate | DQNUpdate | SACUpdate | RNDUpdate
 
 
-def build_update(policy: Policy, config: PolicyConfig, seed: int = 0) -> Update:
+def build_update(policy: Policy | Distillation, config: PolicyConfig | AuxiliaryConfig, seed: int = 0) -> Update:
     """The update of `config`'s algorithm for `policy`, which must be on its final device.
 
     `seed` decides the order of minibatches, quantile fractions and amounts drawn. Raises ValueError if policy and
     configuration are of different algorithms.
     """
+    if isinstance(policy, Distillation) or isinstance(config, AuxiliaryConfig):
+        if isinstance(policy, Distillation) and isinstance(config, AuxiliaryConfig):
+            return RNDUpdate(policy, config, seed)
+        raise ValueError("networks and configuration are of different kinds; build both of one plan")
     if isinstance(policy, ActorCritic | CentralActorCritic):
         return PPOUpdate(policy, config, seed)
     if isinstance(policy, QuantileNetwork):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import torch
 from torch import Tensor
 
-__all__ = ["Segments", "Transitions", "foreign"]
+__all__ = ["Observations", "Segments", "Transitions", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,26 @@ class Transitions:
     """[B], where priorities decide what is drawn: makes up for their doing so; 1 at most"""
 
 
-def foreign(batch: Segments | Transitions) -> tuple[str, str] | None:
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """What others saw, for an auxiliary: `Segments` without what was done and earned."""
+
+    observation: Tensor
+    """[B, T + 1, *shape]"""
+    valid: Tensor
+    """[B] int64: rows 0..valid-1 are real; row `valid` is row 0 of the stream's next segment, or its last once more"""
+    final_observation: Tensor
+    """[B, K, *shape]: the true last observation of each truncated episode"""
+    final_row: Tensor
+    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
+
+    @property
+    def real(self) -> Tensor:
+        """[B, T] bool: which rows are."""
+        return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
+
+
+def foreign(batch: Segments | Transitions | Observations) -> tuple[str, str] | None:
     """The first field that is no tensor, and what to say of it."""
     for field in fields(batch):
         given = getattr(batch, field.name)

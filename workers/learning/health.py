@@ -23,7 +23,7 @@ from protocol.layout import Layout
 from protocol.spaces import Box
 from protocol.spaces.leaves import Discrete
 from workers.findings import FINDINGS, LAYERS, LOOKED_AT, counter
-from workers.learning.batches import Segments, Transitions, foreign
+from workers.learning.batches import Observations, Segments, Transitions, foreign
 from workers.learning.finite import not_finite
 from workers.learning.statistics import Sample, distinct_rows, sample, statistics
 from workers.policies.interface import Interface
@@ -84,7 +84,7 @@ class Health:
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Compares what was announced with what lies in memory, before it is used."""
-        if not arrivals or not self.due:
+        if not arrivals or not self.due or "version" not in arrivals[0].ring.columns:
             return
         ring, records = arrivals[0].ring, arrivals[0].records[:_AT_ONCE]
         with ring.reading():
@@ -104,7 +104,7 @@ class Health:
         elif not received and torn >= _AT_ONCE and not self._holds("nothing_whole"):
             self.find("nothing_whole", f"segments={int(torn)}")
 
-    def check(self, batch: Segments | Transitions) -> None:
+    def check(self, batch: Segments | Transitions | Observations) -> None:
         """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
         self._usable = False
         strange = foreign(batch)
@@ -121,7 +121,7 @@ class Health:
             )
         self._usable = True
 
-    def look(self, batch: Segments | Transitions, metrics: Mapping[str, float]) -> dict[str, float]:
+    def look(self, batch: Segments | Transitions | Observations, metrics: Mapping[str, float]) -> dict[str, float]:
         """Judges `batch` and what its update said of itself; returns the batch's measurements."""
         seen = sample(batch, self._interface)
         if not seen.rows:
@@ -139,7 +139,7 @@ class Health:
                     self._release(name)
         return statistics(seen, self._interface)
 
-    def refused(self, batch: Segments | Transitions) -> bool:
+    def refused(self, batch: Segments | Transitions | Observations) -> bool:
         """An update found `batch`, or what it computed, not finite: which of the two? True if it can be kept."""
         if self._usable:
             bad = not_finite(batch)
@@ -172,7 +172,7 @@ class Health:
 
     def _data(self, seen: Sample) -> dict[str, bool]:
         """What holds of this batch alone, and of it and the last one."""
-        observation, reward = seen.observation, seen.scalars["reward"]
+        observation, reward = seen.observation, seen.scalars.get("reward")
         first, self._before = self._before, observation[0].clone()
         constant = bool((observation == (observation[0] if first is None else first)).all())
         zero = not observation.any()
@@ -184,11 +184,12 @@ class Health:
         }
         if seen.privileged.shape[1]:
             holds["privileged_constant"] = bool((seen.privileged == seen.privileged[0]).all())
-        if not self._streaks["reward_zero"].broken:  # once there was one, they are rare and no more
+        # once there was one, they are rare and no more
+        if reward is not None and not self._streaks["reward_zero"].broken:
             holds["reward_zero"] = not reward.any()
         if self.new and not self._streaks["action_constant"].broken and seen.free.any():
             holds["action_constant"] = self._one_action(seen)
-        if self._looks <= _FIRST and not (constant and len(reward.unique()) == 1):
+        if self._looks <= _FIRST and not (constant and (reward is None or len(reward.unique()) == 1)):
             digest, last = _digest(seen), self._digest
             self._digest = digest
             holds["batch_repeated"] = digest == last and distinct_rows(torch.cat([observation, seen.action], 1)) > 1
@@ -210,28 +211,34 @@ class Health:
                 holds["weights_unmoved"] = not still and metrics["weight_delta"] == 0 and rate > self._least_rate
         return holds
 
-    def _misshapen(self, batch: Segments | Transitions) -> tuple[str, Sequence[int], Sequence[int]] | None:
+    def _misshapen(
+        self, batch: Segments | Transitions | Observations
+    ) -> tuple[str, Sequence[int], Sequence[int]] | None:
         """The first field of another shape than its layout's: name, shape found and expected."""
-        shown, n = self._interface.shown.shape, len(batch.reward)
+        shown = self._interface.shown.shape
+        expected: dict[str, tuple[int, ...]] = {}
+        rows: tuple[int, ...]
+        if isinstance(batch, Transitions):
+            rows = (len(batch.reward),)
+            frames = tuple(batch.observation.shape[1:2])
+            expected |= dict.fromkeys(("observation", "next_observation"), (*rows, *frames, *shown))
+            expected |= dict.fromkeys(("reward", "discount"), rows)
+        else:
+            n, length = len(batch.valid), self._layout.length
+            rows = (n, length)
+            expected["observation"] = (n, length + 1, *shown)
+            expected["final_observation"] = (*batch.final_row.shape, *shown)
         if isinstance(batch, Segments):
-            length = self._layout.length
-            rows: tuple[int, ...] = (n, length)
-            expected = {"observation": (n, length + 1, *shown)}
-            ends = tuple(batch.final_row.shape)
-            expected["final_observation"] = (*ends, *shown)
             expected |= dict.fromkeys(("reward", "terminated", "truncated", "log_probability"), rows)
             if batch.value is not None:
                 expected["value"] = rows
             if batch.privileged is not None and self._interface.privileged is not None:
                 width = self._interface.privileged.width
-                expected |= {"privileged": (n, length + 1, width), "final_privileged": (*ends, width)}
-        else:
-            rows = (n,)
-            frames = tuple(batch.observation.shape[1:2])
-            expected = dict.fromkeys(("observation", "next_observation"), (n, *frames, *shown))
-            expected |= dict.fromkeys(("reward", "discount"), rows)
-        heads = len(self._interface.actions.sizes)
-        expected["action"] = rows if self._interface.actions.single else (*rows, heads)
+                expected["privileged"] = (n, length + 1, width)
+                expected["final_privileged"] = (*batch.final_row.shape, width)
+        if not isinstance(batch, Observations):
+            heads = len(self._interface.actions.sizes)
+            expected["action"] = rows if self._interface.actions.single else (*rows, heads)
         for name, shape in expected.items():
             found = tuple(getattr(batch, name).shape)
             if found != shape:

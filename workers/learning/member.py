@@ -1,6 +1,7 @@
-"""One policy in a learner: segments in, updates, weights out. It knows nothing of sockets or of other policies.
+"""One policy, or auxiliary, in a learner: segments in, updates, weights out. It knows nothing of sockets or of others.
 
-stage or replay -> update -> publish (every `publish_interval` train steps) -> checkpoint (every so many seconds)
+stage, replay or sightings -> update -> publish (every `publish_interval` train steps) -> checkpoint (every so many
+seconds)
 """
 
 from __future__ import annotations
@@ -15,23 +16,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import Replayed, Run
+from protocol.config import RND, Replayed, Run
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
 from protocol.ring import Ring
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
-from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.off_policy import OffPolicyUpdate
 from workers.learning import checkpoint
-from workers.learning.batches import Segments, Transitions
+from workers.learning.batches import Observations, Segments, Transitions
+from workers.learning.curiosity import Curious
 from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
 from workers.learning.provenance import keep
 from workers.learning.replay import Replay
+from workers.learning.sightings import Sightings
 from workers.learning.source import Source
 from workers.learning.stage import Stage
-from workers.plan import PolicyPlan, seed_of
+from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
 from workers.policies.flat import flatten_
 
@@ -43,12 +46,16 @@ _FAULTS = 3
 """Updates in a row that may fail before the learner gives up."""
 
 
+Learnable = Segments | Transitions | Observations
+
+
 class Member:
-    """The learner's part for `plan.name`. `publish` gets the flat weights and their version."""
+    """The learner's part for `plan.name`. `publish` gets the flat weights and their version; `curious` adds to the
+    rewards of a policy that is."""
 
     def __init__(
         self,
-        plan: PolicyPlan,
+        plan: Plan,
         run: Run,
         share: float,
         incarnation: int,
@@ -58,6 +65,7 @@ class Member:
         publish: Callable[[str, WeightSource, Version], None],
         folder: Path | None,
         rows_before: int = 0,
+        curious: Curious | None = None,
     ) -> None:
         self.name = plan.name
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
@@ -70,7 +78,7 @@ class Member:
         self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
         self._folder = folder / "checkpoints" / plan.name if folder is not None else None
         self._refused = folder / "refused" if folder is not None else None
-        self._source = source
+        self._source, self._curious = source, curious
         self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._published_step = 0
         self._logged_step = 0
@@ -80,7 +88,7 @@ class Member:
         self.measured: dict[str, float] = {}
         """What the last update said of itself, and the last batch that was looked at (workers/README.md)."""
         algorithm = plan.config.algorithm
-        self._stage: Stage | None = None
+        self._stage: Stage | Sightings | None = None
         self._replay: Replay | None = None
         if isinstance(algorithm, Replayed):
             seed = seed_of(run.seed, "replay", plan.name, incarnation)
@@ -98,6 +106,8 @@ class Member:
                 plan.block,
                 device,
             )
+        elif isinstance(algorithm, RND):
+            self._stage = Sightings(plan.name, plan.layout, plan.batch_segments, source, counters, device)
         else:
             shape = plan.interface, plan.layout, plan.batch_segments
             privileged = plan.interface.privileged if algorithm.central_critic else None
@@ -217,7 +227,7 @@ class Member:
             self.publish()
         self.save_if_due(force=True)
 
-    def _next_batch(self) -> tuple[Segments | Transitions | None, int]:
+    def _next_batch(self) -> tuple[Learnable | None, int]:
         """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""
         if self._stage is not None:
             return (self._stage.take(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
@@ -225,11 +235,14 @@ class Member:
         self._replay.admit()
         return self._replay.sample(self.version, self.progress), 0
 
-    def _learn(self, batch: Segments | Transitions, segments: int) -> None:
+    def _learn(self, batch: Learnable, segments: int) -> None:
         before = self.update.train_steps
         try:
             self._health.check(batch)
-            metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this discipline
+            given = batch
+            if self._curious is not None and isinstance(batch, Segments):
+                given = self._curious.rewarded(batch)
+            metrics = self.update.update(given, self.progress)  # type: ignore[arg-type] # made for this discipline
         except TrainingFault as fault:
             self._faults += 1
             self._count_steps(before)
@@ -241,11 +254,13 @@ class Member:
                 raise
             return
         self._faults = 0
-        if self._replay is not None and not isinstance(self.update, PPOUpdate):
+        if self._replay is not None and isinstance(self.update, OffPolicyUpdate):
             self._replay.learned(self.update.errors)
         self._counters.add(f"trained.{self.name}", segments)
         self._count_steps(before)
         self._counters.add(f"rows_trained.{self.name}", _rows_in(batch))
+        if self._curious is not None:
+            metrics = {**metrics, **self._curious.measured}
         self.measured.update(metrics)
         due = self.update.train_steps - self._logged_step >= self._run.log_interval
         if due or self._health.due:
@@ -260,7 +275,7 @@ class Member:
         self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
         self._counters.add(f"steps_made.{self.name}", self.update.train_steps - before)
 
-    def _keep(self, batch: Segments | Transitions, reason: str) -> None:
+    def _keep(self, batch: Learnable, reason: str) -> None:
         """Writes what was refused to the run's folder, with where it came from."""
         if self._refused is None:
             return
@@ -299,6 +314,6 @@ class Member:
             log.info(line, event, self.name, before, self.version.version, text)
 
 
-def _rows_in(batch: Segments | Transitions) -> int:
+def _rows_in(batch: Learnable) -> int:
     """Rows that are trained on; what a short segment has behind its own is padding."""
-    return int(batch.valid.sum()) if isinstance(batch, Segments) else len(batch.action)
+    return len(batch.action) if isinstance(batch, Transitions) else int(batch.valid.sum())

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from protocol.version import unpack
-from workers.learning.batches import Segments, Transitions
+from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.finite import broken_rows
 
 __all__ = ["MOST_FILES", "Origin", "keep"]
@@ -62,7 +62,7 @@ def keep(
     folder: Path,
     policy: str,
     step: int,
-    batch: Segments | Transitions,
+    batch: Segments | Transitions | Observations,
     origins: Sequence[Origin],
     facts: Mapping[str, Any],
 ) -> Path | None:

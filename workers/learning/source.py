@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 
-__all__ = ["Source"]
+__all__ = ["Source", "take_in"]
 
 
 class Source(Protocol):
@@ -27,3 +28,20 @@ class Source(Protocol):
 
     def answer(self) -> None:
         """What comes next takes long: what is settled is told now."""
+
+
+def take_in(
+    source: Source, policy: str, room: Callable[[], int], copy: Callable[[Arrival, NDArray[np.void]], None]
+) -> None:
+    """Gives `copy` what has arrived, part after part, none larger than the `room` there is, and settles each."""
+    arrivals = source.arrivals(policy)
+    while arrivals and (most := room()) > 0:
+        arrival = arrivals[0]
+        chunk = arrival.records[:most]
+        copy(arrival, chunk)
+        arrival.records = arrival.records[len(chunk) :]
+        if arrival.owned:
+            source.give_back(policy, chunk["slot"])
+        source.settle(policy, arrival, int(chunk["number"][-1]), len(chunk))
+        if len(arrival.records) == 0:
+            arrivals.popleft()

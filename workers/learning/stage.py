@@ -21,7 +21,7 @@ from protocol.ring import RECORD, place_of
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
 from workers.learning.provenance import Origin
-from workers.learning.source import Source
+from workers.learning.source import Source, take_in
 from workers.policies.interface import Interface
 from workers.policies.shown import Shown
 
@@ -81,18 +81,13 @@ class Stage:
         arrivals = self._source.arrivals(self._policy)
         if self._max_lag is not None:
             self._in_use = max([self._in_use, *(one.records["version_max"].max() for one in arrivals)])
-        while arrivals and self.count < self._capacity:
-            arrival = arrivals[0]
-            chunk = arrival.records[: self._capacity - self.count]
+
+        def copy(arrival: Arrival, chunk: NDArray[np.void]) -> None:
             fresh = chunk if self._max_lag is None else self._fresh(chunk, now, self._max_lag)
             if len(fresh):
                 self._copy(arrival, fresh, now)
-            arrival.records = arrival.records[len(chunk) :]
-            if arrival.owned:
-                self._source.give_back(self._policy, chunk["slot"])
-            self._source.settle(self._policy, arrival, int(chunk["number"][-1]), len(chunk))
-            if len(arrival.records) == 0:
-                arrivals.popleft()
+
+        take_in(self._source, self._policy, lambda: self._capacity - self.count, copy)
         self._counters.set(f"held.{self._policy}", self.count)
         if self.full:
             self._source.answer()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.learning.batches import Segments, Transitions
+from workers.learning.batches import Observations, Segments, Transitions
 from workers.policies.interface import Interface
 
 __all__ = ["Sample", "sample", "statistics"]
@@ -51,15 +51,20 @@ class Sample:
         return len(self.observation)
 
 
-def sample(batch: Segments | Transitions, interface: Interface) -> Sample:
+def sample(batch: Segments | Transitions | Observations, interface: Interface) -> Sample:
     """Real rows of `batch`, at most 4,096."""
     total, keep = _real(batch)
     count = len(keep)
 
     def rows(column: Tensor) -> Tensor:
-        if isinstance(batch, Segments):
-            column = column[:, : batch.action.shape[1]].flatten(0, 1)
+        if not isinstance(batch, Transitions):
+            column = column[:, : batch.observation.shape[1] - 1].flatten(0, 1)
         return column.index_select(0, keep).cpu()
+
+    if isinstance(batch, Observations):
+        nothing, free = torch.empty(count, 0), torch.zeros(count, dtype=torch.bool)
+        seen = rows(batch.observation).reshape(count, -1).float()
+        return Sample(seen, nothing.long(), nothing, free, {}, {}, _share(count, total))
 
     present = {name: getattr(batch, name, None) for name in (*_SCALARS, "terminated", "truncated")}
     columns = {name: rows(column) for name, column in present.items() if column is not None}
@@ -76,16 +81,21 @@ def sample(batch: Segments | Transitions, interface: Interface) -> Sample:
         known if legal is None else rows(legal).sum(1) > heads,
         {name: column.float() for name, column in columns.items() if name in _SCALARS},
         {name: column for name, column in columns.items() if name not in _SCALARS},
-        count / max(1, total) if total <= _MOST_ROWS else float("nan"),
+        _share(count, total),
     )
 
 
-def _real(batch: Segments | Transitions) -> tuple[int, Tensor]:
+def _share(count: int, total: int) -> float:
+    return count / max(1, total) if total <= _MOST_ROWS else float("nan")
+
+
+def _real(batch: Segments | Transitions | Observations) -> tuple[int, Tensor]:
     """How many rows the batch has, and the places of the real ones to look at."""
-    if isinstance(batch, Segments):
-        row = torch.arange(batch.action.shape[1], device=batch.valid.device)
+    if not isinstance(batch, Transitions):
+        segments, length = batch.observation.shape[0], batch.observation.shape[1] - 1
+        row = torch.arange(length, device=batch.valid.device)
         places = (row < batch.valid[:, None]).flatten().nonzero()[:, 0]
-        total = batch.action.shape[0] * batch.action.shape[1]
+        total = segments * length
     else:
         total = len(batch.action)
         places = torch.arange(total, device=batch.action.device)
@@ -107,8 +117,9 @@ def statistics(seen: Sample, interface: Interface) -> dict[str, float]:
         found["privileged_constant"] = float(same.float().mean())
     for name, column in seen.scalars.items():
         found |= _moments(name, column)
-    found["reward_distinct"] = float(len(seen.scalars["reward"].unique()))
-    for head, size in enumerate(interface.actions.sizes):
+    if "reward" in seen.scalars:
+        found["reward_distinct"] = float(len(seen.scalars["reward"].unique()))
+    for head, size in enumerate(interface.actions.sizes if seen.action.shape[1] else ()):
         prefix = "action" if interface.actions.single else f"action_{head}"
         counts = torch.bincount(seen.action[:, head].clamp(0, size - 1), minlength=size).float()
         found[f"{prefix}_distinct"] = float((counts > 0).sum())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import overload
 
 import torch
 
-from protocol.config import IQN, PPO, SAC, Network, PolicyConfig
+from protocol.config import IQN, PPO, SAC, AuxiliaryConfig, Network, PolicyConfig
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
 from workers.policies.core import Core
+from workers.policies.distillation import Distillation
 from workers.policies.distributions import Heads
 from workers.policies.flat import FlatWeights, flatten_
 from workers.policies.interface import Interface
@@ -22,19 +24,27 @@ __all__ = ["Policy", "build", "published"]
 Policy = ActorCritic | CentralActorCritic | QuantileNetwork | ValueNetwork | SoftActorCritic
 
 
-def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy:
-    """The policy for `interface`, in host memory, with initial weights that depend on `seed` alone.
+@overload
+def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy: ...
+@overload
+def build(interface: Interface, config: AuxiliaryConfig, seed: int) -> Distillation: ...
+@overload
+def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: int) -> Policy | Distillation: ...
+
+
+def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: int) -> Policy | Distillation:
+    """The policy, or auxiliary, for `interface`, in host memory, with initial weights that depend on `seed` alone.
 
     Its weights are flat already: `flatten_(policy)` gives their `FlatWeights`. torch's own random state is untouched.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        policy = _network(interface, config)
+        policy = _auxiliary(interface, config) if isinstance(config, AuxiliaryConfig) else _network(interface, config)
     flatten_(policy)
     return policy
 
 
-def published(policy: Policy) -> FlatWeights:
+def published(policy: Policy | Distillation) -> FlatWeights:
     """What travels of `policy`'s weights: what acting needs, where that lies by itself, or else all of them."""
     weights = flatten_(policy)
     return weights.part("actor.") if isinstance(policy, SoftActorCritic | CentralActorCritic) else weights
@@ -72,6 +82,11 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     return ValueNetwork(
         shape, choices, hidden, activation, frames=frames, dueling=dueling, noisy=noisy, epsilon=epsilon
     )
+
+
+def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> Distillation:
+    network = config.network
+    return Distillation(interface.shown.shape, config.algorithm.features, network.hidden, network.activation)
 
 
 def _with_value(interface: Interface, algorithm: PPO, network: Network) -> ActorCritic | CentralActorCritic:

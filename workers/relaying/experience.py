@@ -21,7 +21,7 @@ from protocol.messages import Route, Segments
 from protocol.shelf import Shelf
 from protocol.sockets import arrived, peer_host
 from workers.common_plan import CommonPlan
-from workers.plan import PolicyPlan
+from workers.plan import Plan
 from workers.relaying.lane import Lane
 from workers.relaying.link import Link, place_of
 
@@ -60,7 +60,7 @@ class PassedExperience:
         """What to wait on."""
         return [self._pull, *(link.acks for link in self._links())]
 
-    def follow(self, plan: PolicyPlan, route: Route) -> None:
+    def follow(self, plan: Plan, route: Route) -> None:
         """Where the learner of `plan.name` is now."""
         links, lane = self._links(), self._lanes.get(plan.name)
         if lane is not None and lane.link.place == place_of(route):

@@ -25,7 +25,7 @@ from protocol.intake import ActionCheck, read_columns, read_records
 from protocol.messages import Ack, CommonRows, Segments
 from protocol.pool import Pool
 from protocol.shelf import Lease, Shelf
-from workers.plan import PolicyPlan
+from workers.plan import Plan
 from workers.relaying.link import Link
 
 __all__ = ["Lane"]
@@ -71,7 +71,7 @@ class _Line:
 class Lane:
     """`path`: where the pool lies, which is made when the first segments come. `shelf`: all lanes' moments."""
 
-    def __init__(self, plan: PolicyPlan, path: Path, shelf: Shelf, link: Link, counters: Counters) -> None:
+    def __init__(self, plan: Plan, path: Path, shelf: Shelf, link: Link, counters: Counters) -> None:
         self.link = link
         """To the learner."""
         self._plan, self._shelf, self._counters = plan, shelf, counters

@@ -21,7 +21,7 @@ from protocol.messages import Beacon, Route, Weights
 from protocol.subscription import Subscription
 from protocol.version import NOTHING, Version
 from protocol.weights import WeightPublisher, WeightSubscriber
-from workers.plan import PolicyPlan
+from workers.plan import Plan
 
 __all__ = ["PassedWeights"]
 
@@ -37,7 +37,7 @@ class PassedWeights:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        plan: PolicyPlan,
+        plan: Plan,
         path: Path,
         publisher: WeightPublisher,
         counters: Counters,

@@ -1,0 +1,119 @@
+"""Whom an auxiliary watches, what it is told, and what is refused at the start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.config import parse_run
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
+from workers.auxiliary_plan import AuxiliaryPlan, plan_all, plan_auxiliaries
+from workers.plan import plan_policies
+
+LOOK, MOVE = Box(shape=(3,)), Discrete(n=2)
+WORLD = World(
+    id="w",
+    agents=(
+        Agent(name="a", observation=LOOK, action=MOVE),
+        Agent(name="b", observation=LOOK, action=MOVE),
+        Agent(name="c", observation=Box(shape=(4,)), action=MOVE),
+    ),
+)
+CURIOUS = {"algorithm": {"curiosity": {"auxiliary": "novelty"}}}
+
+
+def planned(auxiliaries: dict[str, Any], policies: dict[str, Any], world: World = WORLD) -> dict[str, AuxiliaryPlan]:
+    """The auxiliaries' plans."""
+    run = parse_run({"environment": {"copies": 4}, "auxiliaries": auxiliaries, "policies": policies})
+    return plan_auxiliaries(run, plan_policies(run, world))
+
+
+def refused(auxiliaries: dict[str, Any], policies: dict[str, Any]) -> str:
+    """The one sentence."""
+    with pytest.raises(ConfigurationError) as caught:
+        planned(auxiliaries, policies)
+    return str(caught.value)
+
+
+def test_an_auxiliary_is_told_observations_and_no_actions_J1() -> None:
+    plan = planned({"novelty": {"watches": ["a", "b"]}}, {"a": CURIOUS})["novelty"]
+    assert [field.name for field in plan.layout.fields] == ["observation", "final_observation", "final_row"]
+    assert plan.watches == ("a", "b")
+    assert plan.agents == (0, 1)
+    assert plan.streams == plan.batch_segments == 8
+    assert plan.share(WORLD) == pytest.approx(2 / 3)
+
+
+def test_its_streams_are_numbered_through_those_it_watches() -> None:
+    run = parse_run(
+        {"environment": {"copies": 4}, "auxiliaries": {"novelty": {"watches": ["b", "a"]}}, "policies": {"a": CURIOUS}}
+    )
+    policies = plan_policies(run, WORLD)
+    plan = plan_auxiliaries(run, policies)["novelty"]
+    assert [plan.first_stream(policies[name], policies) for name in plan.watches] == [0, 4]
+    assert list(plan_all(run, WORLD)) == ["a", "b", "c", "novelty"]
+
+
+def test_segments_are_as_long_as_the_longest_of_those_watched() -> None:
+    policies = {"a": {**CURIOUS, "segment_length": 8}, "b": {"segment_length": 16}}
+    assert planned({"novelty": {"watches": ["a", "b"]}}, policies)["novelty"].layout.length == 16
+
+
+def test_common_observations_are_told_as_the_policy_is_shown_them() -> None:
+    agent = Agent(name="a", observation=LOOK, action=MOVE)
+    world = World(id="s", population=DictPopulation(agents=(agent,), common=Box(shape=(2,), dtype="int32")))
+    plan = planned({"novelty": {}}, {"a": CURIOUS}, world)["novelty"]
+    assert plan.layout.fields[0].shape == (5,)
+    assert plan.common is None
+
+
+@pytest.mark.parametrize(
+    ("auxiliaries", "policies", "words"),
+    [
+        ({}, {"a": CURIOUS}, ["policy 'a'", "'novelty'", "not under auxiliaries; name one that you add there"]),
+        (
+            {"other": {}},
+            {"a": CURIOUS},
+            ["'other' watches 'a'", "[3]", "'c'", "[4]", "auxiliary of its own, by `watches`"],
+        ),
+        ({"other": {"watches": ["a"]}}, {"a": CURIOUS}, ["'novelty'", "name one of other"]),
+        ({"novelty": {"watches": ["a"]}}, {}, ["no policy uses the auxiliary 'novelty'", "or remove it"]),
+        ({"novelty": {"watches": ["d"]}}, {"a": CURIOUS}, ["watches 'd', which is no policy; name some of a, b, c"]),
+        ({"a": {"watches": ["a"]}}, {}, ["'a' is called like a policy"]),
+        ({"novelty": {"watches": ["a"]}}, {"c": CURIOUS}, ["'c' is shown float32 [4]", "float32 [3]"]),
+        (
+            {"novelty": {"watches": ["a"], "algorithm": {"minibatches": 5}}},
+            {"a": CURIOUS},
+            ["4 segments makes no 5 minibatches", "lower algorithm.minibatches"],
+        ),
+        ({"novelty": {"watches": ["a"], "credits": 3}}, {"a": CURIOUS}, ["'novelty'", "credits 3 is no multiple"]),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence_with_the_remedy(
+    auxiliaries: dict[str, Any], policies: dict[str, Any], words: list[str]
+) -> None:
+    sentence = refused(auxiliaries, policies)
+    assert all(word in sentence for word in words), sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"colour": 1}, "unknown configuration key 'auxiliaries.novelty.colour'"),
+        ({"algorithm": {"colour": 1}}, "unknown configuration key 'auxiliaries.novelty.algorithm.colour'"),
+        ({"network": {"recurrent": "gru"}}, "no recurrent networks"),
+        ({"algorithm": {"segments": 2}}, "2 segments make no 4 minibatches"),
+        ({"fraction": 0}, "auxiliaries.novelty.fraction"),
+        ({"flow": "block"}, "unknown configuration key 'auxiliaries.novelty.flow'"),
+    ],
+)
+def test_an_unknown_or_impossible_key_is_an_error(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_run({"auxiliaries": {"novelty": keys}})
+
+
+def test_nobody_who_acts_waits_for_an_auxiliary() -> None:
+    assert planned({"novelty": {"watches": ["a"]}}, {"a": CURIOUS})["novelty"].config.flow == "drop_oldest"

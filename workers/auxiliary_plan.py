@@ -1,0 +1,142 @@
+"""What follows from a run's configuration for what learns beside its policies: whom it watches, what it is told. Pure.
+
+In flows: the configuration, its world, the plans of its policies. Out flow: the plan of each auxiliary; refusals.
+Legend: `T` segment length, `K` entries of the side table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocol import compression
+from protocol.config import AuxiliaryConfig, Run
+from protocol.errors import ConfigurationError
+from protocol.layout import Field, Layout
+from protocol.spaces import World
+from workers.plan import Plan, PolicyPlan, plan_policies
+
+__all__ = ["AuxiliaryPlan", "plan_all", "plan_auxiliaries"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryPlan(Plan):
+    """One auxiliary of a run: what it is told are the observations of `agents`, whom the policies `watches` play."""
+
+    config: AuxiliaryConfig
+    watches: tuple[str, ...] = ()
+
+    def first_stream(self, policy: PolicyPlan, policies: Mapping[str, PolicyPlan]) -> int:
+        """The number here of the first stream of `policy`, which is watched; the others follow in their order."""
+        before = self.watches[: self.watches.index(policy.name)]
+        return sum(policies[name].streams for name in before)
+
+
+def plan_all(run: Run, world: World) -> dict[str, Plan]:
+    """Everything that has a ring and a learner: the policies, then the auxiliaries; raises ConfigurationError."""
+    policies = plan_policies(run, world)
+    return {**policies, **plan_auxiliaries(run, policies)}
+
+
+def plan_auxiliaries(run: Run, policies: Mapping[str, PolicyPlan]) -> dict[str, AuxiliaryPlan]:
+    """The plan of every auxiliary of `run`, whose `policies` these are; raises ConfigurationError."""
+    plans = {name: _plan(name, config, policies) for name, config in run.auxiliaries.items()}
+    wanted = set()
+    for policy in policies.values():
+        if policy.curiosity is not None:
+            _check_consumer(policy, policy.curiosity.auxiliary, plans)
+            wanted.add(policy.curiosity.auxiliary)
+    for name in plans:
+        if name not in wanted:
+            raise ConfigurationError(
+                f"no policy uses the auxiliary {name!r}; name it as algorithm.curiosity.auxiliary of one, or remove it"
+            )
+    return plans
+
+
+def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]) -> AuxiliaryPlan:
+    known = ", ".join(policies)
+    if name in policies:
+        raise ConfigurationError(f"auxiliary {name!r} is called like a policy; give it a name that none of {known} has")
+    for other in config.watches:
+        if other not in policies:
+            raise ConfigurationError(f"auxiliary {name!r} watches {other!r}, which is no policy; name some of {known}")
+    watched = [policy for policy in policies.values() if policy.name in config.watches or not config.watches]
+    first = watched[0]
+    for policy in watched:
+        _check_alike(name, first, policy)
+    plan = AuxiliaryPlan(
+        name,
+        tuple(agent for policy in watched for agent in policy.agents),
+        first.interface,
+        config,
+        _layout(watched),
+        first.copies,
+        first.groups,
+        first.actors,
+        first.lock_timeout,
+        watches=tuple(policy.name for policy in watched),
+    )
+    if plan.batch_segments < config.algorithm.minibatches:
+        raise ConfigurationError(
+            f"auxiliary {name!r}: a batch of {plan.batch_segments} segments makes no {config.algorithm.minibatches} "
+            "minibatches; lower algorithm.minibatches, or raise algorithm.segments or environment.copies"
+        )
+    try:
+        plan.credit()  # refuses what would deadlock
+    except ConfigurationError as fault:
+        raise ConfigurationError(f"auxiliary {name!r}: {fault}") from None
+    compression.check_fields(config.compress, plan.layout)
+    return plan
+
+
+def _layout(watched: list[PolicyPlan]) -> Layout:
+    """What those who are watched are shown, each row as one vector whatever it was made of: `observation` in every row,
+    and the true last ones of truncated episodes in the side table, as in a policy's segments."""
+    shown = watched[0].interface.shown
+    dtype = np.dtype(shown.dtype).newbyteorder("<").str
+    length = max(policy.layout.length for policy in watched)
+    ends = max(field.shape[0] for policy in watched for field in policy.layout.fields if field.name == "final_row")
+    return Layout(
+        (
+            Field("observation", dtype, shown.shape),
+            Field("final_observation", dtype, (ends, *shown.shape), "slot"),
+            Field("final_row", "<i4", (ends,), "slot"),
+        ),
+        length,
+    )
+
+
+def _check_alike(name: str, first: PolicyPlan, policy: PolicyPlan) -> None:
+    """ConfigurationError unless both policies are shown the same, in blocks of the same size."""
+    one, other = first.interface.shown, policy.interface.shown
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        raise ConfigurationError(
+            f"auxiliary {name!r} watches {first.name!r}, which is shown {one.dtype} {list(one.shape)}, and "
+            f"{policy.name!r}, which is shown {other.dtype} {list(other.shape)}; give each an auxiliary of its own, by "
+            "`watches`"
+        )
+    if first.many != policy.many:
+        raise ConfigurationError(
+            f"auxiliary {name!r} watches {first.name!r}, whose agents stand for {first.many}, and {policy.name!r}, "
+            f"whose stand for {policy.many}; give each an auxiliary of its own, by `watches`"
+        )
+
+
+def _check_consumer(policy: PolicyPlan, name: str, plans: Mapping[str, AuxiliaryPlan]) -> None:
+    """ConfigurationError unless what `policy` is curious about is told by an auxiliary that sees what it sees."""
+    if name not in plans:
+        there = f"one of {', '.join(plans)}" if plans else "one that you add there"
+        raise ConfigurationError(
+            f"policy {policy.name!r}: algorithm.curiosity.auxiliary is {name!r}, which is not under auxiliaries; name "
+            f"{there}"
+        )
+    mine, its = policy.interface.shown, plans[name].interface.shown
+    if (mine.shape, mine.dtype) != (its.shape, its.dtype):
+        raise ConfigurationError(
+            f"policy {policy.name!r} is shown {mine.dtype} {list(mine.shape)}, and the auxiliary {name!r} that it is "
+            f"curious by knows {its.dtype} {list(its.shape)}; let it use one that watches policies which are shown the "
+            "same"
+        )
