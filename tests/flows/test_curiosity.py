@@ -1,4 +1,4 @@
-"""An auxiliary in real runs: a learner of its own, whose weights other learners consult, and without which they go on."""
+"""An auxiliary in real runs: a learner of its own, whose weights others consult, and without which they go on."""
 
 from __future__ import annotations
 

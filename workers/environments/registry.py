@@ -19,6 +19,7 @@ from workers.environments import gymnasium_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
 from workers.environments.collections import Collection
+from workers.environments.deep_sea import DeepSea
 from workers.environments.dm_env_adapter import DmEnv, is_dm_env
 from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.matrix_game import MatrixGame
@@ -40,6 +41,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "tag": Tag,
     "matrix_game": MatrixGame,
     "memory": MemoryTask,
+    "deep_sea": DeepSea,
     "rendezvous": Rendezvous,
     "synthetic": Synthetic,
 }
