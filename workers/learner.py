@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -47,7 +48,7 @@ _DRAIN_QUIET = 0.2
 class Learner:
     """One learner process and its members, which take turns."""
 
-    def __init__(self, life: Life, welcome: Welcome, run: Run, plans: dict[str, Plan], world: World) -> None:
+    def __init__(self, life: Life, welcome: Welcome, run: Run, plans: Mapping[str, Plan], world: World) -> None:
         self._life, self._welcome, self._run = life, welcome, run
         self._folder = run_dir_of(welcome)
         policies = welcome.policies

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import zmq
@@ -46,7 +47,7 @@ _DRAIN_SECONDS = 1.0
 class Relay:
     """One relay process."""
 
-    def __init__(self, life: Life, welcome: Welcome, plans: dict[str, Plan], world: World) -> None:
+    def __init__(self, life: Life, welcome: Welcome, plans: Mapping[str, Plan], world: World) -> None:
         self._life, self._welcome, self._plans = life, welcome, plans
         self._node = node_name(life.options.node)
         folder = run_dir_of(welcome)
