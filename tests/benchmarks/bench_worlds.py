@@ -29,6 +29,7 @@ WORLDS = (
     EnvironmentConfig(id="tag", copies=256, turn_mode="simultaneous"),
     EnvironmentConfig(id="matrix_game", copies=256),
     EnvironmentConfig(id="memory", copies=256),
+    EnvironmentConfig(id="deep_sea", copies=256),
     EnvironmentConfig(id="rendezvous", copies=256),
     EnvironmentConfig(id="synthetic", copies=256),
     EnvironmentConfig(id="synthetic", copies=2720, settings={"many": 3}),

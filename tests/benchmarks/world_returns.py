@@ -26,6 +26,7 @@ WORLDS = (
     EnvironmentConfig(id="matrix_game", settings={"game": "chicken"}),
     EnvironmentConfig(id="matrix_game", settings={"game": "stag_hunt"}),
     EnvironmentConfig(id="memory"),
+    EnvironmentConfig(id="deep_sea"),
     EnvironmentConfig(id="rendezvous"),
     EnvironmentConfig(id="synthetic"),
 )
