@@ -64,7 +64,7 @@ def sample(batch: Segments | Transitions | Observations, interface: Interface) -
     if isinstance(batch, Observations):
         nothing, free = torch.empty(count, 0), torch.zeros(count, dtype=torch.bool)
         seen = rows(batch.observation).reshape(count, -1).float()
-        return Sample(seen, nothing.long(), nothing, free, {}, {}, _share(count, total))
+        return Sample(seen, nothing.long(), nothing, nothing, free, {}, {}, _share(count, total))
 
     present = {name: getattr(batch, name, None) for name in (*_SCALARS, "terminated", "truncated")}
     columns = {name: rows(column) for name, column in present.items() if column is not None}
