@@ -78,7 +78,11 @@ class Simulator:
         self.reconnects = 0
 
     def __enter__(self) -> Self:
-        self.connect()
+        try:
+            self.connect()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

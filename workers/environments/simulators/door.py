@@ -121,13 +121,15 @@ class Door:
             self.dismiss(guest, "quarantined", fault.reason)
 
     def dismiss(self, guest: Guest, count: str, reason: str) -> None:
-        """It is a guest no more: what is open of it is cut."""
+        """It is a guest no more: what is open of it is cut; what it said before counts, but not in quarantine."""
         if self.guests.pop(guest.route, None) is None:
             return
         del self._named[guest.name]
         self.counts[count] += 1
         log.info("event=simulator_%s name=%s copy=%d reason=%s", count, guest.name, guest.copy, reason)
+        guest.gone = count == "quarantined"
         self._on_cut(guest)
+        guest.gone = True
 
     def dismiss_named(self, name: str, reason: str) -> None:
         """The process of this identity is known to be gone."""

@@ -60,7 +60,7 @@ class External(Environment):
         if outside is not None:
             terms = terms_of(world, config.copies, settings, outside.run)
             self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
-            self._door = Door(self._ports.sockets[0], terms, self._begin, self._hearing.cut)
+            self._door = Door(self._ports.sockets[0], terms, self._begin, self._cut)
 
     def reset(self, seed: int) -> Turn:
         """Simulators that are told when to begin get seeds that follow from `seed` and their names."""
@@ -148,6 +148,12 @@ class External(Environment):
             act = Act(answers=request.number, episode=request.episode, waited=request.seen_at - request.came_at)
             door.tell(request.guest, act, b"".join(parts))
             self._latency.add(now - request.came_at)
+
+    def _cut(self, guest: Guest) -> None:
+        """One that says nothing more."""
+        if self._door is not None:
+            self._door.counts["faults"] += sum(1 for _ in self._hearing.listen(guest))
+        self._hearing.cut(guest)
 
     def _begin(self, guest: Guest) -> None:
         """One that does not drive is told to begin."""

@@ -48,6 +48,8 @@ class Guest:
     """Of its last `observe`."""
     strikes: int = 0
     inbox: deque[Heard] = field(default_factory=deque)
+    gone: bool = False
+    """Whether nothing more is taken in of what it said."""
     told: float = 0.0
     """Messages of the present second, and when that began."""
     second: float = 0.0

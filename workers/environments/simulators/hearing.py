@@ -61,7 +61,7 @@ class Hearing:
     def listen(self, guest: Guest) -> Iterator[GuestFault]:
         """What a guest said, in order, and what was wrong with it. What is about an agent that asks for an action is
         looked at when it was given one."""
-        while guest.inbox:
+        while guest.inbox and not guest.gone:
             heard = guest.inbox[0]
             try:
                 rows = self._rows_of(guest, heard.message.agents)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
+from tests.flows.runs import until
 from workers.environments.base import Outcome, Present
 from workers.environments.checked import Checked
 from workers.environments.registry import make
@@ -45,11 +46,14 @@ class Serving:
     """A served world: `address` to connect to, and by (agent, row) what became of each stream."""
 
     address: str
+    external: External
     environment: Checked
     streams: dict[tuple[str, int], list[Row]] = field(default_factory=dict)
     steps: int = 0
     empty: int = 0
     fault: BaseException | None = None
+    orders: list[Callable[[], None]] = field(default_factory=list)
+    """To be done between two turns, by the thread that plays."""
 
     def figures(self) -> dict[str, float]:
         """What the world counts."""
@@ -58,6 +62,10 @@ class Serving:
     def rows(self, agent: str = "walker", copy: int = 0) -> list[Row]:
         """Of one stream."""
         return self.streams.get((agent, copy), [])
+
+    def settle(self) -> None:
+        """Waits until nothing is open any more."""
+        until(lambda: all(rows and rows[-1].closed for rows in [*self.streams.values()]), what="all rows are closed")
 
     def take(self, told: Present | Outcome) -> None:
         """As a seat does: rewards and ends go to the open row."""
@@ -85,6 +93,8 @@ class Serving:
             while not stop.is_set():
                 self.steps += turn.env_steps
                 self.empty += not turn.present
+                while self.orders:
+                    self.orders.pop(0)()
                 actions = []
                 everything: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
                 for told in everything:
@@ -125,7 +135,7 @@ def serving(
     external = make(config, outside=outside)
     assert isinstance(external, External)
     environment = Checked(external)
-    served = Serving(external.address, environment)
+    served = Serving(external.address, external, environment)
     stop = threading.Event()
     thread = threading.Thread(target=served.play, args=(policy, stop))
     thread.start()

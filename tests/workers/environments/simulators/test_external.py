@@ -25,7 +25,8 @@ def test_a_simulator_that_drives_is_a_stream_of_whole_episodes_I8() -> None:
     with serving() as served:
         with Simulator(served.address, "one") as sim:
             play_three(sim)
-        rows = until(lambda: (found := served.rows()) and found[-1].closed and found)
+        served.settle()
+    rows = served.rows()
     assert [(float(row.seen[0]), int(row.action), row.reward, row.end) for row in rows] == [
         (0.0, 0, 10.0, ""),
         (1.0, 1, 20.0, ""),

@@ -1,0 +1,173 @@
+"""What breaks the rules is told in one sentence with a code, is not taken in, and disturbs nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from protocol.codec import encode
+from protocol.simulator import Simulator, SimulatorFault
+from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.spaces import Action, Agent, Box, Dict, Discrete, World
+from tests.flows.runs import until
+from tests.workers.environments.simulators.raw import raw, seen
+from tests.workers.environments.simulators.serving import serving
+
+NAN, NOBODY = float("nan"), "no such agent"
+
+
+def observe(**fields: Any) -> Observe:
+    """The next one after `Raw.begin`."""
+    return Observe(**{"number": 2, "episode": 1, "agents": ["walker"], **fields})
+
+
+def end(**fields: Any) -> End:
+    return End(**{"episode": 1, "agents": ["walker"], **fields})
+
+
+WRONG: dict[str, tuple[str, list[Any]]] = {
+    "nothing to see": ("size", [observe()]),
+    "half an observation": ("size", [observe(), seen(1)]),
+    "two frames": ("size", [observe(), seen(1, 2), seen(1, 2)]),
+    "an observation without end": ("size", [observe(), b"\0" * 60_000]),
+    "not a number": ("value", [observe(), seen(1, NAN)]),
+    "infinite": ("value", [observe(), seen(1, float("inf"))]),
+    "a reward too large": ("value", [observe(rewards=[1e39]), seen(1, 2)]),
+    "an unknown agent": ("agent", [observe(agents=[NOBODY]), seen(1, 2)]),
+    "an agent twice": ("agent", [observe(agents=["walker"] * 2), seen(1, 2, 3, 4)]),
+    "no agent": ("agent", [observe(agents=[])]),
+    "an old number": ("number", [observe(number=1), seen(1, 2)]),
+    "another episode": ("episode", [observe(episode=2), seen(1, 2)]),
+    "an earlier episode ends": ("episode", [end(episode=3)]),
+    "too many rewards": ("reward", [observe(rewards=[1.0, 2.0]), seen(1, 2)]),
+    "an element of an atomic action": ("element", [observe(elements=["left"]), seen(1, 2)]),
+    "an end that leaves somebody out": ("order", [end(agents=[])]),
+    "a cut without a last observation": ("size", [end(truncated=True)]),
+    "an end with an observation": ("size", [end(), seen(1, 2)]),
+    "garbage": ("message", [b"\xc1garbage", b"more"]),
+    "an answer": ("message", [Pong(pace="going")]),
+    "another schema": ("message", [encode(observe()).replace(b"schema_number\x01", b"schema_number\x07"), seen(1, 2)]),
+    "an unknown field": ("message", [msgpack.packb({"type": "ping", "schema_number": 1, "x": 1})]),
+    "a reward that is none": ("message", [encode(observe(rewards=[1.5])).replace(b"\xcb\x3f\xf8", b"\xcb\x7f\xf8")]),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_refused_and_the_episode_goes_on_I8(case: str) -> None:
+    """I8: the same simulator may say it again, right; its neighbour has noticed nothing."""
+    code, frames = WRONG[case]
+    with serving() as served, raw(served.address) as one, Simulator(served.address, "neighbour") as other:
+        one.begin()
+        assert other.act([2.0, 0.0]) == 2
+        fault = one.ask(*frames)
+        assert isinstance(fault, Fault)
+        assert (fault.code, fault.fatal) == (code, False), fault
+        assert fault.answers in (0, 1 if case == "an old number" else 2)
+        assert fault.reason.count(". ") == 0, "one sentence"
+        assert other.act([3.0, 0.0], 1.0) == 3
+        assert one.ask(observe(number=3, rewards=[4.0]), seen(5, 0)).type == "act"
+        assert [(int(row.action), row.reward) for row in served.rows(copy=1)] == [(1, 4.0), (5, 0.0)]
+        assert served.figures()["simulators_faults"] == 1
+
+
+def test_an_episode_ends_once() -> None:
+    with serving() as served, raw(served.address) as one:
+        one.begin()
+        one.say(end())
+        fault = one.ask(end())
+        assert isinstance(fault, Fault)
+        assert (fault.code, "none is going on" in fault.reason) == ("episode", True)
+        reward = one.ask(Observe(number=2, episode=2, agents=["walker"], rewards=[1.0]), seen(1, 2))
+        assert isinstance(reward, Fault)
+        assert reward.code == "reward"
+
+
+def test_who_was_not_let_in_is_told_to_say_hello() -> None:
+    with serving() as served, raw(served.address) as one:
+        fault = one.ask(observe(), seen(1, 2))
+        assert isinstance(fault, Fault)
+        assert fault.code == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "fatal"),
+    [
+        ({"oldest_schema": 2, "newest_schema": 9}, "version", True),
+        ({"world": "0123456789abcdef"}, "world", True),
+        ({"name": "neighbour"}, "identity", False),
+        ({}, "full", False),
+    ],
+)
+def test_who_does_not_belong_here_is_not_let_in(fields: dict[str, Any], code: str, fatal: bool) -> None:
+    with serving(copies=1) as served, Simulator(served.address, "neighbour") as sim, raw(served.address) as one:
+        fault = one.ask(Hello(**{"name": "raw", "token": "t", **fields}))
+        assert isinstance(fault, Fault)
+        assert (fault.code, fault.fatal) == (code, fatal)
+        assert sim.act([3.0, 0.0]) == 3
+
+
+def test_who_does_nothing_else_is_quarantined_and_counted() -> None:
+    with serving() as served, raw(served.address) as one, Simulator(served.address, "neighbour") as sim:
+        one.begin()
+        faults = [one.ask(observe(), seen(NAN, 1)) for _ in range(20)]
+        last = faults[-1]
+        assert isinstance(last, Fault)
+        assert (last.code, last.fatal) == ("quarantined", True)
+        again = one.ask(Hello(name="raw", token="another"))
+        assert isinstance(again, Fault)
+        assert again.code == "quarantined"
+        assert sim.act([3.0, 0.0]) == 3
+        until(lambda: served.rows(copy=1)[0].end == "truncated", what="its episode is cut")
+        assert served.figures()["simulators_quarantined"] == 1
+
+
+def test_who_asks_without_waiting_is_quarantined() -> None:
+    with serving(rate=50) as served, raw(served.address) as one:
+        one.enter("raw")
+        for _ in range(60):
+            one.say(Ping())
+        fault = until(lambda: isinstance(said := one.hear(), Fault) and said, what="it is told")
+        assert (fault.code, fault.fatal) == ("rate", True)
+
+
+def test_a_huge_message_costs_the_connection_and_nothing_else() -> None:
+    with serving() as served, raw(served.address) as one, Simulator(served.address, "neighbour") as sim:
+        one.begin()
+        one.say(observe(), bytes(50_000_000))
+        assert sim.act([3.0, 0.0]) == 3
+        one.say(Hello(name="raw", token="token of raw"))
+        until(lambda: isinstance(one.hear(), Admit), what="it is let in again")
+        until(lambda: served.rows(copy=1)[0].end == "truncated", what="its episode is cut")
+
+
+def test_farewell_is_no_fault() -> None:
+    with serving() as served, raw(served.address) as one:
+        one.begin()
+        one.say(Bye(reason="tired"))
+        until(lambda: served.figures()["simulators_left"] == 1, what="it left")
+        assert served.figures()["simulators_faults"] == 0
+
+
+PARTS = Action(space=Dict(spaces={"look": Discrete(n=3), "move": Box(shape=(2,))}), atomic=False)
+
+
+def test_the_elements_of_an_action_that_is_not_atomic_are_done_one_by_one_I3() -> None:
+    """I3: only those asked for are sent; the client gives them as they are named."""
+    world = World(id="parts", agents=(Agent(name="walker", observation=Box(shape=(2,)), action=PARTS),))
+
+    def policy(present: Any) -> Any:
+        chosen = world.places[0].acted.zeros(len(present.observation))
+        chosen["look"], chosen["move"] = 2, present.observation
+        return chosen
+
+    with serving(world, policy=policy) as served, Simulator(served.address, "one") as sim:
+        assert sim.act([1.0, 2.0], elements=["look"]) == {"look": 2}
+        moved = sim.act([3.0, 4.0], elements=["move"])
+        assert moved.keys() == {"move"}
+        assert np.array_equal(moved["move"], [3.0, 4.0])
+        assert sim.act([5.0, 6.0]).keys() == {"look", "move"}
+        with pytest.raises(SimulatorFault, match=r"has no element 'jump'; it has look, move \(element\)"):
+            sim.act([1.0, 1.0], elements=["jump"])
