@@ -18,7 +18,7 @@ from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.learned import Learned
-from protocol.off_policy import DQN, IQN, SAC, Replayed
+from protocol.off_policy import DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.section import Section
 from protocol.spaces import Label, World, policy_map
 
@@ -26,8 +26,10 @@ __all__ = [
     "DQN",
     "IQN",
     "PPO",
+    "QMIX",
     "RND",
     "SAC",
+    "VDN",
     "AuxiliaryConfig",
     "EnvironmentConfig",
     "Multiprocessing",
@@ -42,7 +44,7 @@ __all__ = [
 class PolicyConfig(Learned):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
-    algorithm: Annotated[PPO | IQN | DQN | SAC, Field(discriminator="name")] = Field(default_factory=PPO)
+    algorithm: Annotated[PPO | IQN | DQN | VDN | QMIX | SAC, Field(discriminator="name")] = Field(default_factory=PPO)
     network: Network = Field(default_factory=Network, alias="model_config")
     segment_length: int = Field(default=64, ge=1, le=65_535)
     flow: Literal["block", "drop_oldest", "drop_newest"] = "block"

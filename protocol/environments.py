@@ -12,11 +12,14 @@ from pydantic import Field, model_validator
 
 from protocol.collection import STRUCTURES, Adversarial, Curriculum, Id, Member, Split, check_structure
 from protocol.section import Section
+from protocol.spaces import Label
 
-__all__ = ["COLLECTION", "EnvironmentConfig"]
+__all__ = ["COLLECTION", "EnvironmentConfig", "Mates"]
 
 COLLECTION = "collection"
 """The id of several environments together."""
+Mates = Literal["all"] | Annotated[tuple[str, ...], Field(min_length=2)]
+"""Agents by their names in the world, or all of them."""
 
 
 class EnvironmentConfig(Section):
@@ -30,6 +33,10 @@ class EnvironmentConfig(Section):
     """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the world."""
+    teams: dict[Label, Mates] = Field(default_factory=dict)
+    """team -> the agents that act as one: it sees what each of them sees, and chooses for each what it does."""
+    team_reward: Literal["sum", "mean"] = "sum"
+    """What a team earns, of what its agents earn in a turn."""
     processes: int = Field(default=0, ge=0, le=1_024)
     """Processes that step the copies, equally many each; 0: the actor's own process does."""
     async_factor: int = Field(default=1, ge=1, le=64)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from protocol.section import Section
 
-__all__ = ["DQN", "IQN", "SAC", "Replayed", "ValueBased"]
+__all__ = ["DQN", "IQN", "QMIX", "SAC", "VDN", "Replayed", "ValueBased"]
 
 
 class Replayed(Section):
@@ -89,6 +89,28 @@ class DQN(ValueBased):
     name: Literal["dqn"] = "dqn"
     kappa: float = Field(default=1.0, gt=0)
     """Error beyond which the loss is linear."""
+
+
+class VDN(ValueBased):
+    """Value decomposition networks, for teams: each agent has values of its own, and their sum is the team's."""
+
+    name: Literal["vdn"] = "vdn"
+    kappa: float = Field(default=1.0, gt=0)
+    """Error beyond which the loss is linear."""
+    shared: bool = True
+    """One network for all agents of the team, which is told whose values it is asked for; else one for each."""
+
+
+class QMIX(ValueBased):
+    """Monotonic value decomposition, for teams: a network mixes the agents' values by what the whole team sees."""
+
+    name: Literal["qmix"] = "qmix"
+    kappa: float = Field(default=1.0, gt=0)
+    """Error beyond which the loss is linear."""
+    shared: bool = True
+    """One network for all agents of the team, which is told whose values it is asked for; else one for each."""
+    mixing: int = Field(default=32, ge=1)
+    """Units of the network that mixes."""
 
 
 class SAC(Replayed):

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from protocol.config import DQN, IQN, SAC, PolicyConfig
+from protocol.config import IQN, QMIX, SAC, VDN, PolicyConfig
 from protocol.messages import PolicyFacts
+from protocol.off_policy import ValueBased
 from protocol.spaces import World
 from workers.plan import PolicyPlan
 from workers.policies.interface import Interface
+from workers.policies.members import common_of, members_of
 
 __all__ = ["facts_of", "network_facts"]
 
@@ -42,22 +44,30 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     }
     if isinstance(algorithm, SAC):
         return {"kind": "squashed", **common, "frames": algorithm.frames}
-    if isinstance(algorithm, IQN | DQN):
-        kind = "quantile" if isinstance(algorithm, IQN) else "value"
-        facts = {
-            "kind": kind,
-            **common,
-            "frames": algorithm.frames,
-            "dueling": algorithm.dueling,
-            "noisy": algorithm.noisy,
-        }
-        return facts | ({"cosines": algorithm.cosines} if isinstance(algorithm, IQN) else {})
+    if isinstance(algorithm, ValueBased):
+        facts = {**common, "frames": algorithm.frames, "dueling": algorithm.dueling, "noisy": algorithm.noisy}
+        if isinstance(algorithm, IQN):
+            return {"kind": "quantile", **facts, "cosines": algorithm.cosines}
+        if isinstance(algorithm, VDN | QMIX):
+            return {"kind": "members", **facts, "shared": algorithm.shared, **_members(interface)}
+        return {"kind": "value", **facts}
     return {
         "kind": "actor" if algorithm.central_critic else "actor_critic",
         **common,
         "normalize_observation": algorithm.normalize_observation,
         "recurrent": network.recurrent,
         "recurrent_size": network.recurrent_size,
+    }
+
+
+def _members(interface: Interface) -> dict[str, Any]:
+    """Whose numbers are whose in the vector of a team, and how many values each member chooses among."""
+    common = common_of(interface)
+    return {
+        "members": [
+            {"at": member.start, "width": member.width, "choices": member.choices} for member in members_of(interface)
+        ],
+        "common": {"at": common.start, "width": common.stop - common.start},
     }
 
 

@@ -14,12 +14,24 @@ from numpy.typing import NDArray
 
 from protocol.config import Run
 from protocol.messages import PolicyFacts, Welcome
-from protocol.spaces import Agent, Box, Component, Dict, Discrete, MultiDiscrete, Observation, Text, World
+from protocol.spaces import (
+    Agent,
+    Box,
+    Component,
+    Dict,
+    DictPopulation,
+    Discrete,
+    MultiDiscrete,
+    Observation,
+    Text,
+    World,
+)
 from workers.facts import facts_of
 from workers.plan import PolicyPlan, plan_policies
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build, published
 from workers.policies.central import CentralActorCritic
+from workers.policies.decomposed import Decomposed
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.squashed import SoftActorCritic
 from workers.policies.value import ValueNetwork
@@ -43,7 +55,7 @@ def plan_of(**policy: Any) -> PolicyPlan:
     return plan_policies(run, WORLD)["both"]
 
 
-def told(plan: PolicyPlan) -> tuple[Policy, Weights, dict[str, Any]]:
+def told(plan: PolicyPlan, world: World = WORLD) -> tuple[Policy, Weights, dict[str, Any]]:
     """The policy with lively normalisers, its weights as the wire's manifest names them, and its network's facts."""
     policy = build(plan.interface, plan.config, seed=3)
     rng = np.random.default_rng(1)
@@ -61,7 +73,7 @@ def told(plan: PolicyPlan) -> tuple[Policy, Weights, dict[str, Any]]:
         ).reshape(entry["shape"])
         for entry in json.loads(flat.manifest.text)
     }
-    return policy, weights, json.loads(facts_of(plan, WORLD).network)
+    return policy, weights, json.loads(facts_of(plan, world).network)
 
 
 def activated(x: NDArray, facts: dict[str, Any]) -> NDArray:
@@ -362,6 +374,58 @@ def test_the_documents_arithmetic_is_that_of_noisy_heads(name: str) -> None:
         }
         assert int((quantile if name == "iqn" else value)(seen.reshape(-1), drawn, facts).argmax()) == acted[i]
     assert (acted != policy.act(torch.from_numpy(frames), np.random.default_rng(5), greedy=True)["action"]).any()
+
+
+PAIR = World(
+    id="w",
+    population=DictPopulation(
+        agents=(
+            Agent(
+                name="t",
+                observation=Dict(spaces={"a": Box(shape=(2,)), "b": Box(shape=(2,))}),
+                action=Dict(spaces={"a": Discrete(n=3), "b": Discrete(n=3)}),
+            ),
+        ),
+        common=Box(shape=(3,)),
+    ),
+)
+
+
+@pytest.mark.parametrize(("shared", "dueling", "noisy"), [(True, True, False), (False, False, True)])
+def test_the_documents_arithmetic_is_that_of_teams(shared: bool, dueling: bool, noisy: bool) -> None:
+    """Each member's values, with and without noise, from what is its own and the common numbers of three frames."""
+    algorithm = {
+        "name": "vdn",
+        "frames": 3,
+        "shared": shared,
+        "dueling": dueling,
+        "noisy": noisy,
+        "epsilon": 0.0,
+    }
+    run = Run.model_validate({"policy": {"algorithm": algorithm, "network": {"hidden": [8]}}})
+    plan = plan_policies(run, PAIR)["t"]
+    policy, weights, facts = told(plan, PAIR)
+    assert isinstance(policy, Decomposed)
+    assert facts["kind"] == "members"
+    frames = np.random.default_rng(2).standard_normal((40, 3, 7)).astype(np.float32)
+    acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))["action"]
+    outputs = 3 + dueling
+    normal = np.random.default_rng(5).standard_normal((40, 2 * (8 + outputs)), np.float32)
+    factors = (np.sign(normal) * np.sqrt(np.abs(normal))).reshape(40, 2, -1)
+    for i, seen in enumerate(frames):
+        for m, member in enumerate(facts["members"]):
+            at = np.r_[member["at"] : member["at"] + member["width"]]
+            common = facts["common"]["at"] + np.arange(facts["common"]["width"])
+            x = seen[:, np.r_[at, common]].ravel()
+            x = np.concatenate([x, np.eye(2)[m]]) if shared else x
+            before = f"online.networks.{0 if shared else m}."
+            own = {name.replace(before, "online."): w for name, w in weights.items() if name.startswith(before)}
+            if noisy:
+                scale, factor = own["online.head.weight_scale"], factors[i, m]
+                own["online.head.weight"] = own["online.head.weight"] + scale * np.outer(factor[8:], factor[:8])
+                own["online.head.bias"] = own["online.head.bias"] + own["online.head.bias_scale"] * factor[8:]
+            assert int(value(x, own, facts).argmax()) == acted[i, m]
+    assert len(set(acted[:, 0])) > 1
 
 
 @pytest.mark.parametrize(("hidden", "activation"), [([], "relu"), ([8, 6], "tanh")])

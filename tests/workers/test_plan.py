@@ -171,6 +171,8 @@ BOUNDED, FREE = Box(shape=(2,), low=-1.0, high=1.0), Box(shape=(2,))
         ("dqn", MultiDiscrete(nvec=(2, 2)), "which dqn cannot learn; use ppo"),
         ("sac", Discrete(n=3), "chooses among values, and sac learns numbers only; use iqn, dqn or ppo"),
         ("sac", Dict(spaces={"a": BOUNDED, "b": Discrete(n=3)}), "sac learns numbers only; use ppo"),
+        ("vdn", MultiDiscrete(nvec=(2, 2)), "is no team of agents.*environment.teams, or use ppo"),
+        ("vdn", Discrete(n=3), "and vdn learns for such teams only.*environment.teams, or use dqn, iqn or ppo"),
         ("sac", FREE, "a box without bounds, to which sac cannot scale; give its space bounds, or use ppo"),
     ],
 )
@@ -194,3 +196,23 @@ def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
 def test_actions_that_an_algorithm_can_learn_are_taken(algorithm: str, action: Any, masked: bool) -> None:
     world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action, action_mask=masked),))
     assert plans({"policy": {"algorithm": {"name": algorithm}}}, world)["a"].kept_rows > 0
+
+
+def team(**parts: tuple[Any, Any]) -> World:
+    """One agent made of parts: what each sees and does."""
+    seen, done = ({name: part[i] for name, part in parts.items()} for i in range(2))
+    return World(id="w", agents=(Agent(name="t", observation=Dict(spaces=seen), action=Dict(spaces=done)),))
+
+
+def test_members_that_one_network_cannot_serve_get_one_each() -> None:
+    for other in ((SMALL, Discrete(n=4)), (Box(shape=(9,)), Discrete(n=3))):
+        world = team(a=(SMALL, Discrete(n=3)), b=other)
+        with pytest.raises(ConfigurationError, match=r"'t' has members .*'a' sees .* set algorithm.shared to false"):
+            plans({"policy": {"algorithm": {"name": "vdn"}}}, world)
+        assert plans({"policy": {"algorithm": {"name": "vdn", "shared": False}}}, world)["t"].kept_rows > 0
+
+
+def test_a_team_is_told_of_the_algorithms_for_teams() -> None:
+    world = team(a=(SMALL, Discrete(n=3)), b=(SMALL, Discrete(n=3)))
+    with pytest.raises(ConfigurationError, match="which dqn cannot learn; use vdn, qmix or ppo for it"):
+        plans({"policy": {"algorithm": {"name": "dqn"}}}, world)

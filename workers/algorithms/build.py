@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocol.config import AuxiliaryConfig, PolicyConfig
+from workers.algorithms.decomposition import DecompositionUpdate
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
@@ -11,13 +12,14 @@ from workers.algorithms.sac import SACUpdate
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
 from workers.policies.central import CentralActorCritic
+from workers.policies.decomposed import Decomposed
 from workers.policies.distillation import Distillation
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.value import ValueNetwork
 
 __all__ = ["Update", "build_update"]
 
-Update = PPOUpdate | IQNUpdate | DQNUpdate | SACUpdate | RNDUpdate
+Update = PPOUpdate | IQNUpdate | DQNUpdate | DecompositionUpdate | SACUpdate | RNDUpdate
 
 
 def build_update(policy: Policy | Distillation, config: PolicyConfig | AuxiliaryConfig, seed: int = 0) -> Update:
@@ -34,4 +36,6 @@ def build_update(policy: Policy | Distillation, config: PolicyConfig | Auxiliary
         return PPOUpdate(policy, config, seed)
     if isinstance(policy, QuantileNetwork):
         return IQNUpdate(policy, config, seed)
+    if isinstance(policy, Decomposed):
+        return DecompositionUpdate(policy, config, seed)
     return DQNUpdate(policy, config, seed) if isinstance(policy, ValueNetwork) else SACUpdate(policy, config, seed)

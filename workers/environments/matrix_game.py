@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, Box, Discrete, World
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, Payoff, World
 from workers.environments.base import Player, Present
 from workers.environments.rounds import Rounds, TurnMode
 from workers.environments.settings import validated
@@ -96,7 +96,9 @@ class MatrixGame(Rounds):
         size = sum(counts) if s.observe == "last" else 1
         box = Box(shape=(size,), dtype="float32", low=0, high=1)
         agents = tuple(Agent(name=f"player_{i}", observation=box, action=Discrete(n=n)) for i, n in enumerate(counts))
-        world = World(id="matrix_game", agents=agents, episode_steps=s.turns)
+        payoff: Payoff = "cooperative" if (self.payoffs == self.payoffs[..., :1]).all() else "general"
+        population = DictPopulation(agents=agents, payoff=payoff)
+        world = World(id="matrix_game", population=population, episode_steps=s.turns)
         super().__init__(world, copies, "simultaneous", s.turns, desynchronize=s.desynchronize)
         self._every = np.arange(copies)
         self._played: NDArray[np.int64] = np.zeros((len(counts), copies), np.int64)

@@ -31,6 +31,7 @@ from workers.environments.simulators import EXTERNAL, External, Outside, setting
 from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.synthetic import Synthetic
 from workers.environments.tag import Tag
+from workers.environments.team import TeamEnvironment
 from workers.environments.treasure_hunt import TreasureHunt
 
 __all__ = ["BUILT_IN", "describe", "make"]
@@ -84,6 +85,9 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
         return External(config, settings, world_of(settings, describe), outside)
     if config.processes:
         return ProcessEnvironment(config)
+    if config.teams:
+        agents = _made(config.model_copy(update={"teams": {}}))
+        return TeamEnvironment(agents, config.teams, config.team_reward)
     if config.members is not None:
         if any(member.id == EXTERNAL for member in config.members.values()):
             raise ConfigurationError(
@@ -106,6 +110,8 @@ def describe(config: EnvironmentConfig) -> World:
     """The world of `config`, learned from a single copy."""
     environment = make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1}))
     try:
+        if config.teams:  # whose members take turns is refused before anybody starts
+            environment.reset(0)
         return environment.world
     finally:
         environment.close()

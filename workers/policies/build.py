@@ -7,21 +7,23 @@ from typing import overload
 
 import torch
 
-from protocol.config import IQN, PPO, SAC, AuxiliaryConfig, Network, PolicyConfig
+from protocol.config import IQN, PPO, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
 from workers.policies.core import Core
+from workers.policies.decomposed import Decomposed, MemberTower, Sight
 from workers.policies.distillation import Distillation
 from workers.policies.distributions import Heads
 from workers.policies.flat import FlatWeights, flatten_
 from workers.policies.interface import Interface
+from workers.policies.members import common_of, members_of
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.squashed import SoftActorCritic
 from workers.policies.value import ValueNetwork
 
 __all__ = ["Policy", "build", "published"]
 
-Policy = ActorCritic | CentralActorCritic | QuantileNetwork | ValueNetwork | SoftActorCritic
+Policy = ActorCritic | CentralActorCritic | QuantileNetwork | ValueNetwork | Decomposed | SoftActorCritic
 
 
 @overload
@@ -64,6 +66,8 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             frames=algorithm.frames,
             temperature=algorithm.temperature,
         )
+    if isinstance(algorithm, VDN | QMIX):
+        return _decomposed(interface, algorithm, network)
     frames, dueling, noisy, epsilon = algorithm.frames, algorithm.dueling, algorithm.noisy, algorithm.epsilon
     choices = actions.sizes[0]
     if isinstance(algorithm, IQN):
@@ -98,6 +102,23 @@ def _with_value(interface: Interface, algorithm: PPO, network: Network) -> Actor
         return ActorCritic(shape, heads, hidden, activation, normalize_observation=normalize, core=core)
     privileged = 0 if interface.privileged is None else interface.privileged.width
     return CentralActorCritic(shape, privileged, heads, hidden, activation, normalize_observation=normalize, core=core)
+
+
+def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> Decomposed:
+    sight = Sight(members_of(interface), common_of(interface), algorithm.frames)
+    online, target = (
+        MemberTower(
+            sight,
+            network.hidden,
+            network.activation,
+            dueling=algorithm.dueling,
+            noisy=algorithm.noisy,
+            shared=algorithm.shared,
+            mixing=algorithm.mixing if isinstance(algorithm, QMIX) else None,
+        )
+        for _ in range(2)
+    )
+    return Decomposed(sight, algorithm.epsilon, online, target)
 
 
 def _core(interface: Interface, network: Network) -> Core | None:

@@ -88,9 +88,13 @@ def frames_of(config: PolicyConfig) -> int:
 
 
 def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
-    """Names and tensors (shared) of what acting needs: what is published, without targets of learning."""
+    """Names and tensors (shared) of what acting needs: what is published, without what only learning needs."""
     flatten_(policy)
-    idle = {name for name, parameter in policy.named_parameters() if not parameter.requires_grad}
+    idle = {
+        name
+        for name, parameter in policy.named_parameters()
+        if not parameter.requires_grad or name.startswith("online.mixer.")
+    }
     tensors = {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
     return {e.name: tensors[e.name].detach() for e in published(policy).entries if e.name not in idle}
 

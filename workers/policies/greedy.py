@@ -17,7 +17,7 @@ from workers.policies.distributions import Noise
 from workers.policies.networks import input_rows
 from workers.policies.noisy import numbers
 
-__all__ = ["EpsilonGreedy", "Tower", "best", "stacked_rows"]
+__all__ = ["EpsilonGreedy", "Tower", "best", "choose", "stacked_rows"]
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -35,10 +35,40 @@ def best(means: Tensor, legal: Tensor | None) -> Tensor:
     return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(1)
 
 
+def choose(means: Tensor, noise: Noise | None, epsilon: float, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """Actions [B] by mean returns [B, A]: the best `legal` ones [B, A], or with the chance `epsilon` any of these.
+
+    Takes from `noise` B float32 numbers and then B integers (B more numbers where only some actions are legal); without
+    it nothing is explored.
+    """
+    among = None if legal is None else torch.from_numpy(legal).to(means.device)
+    action: NDArray[np.int64] = best(means, among).cpu().numpy()
+    if noise is not None:
+        explores = noise.random(len(action), np.float32) < epsilon
+        np.copyto(action, _any(len(action), means.shape[1], legal, noise), where=explores)
+    return action
+
+
+def _any(rows: int, actions: int, legal: NDArray[np.bool_] | None, noise: Noise) -> NDArray[np.int64]:
+    """Any legal action in each of so many rows, all equally likely."""
+    if legal is None:
+        return noise.integers(0, actions, rows)
+    counts = legal.cumsum(1)
+    # below the count by construction: a float32 below 1 times a whole number may round up to it
+    which = np.minimum((noise.random(rows, np.float32) * counts[:, -1]).astype(np.int64), counts[:, -1] - 1)
+    action: NDArray[np.int64] = (counts > which[:, None]).argmax(1)
+    return action
+
+
 class Tower(nn.Module):
     """A network whose last layer is `head`."""
 
     head: nn.Linear
+
+    @property
+    def numbers(self) -> int:
+        """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
+        return numbers(self.head)
 
 
 class EpsilonGreedy(nn.Module):
@@ -55,7 +85,7 @@ class EpsilonGreedy(nn.Module):
         self.online, self.target = online, target
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
-        self.numbers = numbers(online.head)
+        self.numbers = online.numbers
         """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
         self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
 
@@ -84,19 +114,8 @@ class EpsilonGreedy(nn.Module):
             normal = noise.standard_normal((len(observation), self.numbers), np.float32)
             drawn = torch.from_numpy(normal).to(self.epsilon.device)
         means = self.means(self.inputs(observation), drawn)
-        among = None if legal is None else torch.from_numpy(legal).to(means.device)
-        action = best(means, among).cpu().numpy()
-        if not greedy:
-            explores = noise.random(len(action), np.float32) < self.epsilon.item()
-            np.copyto(action, self._any(len(action), legal, noise), where=explores)
-        return {"action": action}
+        return {"action": self._choose(means, None if greedy else noise, legal)}
 
-    def _any(self, rows: int, legal: NDArray[np.bool_] | None, noise: Noise) -> NDArray[np.int64]:
-        """Any legal action in each of so many rows, all equally likely."""
-        if legal is None:
-            return noise.integers(0, self.actions, rows)
-        counts = legal.cumsum(1)
-        # below the count by construction: a float32 below 1 times a whole number may round up to it
-        which = np.minimum((noise.random(rows, np.float32) * counts[:, -1]).astype(np.int64), counts[:, -1] - 1)
-        action: NDArray[np.int64] = (counts > which[:, None]).argmax(1)
-        return action
+    def _choose(self, means: Tensor, noise: Noise | None, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """Actions by mean returns [B, A], as `choose` makes them."""
+        return choose(means, noise, 0.0 if noise is None else self.epsilon.item(), legal)

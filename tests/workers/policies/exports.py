@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import DQN, IQN, PPO, SAC, PolicyConfig
+from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
 from protocol.layout import common_of
-from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiBinary, World
+from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
 from tests.workers.test_any_space import WORLDS
 from workers.environments.players import random_rows
 from workers.facts import network_facts
@@ -29,6 +29,12 @@ BITS = Agent(name="b", observation=Box(shape=(2,), dtype="float64"), action=Mult
 FREE = Agent(name="f", observation=Discrete(n=5, start=-2), action=Box(shape=(1,), dtype="float64"))
 WHOLE = Agent(name="w", observation=Box(shape=(1,)), action=Box(shape=(2,), dtype="int16", low=-1, high=3))
 MASKED = Agent(name="m", observation=Box(shape=(2,)), action=Discrete(n=3), action_mask=True)
+PAIR = Agent(
+    name="t",
+    observation=Dict(spaces={"a": Box(shape=(2,)), "b": Box(shape=(2, 1), dtype="uint8")}),
+    action=Dict(spaces={"a": Discrete(n=3), "b": Discrete(n=3, start=1)}),
+    action_mask=True,
+)
 NORMAL = PPO(normalize_observation=True)
 CENTRAL = PPO(normalize_observation=True, central_critic=True)
 
@@ -52,6 +58,8 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "iqn": (alone(PLAIN), IQN(dueling=True, cosines=8), {"hidden": [16]}),
     "iqn of frames": (alone(BITS.model_copy(update={"action": Discrete(n=3)})), IQN(frames=3, cosines=8), {}),
     "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
+    "vdn": (alone(PAIR, Box(shape=(1,))), VDN(frames=2, dueling=True), {"hidden": [8]}),
+    "qmix": (alone(PAIR), QMIX(shared=False, frames=3), {}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
 }
 
@@ -133,7 +141,7 @@ def live(one: Case, given: dict[str, NDArray]) -> dict[str, NDArray]:
     """What the policy itself does, in the manner of an actor: greedy, in the world's units."""
     interface, frames = one.interface, frames_of(one.config)
     rows = len(next(iter(given.values())))
-    stacked = isinstance(one.config.algorithm, IQN | DQN | SAC)
+    stacked = isinstance(one.config.algorithm, Replayed)
     seen = interface.shown.join(given.__getitem__, (rows, frames) if frames > 1 else (rows,))
     seen = seen[:, None] if stacked and frames == 1 else seen
     legal = interface.actions.legal(given.__getitem__, (rows,)) if interface.actions.masked else None

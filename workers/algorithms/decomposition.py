@@ -1,0 +1,64 @@
+"""Value decomposition for teams on replayed transitions: Q-learning of the team's value, which is made of its members'.
+
+In flow: `Transitions` of a team. Out flow: the policy's online and target network and exploration rate, changed in
+place, and metrics.
+
+Legend: `B` transitions, `M` members.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from protocol.config import QMIX, VDN, PolicyConfig
+from workers.algorithms.adam import FlatAdam
+from workers.algorithms.dqn import Estimates, huber
+from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
+from workers.learning.batches import Transitions
+from workers.policies.decomposed import Decomposed
+
+__all__ = ["DecompositionUpdate", "team_estimates"]
+
+
+def team_estimates(policy: Decomposed, batch: Transitions, *, double: bool, noise: Noises = PLAIN) -> Estimates:
+    """The team's values of the choices made, and their targets.
+
+    value = mix(Q_1(a_1), ..., Q_M(a_M)); target = reward + discount * mix_target(Q_target,1(next, a*_1), ...) with a*_m
+    the legal choice of greatest value to member m alone, by the online network (`double`) or by the target network
+    itself. As mixing is monotonic, these are together the team's best (Rashid et al. 2018, equations 4 to 6; Sunehag et
+    al. 2018, section 3).
+    """
+    here, following = policy.inputs(batch.observation), policy.inputs(batch.next_observation)
+    value = policy.online.mix(policy.picked(policy.online(here, noise[0]), batch.action), here)
+    with torch.no_grad():
+        future = policy.target(following, noise[1])
+        chosen = policy.best(policy.online(following, noise[2]) if double else future, batch.next_legal)
+        mixed = policy.target.mix(policy.picked(future, chosen), following)
+        target = batch.reward + batch.discount * mixed
+    return Estimates(value, target)
+
+
+class DecompositionUpdate(OffPolicyUpdate):
+    """Trains `policy`, which must be on its final device."""
+
+    def __init__(self, policy: Decomposed, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, VDN | QMIX):
+            raise ValueError(
+                f"DecompositionUpdate needs the configuration of vdn or qmix, not of {config.algorithm.name}"
+            )
+        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
+        self.policy, self.algorithm = policy, config.algorithm
+        self._schedules = Schedules(policy, config.algorithm)
+
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
+        noise = noises(self.policy, rows, self.generator)
+        found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
+        loss = weighted(huber(found.value, found.target, self.algorithm.kappa), transitions.weight)
+        value = found.value.detach()
+        return Step(
+            loss, (found.target - value).abs(), {"value_mean": value.mean(), "target_mean": found.target.mean()}
+        )
+
+    def _follow(self) -> dict[str, Tensor]:
+        return self._schedules.follow(self.train_steps)
