@@ -86,7 +86,7 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
     if config.processes:
         return ProcessEnvironment(config)
     if config.teams:
-        agents = _made(config.model_copy(update={"teams": {}}))
+        agents = _made(config.model_copy(update={"teams": {}}), outside)
         return TeamEnvironment(agents, config.teams, config.team_reward)
     if config.members is not None:
         if any(member.id == EXTERNAL for member in config.members.values()):

@@ -265,6 +265,12 @@ def test_members_that_take_turns_are_refused_before_anything_starts() -> None:
     assert [agent.name for agent in world.agents] == ["hunters"]
 
 
+def test_simulators_are_in_no_team() -> None:
+    keys = {"id": "external", "settings": {"world": "rendezvous"}, "teams": {"t": "all"}}
+    with pytest.raises(ConfigurationError, match=r"^environment\.teams .* simulators .* remove the key"):
+        describe(EnvironmentConfig.model_validate(keys))
+
+
 def test_keys_of_teams_are_checked() -> None:
     run = parse_run({"environment": {"teams": {"t": "all", "u": ["a", "b"]}, "team_reward": "mean"}})
     assert run.environment.teams == {"t": "all", "u": ("a", "b")}

@@ -50,6 +50,11 @@ def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
         raise ConfigurationError(
             f"environment.turn_mode is {config.turn_mode} but each simulator asks when it wants; remove the key"
         )
+    if config.teams:
+        raise ConfigurationError(
+            "environment.teams makes one agent of several, but simulators ask for the actions of each when they want; "
+            "remove the key"
+        )
     return validated(config.id, SimulatorSettings, config.settings)
 
 
