@@ -11,16 +11,16 @@ from pathlib import Path
 
 from protocol import compression
 from protocol.algorithms import Curiosity
-from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, AuxiliaryConfig, PolicyConfig, Replayed, Run
+from protocol.config import PPO, AuxiliaryConfig, PolicyConfig, Replayed, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
+from workers.learnable import unlearnable
 from workers.learning.governor import Governor
 from workers.policies.interface import Interface
-from workers.policies.members import members_of, unshareable
 
 __all__ = ["Plan", "PolicyPlan", "plan_policies", "seed_of"]
 
@@ -185,55 +185,9 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
                 f"policy {plan.name!r} is shared by {first.name!r}, which stands for {first.many} agents, and "
                 f"{place.name!r}, which stands for {place.many}; give them policies of their own"
             )
-    what = _unlearnable(plan.config, plan.interface) or _unseen(plan)
+    what = unlearnable(plan.config.algorithm, plan.interface)
     if what is not None:
         raise ConfigurationError(f"policy {plan.name!r}: agent {first.name!r} {what}")
-
-
-def _unlearnable(config: PolicyConfig, interface: Interface) -> str | None:
-    """Why the algorithm cannot learn these actions, with the remedy; None if it can."""
-    algorithm, actions = config.algorithm, interface.actions
-    if isinstance(algorithm, VDN | QMIX):
-        return _undividable(algorithm, interface)
-    if isinstance(algorithm, IQN | DQN) and not actions.single:
-        remedy = "use sac or ppo" if actions.bounded and not actions.sizes else "use ppo"
-        if members_of(interface):
-            remedy = "use vdn, qmix or ppo"
-        return f"does more than choose one of a number of values, which {algorithm.name} cannot learn; {remedy} for it"
-    if isinstance(algorithm, SAC) and actions.sizes:
-        remedy = "use iqn, dqn or ppo" if actions.single else "use ppo"
-        return f"chooses among values, and sac learns numbers only; {remedy} for it"
-    if isinstance(algorithm, SAC) and not actions.bounded:
-        return "acts in a box without bounds, to which sac cannot scale; give its space bounds, or use ppo for it"
-    return None
-
-
-def _unseen(plan: PolicyPlan) -> str | None:
-    """Why a central critic would see no more than the actor, with the remedy; None if it does, or there is none."""
-    algorithm = plan.config.algorithm
-    if not isinstance(algorithm, PPO) or not algorithm.central_critic or plan.interface.privileged is not None:
-        return None
-    return (
-        "observes nothing that only learners see, so that its central_critic would see no more than the actor; set "
-        "environment.central_state to joint (or state), mark a part of its observation as evaluation-only, or leave "
-        "central_critic out"
-    )
-
-
-def _undividable(algorithm: VDN | QMIX, interface: Interface) -> str | None:
-    """Why the values of these actions are not made of those of members, with the remedy; None if they are."""
-    members, name = members_of(interface), algorithm.name
-    if not members:
-        remedy = "use dqn, iqn or ppo for it" if interface.actions.single else "use ppo for it"
-        return (
-            f"is no team of agents that choose one of a number of values each, and {name} learns for such teams only; "
-            f"make one of the world's agents with environment.teams, or {remedy}"
-        )
-    differ = unshareable(members) if algorithm.shared else None
-    if differ is None:
-        return None
-    told = " and ".join(f"{one.name!r} sees {one.width} numbers and has {one.choices} choices" for one in differ)
-    return f"has members that no one network can serve, as {told}; set algorithm.shared to false"
 
 
 def _check(plan: PolicyPlan) -> None:

@@ -1,0 +1,60 @@
+"""What an algorithm can learn, and what not. Pure.
+
+In flows: an algorithm's section of the configuration, both ends of a policy. Out flow: nothing, or what to say of the
+agent, with the remedy.
+"""
+
+from __future__ import annotations
+
+from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, Replayed
+from workers.policies.interface import Interface
+from workers.policies.members import members_of, unshareable
+
+__all__ = ["unlearnable"]
+
+
+def unlearnable(algorithm: PPO | Replayed, interface: Interface) -> str | None:
+    """Why `algorithm` cannot learn what the agent does from what it observes, with the remedy; None if it can."""
+    if isinstance(algorithm, PPO):
+        return _unseen(algorithm, interface)
+    actions = interface.actions
+    if isinstance(algorithm, VDN | QMIX):
+        return _undividable(algorithm, interface)
+    if isinstance(algorithm, IQN | DQN) and not actions.single:
+        remedy = "use sac or ppo" if actions.bounded and not actions.sizes else "use ppo"
+        if members_of(interface):
+            remedy = "use vdn, qmix or ppo"
+        return f"does more than choose one of a number of values, which {algorithm.name} cannot learn; {remedy} for it"
+    if isinstance(algorithm, SAC) and actions.sizes:
+        remedy = "use iqn, dqn or ppo" if actions.single else "use ppo"
+        return f"chooses among values, and sac learns numbers only; {remedy} for it"
+    if isinstance(algorithm, SAC) and not actions.bounded:
+        return "acts in a box without bounds, to which sac cannot scale; give its space bounds, or use ppo for it"
+    return None
+
+
+def _unseen(algorithm: PPO, interface: Interface) -> str | None:
+    """Why a central critic would see no more than the actor, with the remedy; None if it does, or there is none."""
+    if not algorithm.central_critic or interface.privileged is not None:
+        return None
+    return (
+        "observes nothing that only learners see, so that its central_critic would see no more than the actor; set "
+        "environment.central_state to joint (or state), mark a part of its observation as evaluation-only, or leave "
+        "central_critic out"
+    )
+
+
+def _undividable(algorithm: VDN | QMIX, interface: Interface) -> str | None:
+    """Why the values of these actions are not made of those of members, with the remedy; None if they are."""
+    members, name = members_of(interface), algorithm.name
+    if not members:
+        remedy = "use dqn, iqn or ppo for it" if interface.actions.single else "use ppo for it"
+        return (
+            f"is no team of agents that choose one of a number of values each, and {name} learns for such teams only; "
+            f"make one of the world's agents with environment.teams, or {remedy}"
+        )
+    differ = unshareable(members) if algorithm.shared else None
+    if differ is None:
+        return None
+    told = " and ".join(f"{one.name!r} sees {one.width} numbers and has {one.choices} choices" for one in differ)
+    return f"has members that no one network can serve, as {told}; set algorithm.shared to false"
