@@ -22,6 +22,7 @@ __all__ = [
     "ActionCheck",
     "check_final_rows",
     "check_finite",
+    "check_rows",
     "largest_frame",
     "read_columns",
     "read_frame",
@@ -50,11 +51,11 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
     numbers = records["number"]
     if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not (numbers[1:] > numbers[:-1]).all():
         raise WireError("records whose segment numbers do not grow from 1; number segments consecutively")
-    _check_rows(records, layout)
+    check_rows(records, layout)
     return records
 
 
-def _check_rows(records: NDArray[np.void], layout: Layout) -> None:
+def check_rows(records: NDArray[np.void], layout: Layout) -> None:
     """WireError unless every record has 1..T valid rows and no more history than `layout`."""
     valid, before = records["valid"], records["before"]
     if int((valid - _ONE).max()) >= layout.length or int(before.max()) > layout.before:  # 0 - 1 is the largest

@@ -272,6 +272,8 @@ class Pulse(Message):
     """The living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
     """The state of the run, for a supervisor."""
+    returns: dict[Name, Finite] = Field(default_factory=dict)
+    """For a learner: mean return of the newest hundred episodes or so of each policy."""
 
 
 class Leave(Message):

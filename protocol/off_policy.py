@@ -37,6 +37,8 @@ class Replayed(Section):
     """Exponent of priorities: rows are drawn in proportion to their last error to this power; 0: all alike."""
     priority_beta: float = Field(default=0.4, ge=0, le=1)
     """Exponent of the weights that make up for it, at the start of the run; it grows to 1 by the end."""
+    checkpoint_replay: int = Field(default=0, ge=0)
+    """Newest rows that each checkpoint keeps, for a restarted learner to go on from; 0: its buffer begins empty."""
     anneal_learning_rate: bool = False
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +20,7 @@ from protocol.ledger import Ledger
 from workers.accounting import Page, Pages, environment_books, segment_books, total
 from workers.events import EventLog
 from workers.findings import findings_of, looks
-from workers.returns_curve import ReturnsCurve
+from workers.returns_curve import NewestReturns, ReturnsCurve
 
 __all__ = ["Books"]
 
@@ -36,6 +36,7 @@ class Books:
         self._learned = [*policies, *auxiliaries]
         self._returns = {policy: ReturnsCurve(run.steps) for policy in policies}
         self._recent: dict[str, list[float]] = {p: [] for p in policies}
+        self._newest = {policy: NewestReturns() for policy in policies}
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
         """policy/member -> (episodes, sum of returns) at the last look."""
@@ -53,6 +54,12 @@ class Books:
         """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
         self._returns[policy].add(at, count, total_return)
         self._recent[policy].append(total_return / count)
+        self._newest[policy].add(count, total_return)
+
+    def mean_returns(self, policies: Iterable[str]) -> dict[str, float]:
+        """Mean return of the newest episodes of each of `policies` of which enough have ended."""
+        means = {policy: self._newest[policy].mean for policy in policies if policy in self._newest}
+        return {policy: mean for policy, mean in means.items() if mean is not None}
 
     def observe(
         self,

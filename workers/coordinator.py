@@ -184,6 +184,7 @@ class Coordinator:
                 routes=self._members.routes(member),
                 actors=self._members.living_actors(),
                 view=view,
+                returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
             ),
         )
 

@@ -7,7 +7,6 @@ In flow: a run's folder, finished or not. Out flow: a file, and its manifest bes
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,12 @@ def _step(run: Path, policy: str, which: str) -> int:
     if which == "newest":
         return steps[-1]
     if which == "best":
-        return _best(run, policy, steps)
+        found = checkpoint.best(run / "checkpoints" / policy)
+        if found is None:
+            raise ConfigurationError(
+                f"{run} knew no returns of policy {policy!r} when it wrote its checkpoints; give --checkpoint newest"
+            )
+        return found
     if which.isdigit() and int(which) in steps:
         return int(which)
     raise ConfigurationError(
@@ -90,33 +94,16 @@ def _step(run: Path, policy: str, which: str) -> int:
     )
 
 
-def _best(run: Path, policy: str, steps: list[int]) -> int:
-    """The checkpoint with the greatest mean return at the time when it was written."""
-    earned: dict[int, float] = {}
-    metrics = run / "metrics.jsonl"
-    for line in metrics.read_text().splitlines() if metrics.is_file() else ():
-        told = json.loads(line).get(policy, {})
-        if "return" in told:
-            for step in steps:
-                if told["train_steps"] <= step:
-                    earned[step] = told["return"]
-    if not earned:
-        raise ConfigurationError(
-            f"{run} tells no returns of policy {policy!r} before its checkpoints; give --checkpoint newest"
-        )
-    return max(earned, key=lambda step: (earned[step], step))
-
-
 def _trained(run: Path, config: Run, name: str, step: int) -> tuple[Manifest, Policy]:
     """The policy of a checkpoint and its manifest."""
     path = run / "checkpoints" / name / str(step)
-    weights, facts = checkpoint.load(path)
+    found = checkpoint.load(path)
+    facts = found.manifest
     try:
-        agent = Agent.model_validate(facts["agent"])
-        common = TypeAdapter(Box | None).validate_python(facts["common"])
-        own = PolicyConfig.model_validate(facts["config"])
-        numbers = {key: int(facts[key]) for key in ("incarnation", "version", "train_steps", "rows")}
-    except (ValidationError, KeyError, TypeError, ValueError) as fault:
+        agent = Agent.model_validate(facts.agent)
+        common = TypeAdapter(Box | None).validate_python(facts.common)
+        own = PolicyConfig.model_validate(facts.config)
+    except ValidationError as fault:
         raise ConfigurationError(
             f"checkpoint {path} does not tell what its policy sees and does ({_first(fault)}); "
             "use the release that wrote it"
@@ -130,7 +117,7 @@ def _trained(run: Path, config: Run, name: str, step: int) -> tuple[Manifest, Po
     interface = Interface.at(deployed, deployed.places[0])
     policy = build(Interface.at(world, world.places[0]), own, 0)
     try:
-        policy.load_state_dict(weights)
+        policy.load_state_dict(found.weights)
     except RuntimeError:
         raise ConfigurationError(f"checkpoint {path} is of another network; use the release that wrote it") from None
     module = _deployed(interface, own, policy)
@@ -144,7 +131,14 @@ def _trained(run: Path, config: Run, name: str, step: int) -> tuple[Manifest, Po
         network=network_facts(interface, own),
         inputs=module.inputs,
         outputs=module.outputs,
-        provenance=Provenance(run=_run_id(run), folder=run.resolve().name, **numbers),
+        provenance=Provenance(
+            run=_run_id(run),
+            folder=run.resolve().name,
+            incarnation=facts.incarnation,
+            version=facts.version,
+            train_steps=facts.train_steps,
+            rows=facts.rows,
+        ),
     ), policy
 
 

@@ -95,7 +95,9 @@ class Learner:
         self._drain()
 
     def close(self) -> None:
-        """Lets go of memory and sockets."""
+        """Lets go of memory and sockets, once checkpoints are on disk."""
+        for member in self._members:
+            member.close()
         self._receiver.close()
         for _, subscriber in self._subscribers:
             subscriber.close()
@@ -138,6 +140,7 @@ class Learner:
                 if name == route.policy:
                     subscriber.route(route)
         for member in self._members:
+            member.mean_return = pulse.returns.get(member.name)
             self._receiver.let_go(member.name, member.uses)
 
     def _drain(self) -> None:

@@ -206,6 +206,11 @@ def _check(plan: PolicyPlan) -> None:
                 f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {alone} rows that the ring "
                 "of one actor keeps; lower it or raise buffer_capacity"
             )
+        if algorithm.checkpoint_replay and plan.common is not None:
+            raise ConfigurationError(
+                f"policy {plan.name!r}: checkpoint_replay cannot keep rows that refer to common observations, "
+                "which lie elsewhere; leave it out"
+            )
         if algorithm.frames - 1 > plan.config.segment_length:
             raise ConfigurationError(
                 f"policy {plan.name!r}: {algorithm.frames} frames need a segment_length of at least "

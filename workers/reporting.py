@@ -169,10 +169,12 @@ class LearnerReport:
                     "lag_rows",
                     "lag_sum",
                     "lag_max",
+                    "checkpoints",
+                    "checkpoints_failed",
                 )
             ]
             whole += findings.counters(policy)
-            seconds += [f"waits.data.{policy}", f"busy.{policy}"]
+            seconds += [f"{kind}.{policy}" for kind in ("waits.data", "waits.checkpoint", "busy")]
         return whole, seconds
 
     def snapshot(self) -> Report:

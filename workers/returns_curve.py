@@ -1,14 +1,17 @@
-"""The returns of one policy over a run: episodes in, means over parts of the run out."""
+"""The returns of one policy over a run: episodes in, means over parts of the run, and of the newest, out."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
-__all__ = ["ReturnsCurve"]
+__all__ = ["NewestReturns", "ReturnsCurve"]
 
 _BINS = 200
 _WINDOW = _BINS // 20
 """5 % of the run."""
+_NEWEST, _LEAST = 100, 20
+"""Episodes that the newest mean is over, and from how many on there is one."""
 
 
 class ReturnsCurve:
@@ -55,3 +58,23 @@ class ReturnsCurve:
         entries = [self._parts[part] for part in range(start, start + _WINDOW) if part in self._parts]
         count = sum(entry[0] for entry in entries)
         return sum(entry[1] for entry in entries) / count if count else None
+
+
+class NewestReturns:
+    """The newest hundred episodes, or as few more as they were told of at once."""
+
+    def __init__(self) -> None:
+        self._told: deque[tuple[int, float]] = deque()
+        self._count = 0
+
+    def add(self, count: int, total_return: float) -> None:
+        """`count` more episodes ended."""
+        self._told.append((count, total_return))
+        self._count += count
+        while self._count - self._told[0][0] >= _NEWEST:
+            self._count -= self._told.popleft()[0]
+
+    @property
+    def mean(self) -> float | None:
+        """None while there are too few."""
+        return sum(total for _, total in self._told) / self._count if self._count >= _LEAST else None

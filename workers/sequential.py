@@ -176,13 +176,16 @@ class Sequential:
             if self._stopping.is_set():
                 break
         self._actor_page.set("unfinished_steps", sum(seat.open_rows for seat in seats.values()))
+        self._observe(agent_steps)  # what the last episodes earned
         for member in self._members:
             member.finish()
         self._observe(agent_steps)
         return agent_steps >= run.steps or (run.seconds is not None and self._books.seconds >= run.seconds)
 
     def finish(self, complete: bool) -> None:
-        """The summary."""
+        """The summary; checkpoints are on disk before it."""
+        for member in self._members:
+            member.close()
         by_policy = yardsticks(self._run, self._environment.world, complete)
         pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
         clean = {_NAME, ("learner-0", 1)}
@@ -230,6 +233,9 @@ class Sequential:
             count, total = seat.take_episodes()
             if count:
                 self._books.episodes(policy, agent_steps, count, total)
+        returns = self._books.mean_returns([member.name for member in self._members])
+        for member in self._members:
+            member.mean_return = returns.get(member.name)
         me = [
             {
                 "name": "sequential",

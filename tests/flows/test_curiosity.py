@@ -102,7 +102,7 @@ def test_in_one_process_it_does_the_same_and_a_bonus_without_weight_changes_noth
         manifest = json.loads((path / str(steps(path)[-1]) / "manifest.json").read_text())
         found = load_newest(path, manifest["weights_hash"])
         assert found is not None
-        weights[name] = found[0]
+        weights[name] = found.weights
     same = [all(bool((weights["alone"][k] == weights[n][k]).all()) for k in weights["alone"]) for n in folders]
     assert same == [True, True, False]
     assert rewarded["train_steps"]["novelty"] > 0

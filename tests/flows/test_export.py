@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,12 +44,12 @@ def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: P
     frozen = Frozen.load(tmp_path / "mine.safetensors")
     folder = run / "checkpoints" / "agent_1"
     step = checkpoint.steps(folder)[-1]
-    weights, facts = checkpoint.load(folder / str(step))
+    newest = checkpoint.load(folder / str(step))
     source = frozen.manifest.provenance
     assert source.run == (run / "run_id").read_text().strip()
-    assert (source.train_steps, source.version, source.folder) == (step, facts["version"], "out")
+    assert (source.train_steps, source.version, source.folder) == (step, newest.manifest.version, "out")
     assert json.loads((tmp_path / "mine.json").read_text())["provenance"] == source.model_dump()
-    assert torch.equal(frozen._policy.state_dict()["policy_weight"], weights["policy_weight"])
+    assert torch.equal(frozen._policy.state_dict()["policy_weight"], newest.weights["policy_weight"])
 
     world = make(EnvironmentConfig(copies=4, settings={"width": 9, "height": 9, "turns": 20}))
     players = {name: FrozenPlayer(frozen, 4, np.random.default_rng(i)) for i, name in enumerate(("agent_0", "agent_1"))}
@@ -74,13 +73,17 @@ def test_without_a_name_a_file_lies_in_the_runs_folder(run: Path, kind: str, end
 
 
 def test_the_best_checkpoint_is_that_with_the_greatest_return(run: Path) -> None:
-    steps = checkpoint.steps(run / "checkpoints" / "agent_0")
-    rows = [{"agent_0": {"return": 9 - abs(i - 1), "train_steps": step}} for i, step in enumerate(steps)]
-    kept = (run / "metrics.jsonl").read_text()
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = run / "checkpoints" / "agent_0"
+    manifests = [folder / str(step) / "manifest.json" for step in checkpoint.steps(folder)]
+    assert json.loads(manifests[-1].read_text())["mean_return"] is not None, "its learner was never told of returns"
+    kept = [path.read_text() for path in manifests]
+    for i, path in enumerate(manifests):
+        path.write_text(json.dumps({**json.loads(kept[i]), "mean_return": 9.0 - abs(i - 1)}))
     told = export(run, "--policy", "agent_0", "--checkpoint", "best", "--out", "best.safetensors")
-    (run / "metrics.jsonl").write_text(kept)
+    for path, text in zip(manifests, kept, strict=True):
+        path.write_text(text)
     assert told.returncode == 0, told.stderr
+    steps = checkpoint.steps(folder)
     assert Frozen.load(run.parent / "best.safetensors").manifest.provenance.train_steps == steps[1]
 
 
@@ -92,7 +95,7 @@ def test_a_checkpoint_that_the_run_removes_meanwhile_gives_way_to_another(
     *_, second, newest = checkpoint.steps(folder)
     load = checkpoint.load
 
-    def slow(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    def slow(path: Path) -> checkpoint.Checkpoint:
         shutil.rmtree(folder / str(newest), ignore_errors=True)
         return load(path)
 

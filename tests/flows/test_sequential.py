@@ -32,7 +32,7 @@ BY_PRIORITY = {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "noisy": True, 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
     tmp_path: Path, memory_dir: Path, algorithm: dict[str, Any]
 ) -> None:
-    """Checkpoints (weights and optimiser) compare byte by byte; the summary has every key of a distributed run."""
+    """Checkpoints (weights, optimiser, replay) compare byte by byte; the summary has every key of a distributed run."""
     data = runs.config(algorithm, steps=3_200)
     first, second, other = (tmp_path / name for name in ("first", "second", "other"))
     summary = finished(first, data)
@@ -42,7 +42,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
     assert min(summary["train_steps"].values()) > 0
     finished(second, data)
     finished(other, data, "--seed", "1")
-    assert len(weights(first)) == 8  # two policies, weights and optimiser, after the first update and at the end
+    files = 2 if algorithm is runs.PPO else 3  # weights, optimiser, and replay where there is one
+    assert len(weights(first)) == 4 * files  # two policies, after the first update and at the end
     assert weights(first) == weights(second)
     changed = weights(other)
     assert all(changed.get(name) != content for name, content in weights(first).items())

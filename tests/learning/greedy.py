@@ -44,7 +44,7 @@ def player(plan: PolicyPlan, folder: Path) -> Player:
     found = load_newest(folder, flatten_(policy).hash)
     assert found is not None
     assert isinstance(policy, ActorCritic | CentralActorCritic)
-    policy.load_state_dict(found[0])
+    policy.load_state_dict(found.weights)
     states = np.zeros((EPISODES, plan.config.network.state), np.float32)
     place, noise = plan.interface.place, np.random.default_rng(0)
 

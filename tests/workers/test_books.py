@@ -187,3 +187,17 @@ def test_health_is_part_of_view_and_summary_H1(opened: Opener, clock: Clock) -> 
         ("fault", "data", "not_finite"),
         ("note", "data", "reward_zero"),
     ]
+
+
+def test_the_mean_return_is_that_of_the_newest_hundred_episodes_once_there_are_twenty(opened: Opener) -> None:
+    """By it the best checkpoint is told: neither a lucky first episode nor what was long ago decides."""
+    books = opened()
+    books.episodes("p", 100, 19, 1_900.0)
+    assert books.mean_returns(["p"]) == {}
+    books.episodes("p", 200, 1, 0.0)
+    assert books.mean_returns(["p"]) == {"p": 95.0}
+    for step in range(20):
+        books.episodes("p", 300 + step, 5, 10.0)
+    assert books.mean_returns(["p"]) == {"p": 2.0}
+    books.episodes("p", 400, 500, 500.0)
+    assert books.mean_returns(["p"]) == {"p": 1.0}

@@ -1,115 +1,196 @@
 """Checkpoints of one policy on disk: safetensors and a JSON manifest, written aside and renamed, never half-visible.
 
-`checkpoints/<policy>/<train step>/{weights.safetensors, optimizer.safetensors, manifest.json}`
+`checkpoints/<policy>/<train step>/{weights.safetensors, optimizer.safetensors, manifest.json}`, and on replay
+`replay.safetensors`. In flow: a `Checkpoint` in memory. Out flow: the same, from any folder that holds one; whatever is
+wrong with a folder is told in one sentence.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from protocol import RELEASE
 from protocol.errors import ConfigurationError
 
-__all__ = ["FORMAT", "load", "load_newest", "save", "steps"]
+__all__ = ["FORMAT", "Checkpoint", "Manifest", "best", "in_memory", "load", "load_newest", "save", "steps"]
 
-FORMAT = 1
+FORMAT = 2
+"""2 has `mean_return` and, on replay, a file of its own."""
+_OLDEST = 1
+_MANIFEST_BYTES = 16 * 2**20
+_STEP = re.compile(r"0|[1-9][0-9]{0,17}")
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-def save(
-    folder: Path,
-    step: int,
-    weights: Mapping[str, torch.Tensor],
-    optimizer: Mapping[str, torch.Tensor],
-    facts: Mapping[str, Any],
-    keep: int,
-) -> Path:
-    """Writes one checkpoint under `folder` and removes all but the newest `keep`; returns its folder."""
-    final = folder / str(step)
-    aside, old = folder / f".{step}.new", folder / f".{step}.old"
+class Manifest(BaseModel):
+    """What a checkpoint says of itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    format: Annotated[int, Field(ge=_OLDEST, le=FORMAT)] = FORMAT
+    release: str = RELEASE
+    step: _Count
+    policy: str
+    version: Annotated[int, Field(ge=0, lt=2**40)]
+    incarnation: Annotated[int, Field(ge=0, lt=2**24)]
+    train_steps: _Count
+    rows: _Count
+    """Rows received by then, by all incarnations."""
+    weights_hash: str
+    mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Of the newest hundred episodes or so that had ended by then; None where too few had."""
+    agent: dict[str, Any]
+    common: dict[str, Any] | None
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that a resume needs, of one moment and in host memory."""
+
+    manifest: Manifest
+    weights: dict[str, torch.Tensor]
+    optimizer: dict[str, torch.Tensor]
+    """Moments, train steps and the random state of the update."""
+    replay: dict[str, NDArray] = field(default_factory=dict)
+    """Of the replay discipline (workers/learning/replay_state.py); empty on streams."""
+
+
+def in_memory(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies on storages of their own, on the CPU: weights are views of one flat buffer, which goes on changing and
+    which the format does not take."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Writes `checkpoint` under `folder` and removes all but the newest `keep` and the best; returns its folder."""
+    step = checkpoint.manifest.step
+    final, aside, old = folder / str(step), folder / f".{step}.new", folder / f".{step}.old"
     _remove_unfinished(folder)
     aside.mkdir(parents=True)
-    save_file(_plain(weights), aside / "weights.safetensors")
-    save_file(_plain(optimizer), aside / "optimizer.safetensors")
-    manifest = {"format": FORMAT, "release": RELEASE, "step": step, **facts}
-    (aside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    save_file(checkpoint.weights, aside / "weights.safetensors")
+    save_file(checkpoint.optimizer, aside / "optimizer.safetensors")
+    if checkpoint.replay:
+        save_arrays(checkpoint.replay, aside / "replay.safetensors")
+    (aside / "manifest.json").write_text(json.dumps(checkpoint.manifest.model_dump(), indent=2) + "\n")
     for file in aside.iterdir():
         _sync(file)
     if final.exists():
         final.rename(old)
     aside.rename(final)
     _sync(folder)
-    for old_step in steps(folder)[:-keep]:
-        shutil.rmtree(folder / str(old_step))
+    kept = {*steps(folder)[-keep:], best(folder)}
+    for other in steps(folder):
+        if other not in kept:
+            shutil.rmtree(folder / str(other))
     _remove_unfinished(folder)
     return final
 
 
-def load_newest(
-    folder: Path, weights_hash: str
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]] | None:
-    """(weights, optimizer, manifest) of the newest checkpoint, or None; ConfigurationError if it does not fit."""
+def load_newest(folder: Path, weights_hash: str) -> Checkpoint | None:
+    """The newest checkpoint, or None; ConfigurationError if it does not fit."""
     saved = steps(folder)
     if not saved:
         return None
     path = folder / str(saved[-1])
-    weights, manifest = load(path)
-    optimizer = _tensors(path, "optimizer")
-    if manifest.get("weights_hash") != weights_hash:
+    found = load(path)
+    if found.manifest.weights_hash != weights_hash:
         raise ConfigurationError(f"checkpoint {path} is of another network; use the configuration it was trained with")
-    return weights, optimizer, manifest
+    return found
 
 
-def load(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """(weights, manifest) of the checkpoint in the folder `path`; ConfigurationError if it cannot be read."""
-    weights = _tensors(path, "weights")
-    try:
-        manifest = json.loads((path / "manifest.json").read_text())
-    except (OSError, ValueError) as fault:
-        raise _unreadable(path, fault) from None
-    if manifest.get("format") != FORMAT:
-        raise ConfigurationError(
-            f"checkpoint {path} has format {manifest.get('format')!r}, this release reads {FORMAT}; "
-            "use the release that wrote it"
-        )
-    return weights, manifest
+def load(path: Path) -> Checkpoint:
+    """The checkpoint in the folder `path`; ConfigurationError if it cannot be read, or holds what is no number."""
+    manifest = _manifest(path)
+    weights, optimizer = (_read(path, f"{name}.safetensors", load_file) for name in ("weights", "optimizer"))
+    for name, tensor in (weights | optimizer).items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ConfigurationError(
+                f"checkpoint {path} holds numbers that are not finite ({name}); remove this folder to use an older one"
+            )
+    replay: dict[str, NDArray] = {}
+    if os.path.lexists(path / "replay.safetensors"):
+        replay = _read(path, "replay.safetensors", load_arrays)
+    return Checkpoint(manifest, weights, optimizer, replay)
 
 
 def steps(folder: Path) -> list[int]:
     """Train steps of the checkpoints in `folder`, the newest last."""
     if not folder.is_dir():
         return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    return sorted(int(path.name) for path in folder.iterdir() if _STEP.fullmatch(path.name))
 
 
-def _tensors(path: Path, name: str) -> dict[str, torch.Tensor]:
+def best(folder: Path) -> int | None:
+    """The train step of the checkpoint with the greatest mean return, of equal ones the newest; None if none says."""
+    earned: list[tuple[float, int]] = []
+    for step in steps(folder):
+        try:
+            told = _manifest(folder / str(step)).mean_return
+        except ConfigurationError:  # whoever loads it is told
+            continue
+        if told is not None:
+            earned.append((told, step))
+    return max(earned)[1] if earned else None
+
+
+def _manifest(path: Path) -> Manifest:
+    told = _read(path, "manifest.json", _json)
+    found = told.get("format") if isinstance(told, dict) else None
+    if isinstance(found, int) and not _OLDEST <= found <= FORMAT:
+        raise ConfigurationError(
+            f"checkpoint {path} has format {found}, this release reads {_OLDEST} to {FORMAT}; use the release that "
+            "wrote it"
+        )
     try:
-        return load_file(path / f"{name}.safetensors")
-    except (OSError, SafetensorError) as fault:
-        raise _unreadable(path, fault) from None
+        return Manifest.model_validate(told)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise _unreadable(path, f"manifest.json: {place} {first['msg'].lower()}") from None
 
 
-def _unreadable(path: Path, fault: Exception) -> ConfigurationError:
-    return ConfigurationError(f"checkpoint {path} cannot be read ({fault}); remove this folder to use an older one")
+def _json(file: Path) -> Any:
+    if file.stat().st_size > _MANIFEST_BYTES:
+        raise ValueError(f"more than {_MANIFEST_BYTES} bytes")
+    return json.loads(file.read_text())
+
+
+def _read(path: Path, name: str, read: Callable[[Path], Any]) -> Any:
+    """What `read` makes of the file `name`, which must be a plain one: a link may lead anywhere, a pipe never ends."""
+    file = path / name
+    try:
+        if not stat.S_ISREG(file.lstat().st_mode):
+            raise ValueError("it is no plain file")
+        return read(file)
+    except (OSError, ValueError, RecursionError, SafetensorError) as fault:
+        raise _unreadable(path, f"{name}: {fault}") from None
+
+
+def _unreadable(path: Path, why: str) -> ConfigurationError:
+    said = " ".join(why.split())
+    return ConfigurationError(f"checkpoint {path} cannot be read ({said}); remove this folder to use an older one")
 
 
 def _remove_unfinished(folder: Path) -> None:
     """What a save that was killed left behind; a policy has one writer."""
     for path in folder.glob(".*.*"):
         shutil.rmtree(path)
-
-
-def _plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Each on its own storage, on the CPU: weights are views of one flat buffer, which the format does not take."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
 def _sync(path: Path) -> None:

@@ -7,7 +7,6 @@ seconds)
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,8 +23,8 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.algorithms.off_policy import OffPolicyUpdate
-from workers.learning import checkpoint
 from workers.learning.batches import Observations, Segments, Transitions
+from workers.learning.checkpoints import Checkpoints
 from workers.learning.curiosity import Curious
 from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
@@ -76,10 +75,8 @@ class Member:
         self.update = build_update(self.policy, plan.config)
         self._finite = FiniteWeights(self.policy)
         self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
-        self._folder = folder / "checkpoints" / plan.name if folder is not None else None
         self._refused = folder / "refused" if folder is not None else None
         self._source, self._curious = source, curious
-        self._saved_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._published_step = 0
         self._logged_step = 0
         self._rows_before = rows_before
@@ -87,6 +84,8 @@ class Member:
         self.version = Version(incarnation, 0)
         self.measured: dict[str, float] = {}
         """What the last update said of itself, and the last batch that was looked at (workers/README.md)."""
+        self.mean_return: float | None = None
+        """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
         algorithm = plan.config.algorithm
         self._stage: Stage | Sightings | None = None
         self._replay: Replay | None = None
@@ -112,6 +111,9 @@ class Member:
             shape = plan.interface, plan.layout, plan.batch_segments
             privileged = plan.interface.privileged if algorithm.central_critic else None
             self._stage = Stage(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
+        self._checkpoints: Checkpoints | None = None
+        if folder is not None:
+            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, self._replay, counters)
 
     @property
     def progress(self) -> float:
@@ -127,13 +129,11 @@ class Member:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
         optimiser; without those from the initial ones. Versions go on after `last` in any case, and schedules where the
         rows received by all incarnations put them."""
-        loaded = checkpoint.load_newest(self._folder, self.weights.hash) if self._folder is not None else None
+        loaded = self._checkpoints.load() if self._checkpoints is not None else None
         number = last.version
         if loaded is not None:
-            weights, optimizer, manifest = loaded
-            self.policy.load_state_dict(weights)
-            self.update.load_state(optimizer)
-            number = max(number, int(manifest["version"]))
+            number = max(number, loaded.version)
+            self._rows_before = max(self._rows_before, loaded.rows)
             steps = self.update.train_steps
             log.info("event=resumed policy=%s from=checkpoint train_steps=%d version=%d", self.name, steps, number)
         elif found is not None:
@@ -181,37 +181,14 @@ class Member:
                 "learning_rate or max_grad_norm, and scale observations and rewards down"
             )
 
-    def save_if_due(self, force: bool = False) -> None:
-        """Writes a checkpoint when its time has come."""
-        now = time.monotonic()
-        if self._folder is None or not (
-            force or (self.update.train_steps and now - self._saved_at >= self._run.checkpoint_interval)
-        ):
-            return
-        if not self._finite():  # the last good ones stay, for whoever resumes
-            return
-        self._saved_at = now
-        place = self._plan.interface.place
-        facts = {
-            "policy": self.name,
-            "version": self.version.version,
-            "incarnation": self.version.incarnation,
-            "train_steps": self.update.train_steps,
-            "rows": self._rows,
-            "weights_hash": self.weights.hash,
-            "agent": place.agent.model_dump(),
-            "common": next((leaf.space.model_dump() for leaf in place.leaves if leaf.common), None),
-            "config": self._plan.config.model_dump(mode="json"),
-        }
-        path = checkpoint.save(
-            self._folder,
-            self.update.train_steps,
-            self.policy.state_dict(),
-            self.update.state(),
-            facts,
-            self._run.keep_checkpoints,
-        )
-        log.info("event=checkpoint policy=%s path=%s seconds=%.2f", self.name, path, time.monotonic() - now)
+    def save_if_due(self) -> None:
+        """Hands a checkpoint over when its time has come."""
+        if self._checkpoints is not None and self.update.train_steps and self._checkpoints.due:
+            self._save(self._checkpoints, 0.0)
+
+    def _save(self, checkpoints: Checkpoints, seconds: float) -> None:
+        if self._finite():  # or else the last good ones stay, for whoever resumes
+            checkpoints.write(self.version, self._rows, self.mean_return, seconds)
 
     def finish(self) -> None:
         """The last publication and checkpoint of the run."""
@@ -225,7 +202,13 @@ class Member:
             self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:
             self.publish()
-        self.save_if_due(force=True)
+        if self._checkpoints is not None:
+            self._save(self._checkpoints, self._run.learner_timeout)
+
+    def close(self) -> None:
+        """The last checkpoint is on disk, or was given time enough."""
+        if self._checkpoints is not None:
+            self._checkpoints.close(self._run.learner_timeout)
 
     def _next_batch(self) -> tuple[Learnable | None, int]:
         """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""

@@ -83,7 +83,8 @@ class Priorities:
         self._segments, self._length, self._alpha = segments, length, alpha
         self._tree = SumTree(segments * length)
         self._head = self._tail = 0
-        self._most = 1.0
+        self.greatest = 1.0
+        """The greatest priority yet, which new rows are given."""
         self.rows = 0
         """Rows that may be drawn."""
 
@@ -93,7 +94,7 @@ class Priorities:
         new = np.arange(max(head, self._tail), tail)
         row = np.arange(self._length)
         there = row < valid[new - head, None]
-        self._tree.set(self._leaves(new)[there], self._most)
+        self._tree.set(self._leaves(new)[there], self.greatest)
         self.rows += int(there.sum())
         self._head, self._tail = head, tail
 
@@ -102,6 +103,18 @@ class Priorities:
         leaves = self._leaves(record).reshape(-1)
         self.rows -= int((self._tree.weights(leaves) > 0).sum())
         self._tree.set(leaves, 0.0)
+
+    def weights(self, record: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[n, T] of the rows of records [n], 0 where there is none."""
+        return self._tree.weights(self._leaves(record))
+
+    def restore(self, first: int, weights: NDArray[np.float64]) -> None:
+        """Gives the records from `first` on, which are followed, the weights [n, T] that `weights` gave; rows that
+        there are not keep none."""
+        leaves = self._leaves(np.arange(first, first + len(weights)))
+        there = self._tree.weights(leaves) > 0
+        self._tree.set(leaves[there], weights[there])
+        self.rows -= int((weights[there] == 0).sum())
 
     def draw(self, size: int, beta: float, rng: np.random.Generator) -> Drawn | None:
         """`size` rows, one from each of as many equal parts of the sum of all priorities (appendix B.2.1): every row in
@@ -118,7 +131,7 @@ class Priorities:
         """The rows `drawn` had these `errors` [b], not negative."""
         priority = (errors.astype(np.float64) + _LEAST) ** self._alpha
         self._tree.set(drawn.record % self._segments * self._length + drawn.row, priority)
-        self._most = max(self._most, float(priority.max()))
+        self.greatest = max(self.greatest, float(priority.max()))
 
     def _leaves(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         """[n, T] of records [n]."""

@@ -3,46 +3,96 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from protocol.errors import ConfigurationError
 from workers.learning import checkpoint
+from workers.learning.checkpoint import Checkpoint, Manifest
 
 HASH = "0123456789abcdef"
 
 
-def save(folder: Path, step: int, value: float = 1.0, keep: int = 2) -> Path:
+def save(
+    folder: Path, step: int, value: float = 1.0, keep: int = 2, mean_return: float | None = None, replay: bool = False
+) -> Path:
     """A checkpoint whose tensors are views of one buffer, as policies' are."""
     buffer = torch.full((6,), value)
-    weights = {"a": buffer[:2], "b": buffer[2:].view(2, 2)}
-    return checkpoint.save(folder, step, weights, {"m": torch.ones(3)}, {"weights_hash": HASH, "rows": 5}, keep)
+    weights = checkpoint.in_memory({"a": buffer[:2], "b": buffer[2:].view(2, 2)})
+    manifest = Manifest(
+        step=step,
+        policy="one",
+        version=3,
+        incarnation=1,
+        train_steps=step,
+        rows=5,
+        weights_hash=HASH,
+        mean_return=mean_return,
+        agent={},
+        common=None,
+        config={},
+    )
+    rows = {"random": np.arange(13, dtype=np.uint64)} if replay else {}
+    return checkpoint.save(folder, Checkpoint(manifest, weights, {"m": torch.ones(3)}, rows), keep)
+
+
+def newest(folder: Path) -> Checkpoint:
+    """The newest one."""
+    found = checkpoint.load_newest(folder, HASH)
+    assert found is not None
+    return found
 
 
 def test_what_was_saved_is_loaded_with_its_facts(tmp_path: Path) -> None:
-    save(tmp_path, 7, 2.5)
-    loaded = checkpoint.load_newest(tmp_path, HASH)
-    assert loaded is not None
-    weights, optimizer, facts = loaded
-    assert weights["b"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
-    assert optimizer["m"].tolist() == [1, 1, 1]
-    assert (facts["step"], facts["rows"], facts["format"]) == (7, 5, checkpoint.FORMAT)
+    save(tmp_path, 7, 2.5, replay=True)
+    found = newest(tmp_path)
+    assert found.weights["b"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+    assert found.optimizer["m"].tolist() == [1, 1, 1]
+    assert found.replay["random"].tolist() == list(range(13))
+    told = found.manifest
+    assert (told.step, told.rows, told.mean_return, told.format) == (7, 5, None, checkpoint.FORMAT)
+
+
+def test_what_was_copied_stays_while_the_weights_go_on_changing() -> None:
+    buffer = torch.zeros(4)
+    copied = checkpoint.in_memory({"a": buffer[:2]})
+    buffer.fill_(9)
+    assert copied["a"].tolist() == [0, 0]
 
 
 def test_no_folder_and_an_empty_one_hold_no_checkpoint(tmp_path: Path) -> None:
-    assert checkpoint.load_newest(tmp_path / "none", HASH) is None
-    assert checkpoint.load_newest(tmp_path, HASH) is None
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "²").mkdir()  # a digit, but no number
+    for folder in (tmp_path / "none", tmp_path):
+        assert checkpoint.load_newest(folder, HASH) is None
+        assert checkpoint.best(folder) is None
 
 
 def test_only_the_newest_are_kept_by_number(tmp_path: Path) -> None:
     for step in (9, 10, 100, 101):
         save(tmp_path, step, step)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["100", "101"]
-    loaded = checkpoint.load_newest(tmp_path, HASH)
-    assert loaded is not None
-    assert loaded[0]["a"].tolist() == [101, 101]
+    assert checkpoint.steps(tmp_path) == [100, 101]
+    assert newest(tmp_path).weights["a"].tolist() == [101, 101]
+
+
+def test_the_best_is_kept_beside_them_until_a_better_one_comes(tmp_path: Path) -> None:
+    kept = []
+    for step, mean_return in enumerate([None, 5.0, 7.0, 7.0, 6.0, 1.0, None, 8.0, 2.0], 1):
+        save(tmp_path, step, keep=1, mean_return=mean_return)
+        kept.append(checkpoint.steps(tmp_path))
+    assert kept == [[1], [2], [3], [4], [4, 5], [4, 6], [4, 7], [8], [8, 9]]
+    assert checkpoint.best(tmp_path) == 8
+
+
+def test_one_that_cannot_be_read_is_not_the_best(tmp_path: Path) -> None:
+    (save(tmp_path, 1, mean_return=9.0) / "manifest.json").write_text("{")
+    save(tmp_path, 2, mean_return=1.0)
+    assert checkpoint.best(tmp_path) == 2
 
 
 def test_a_save_that_was_killed_is_never_loaded_and_removed_by_the_next(
@@ -58,9 +108,7 @@ def test_a_save_that_was_killed_is_never_loaded_and_removed_by_the_next(
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, 2, 2.0)
     assert len(list(tmp_path.iterdir())) == 2
-    loaded = checkpoint.load_newest(tmp_path, HASH)
-    assert loaded is not None
-    assert loaded[2]["step"] == 1
+    assert newest(tmp_path).manifest.step == 1
     save(tmp_path, 3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]
 
@@ -68,22 +116,85 @@ def test_a_save_that_was_killed_is_never_loaded_and_removed_by_the_next(
 def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
     save(tmp_path, 4, 1.0, keep=1)
     save(tmp_path, 4, 2.0, keep=1)
-    loaded = checkpoint.load_newest(tmp_path, HASH)
-    assert loaded is not None
-    assert loaded[0]["a"].tolist() == [2, 2]
+    assert newest(tmp_path).weights["a"].tolist() == [2, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["4"]
 
 
+FILES = ["weights.safetensors", "optimizer.safetensors", "replay.safetensors", "manifest.json"]
+
+
+def refused(folder: Path, match: str) -> None:
+    """The newest checkpoint in `folder` is, in one sentence that names it."""
+    with pytest.raises(ConfigurationError, match=match) as told:
+        checkpoint.load_newest(folder, HASH)
+    assert str(folder / "3") in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", [b"", b"\x00garbage" * 9, b"\xff" * 99, b"[" * 100_000])
+def test_a_damaged_checkpoint_is_told_in_one_sentence_with_the_remedy(tmp_path: Path, file: str, damage: bytes) -> None:
+    (save(tmp_path, 3, replay=True) / file).write_bytes(damage)
+    refused(tmp_path, r"cannot be read.*remove this folder")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_one_that_was_cut_short_or_lengthened_is_refused(tmp_path: Path, file: str) -> None:
+    path = save(tmp_path, 3, replay=True) / file
+    data = path.read_bytes()
+    for wrong in (data[:-5], data + b"more"):
+        path.write_bytes(wrong)
+        refused(tmp_path, r"cannot be read.*remove this folder")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_that_leads_elsewhere_or_never_ends_is_refused(tmp_path: Path, file: str) -> None:
+    path = save(tmp_path, 3, replay=True) / file
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    refused(tmp_path, "no plain file")
+    path.unlink()
+    os.mkfifo(path)
+    refused(tmp_path, "no plain file")
+
+
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "manifest.json"])
-@pytest.mark.parametrize("damage", [b"", b"\x00garbage" * 9, None])
-def test_a_damaged_checkpoint_is_told_in_one_sentence_with_the_remedy(
-    tmp_path: Path, file: str, damage: bytes | None
-) -> None:
-    place = save(tmp_path, 3) / file
-    place.unlink() if damage is None else place.write_bytes(damage)
-    with pytest.raises(ConfigurationError, match=r"cannot be read.*remove this folder") as told:
-        checkpoint.load_newest(tmp_path, HASH)
-    assert str(tmp_path / "3") in str(told.value)
+def test_a_file_that_is_missing_is_told(tmp_path: Path, file: str) -> None:
+    (save(tmp_path, 3) / file).unlink()
+    refused(tmp_path, r"cannot be read.*remove this folder")
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, file: str, number: float) -> None:
+    save_file({"a": torch.tensor([1.0, number])}, save(tmp_path, 3) / file)
+    refused(tmp_path, r"not finite \(a\); remove this folder")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": -1},
+        {"version": "7"},
+        {"version": 2**40},
+        {"rows": 1.5},
+        {"step": None},
+        {"mean_return": float("nan")},
+        {"agent": []},
+        {"format": None},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_says_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    manifest = save(tmp_path, 3) / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
+    refused(tmp_path, rf"manifest.json: {next(iter(change))} .*remove this folder")
+
+
+def test_a_manifest_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    (save(tmp_path, 3) / "manifest.json").write_text("[]")
+    refused(tmp_path, "cannot be read")
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
@@ -95,17 +206,12 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(ConfigurationError, match=r"format 99.*use the release that wrote it"):
-        checkpoint.load_newest(tmp_path, HASH)
+    refused(tmp_path, r"format 99, this release reads 1 to 2; use the release that wrote it")
 
 
 def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
-    folder = save(tmp_path, 3)
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "manifest.json",
-        "optimizer.safetensors",
-        "weights.safetensors",
-    ]
+    folder = save(tmp_path, 3, replay=True)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     for path in folder.glob("*.safetensors"):
         length = int.from_bytes(path.read_bytes()[:8], "little")
         json.loads(path.read_bytes()[8 : 8 + length])

@@ -45,6 +45,13 @@ class Bench:
         assert isinstance(weights, np.ndarray)
         self.published.append((version, weights.copy()))
 
+    def save(self) -> None:
+        """A checkpoint now, on disk."""
+        checkpoints = self.member._checkpoints
+        assert checkpoints is not None
+        self.member._save(checkpoints, 10.0)
+        self.member.close()
+
     def feed(self, segments: int) -> None:
         """Announces `segments` segments of every copy."""
         sender = scripted.acted(self.plan.config, segments, COPIES)
@@ -148,7 +155,7 @@ def test_a_restart_resumes_weights_optimiser_and_counters_of_one_moment_G1(
     first.feed(4)
     for _ in range(3):
         assert first.member.step()
-    first.member.save_if_due(force=True)
+    first.save()
     second = Bench(run, tmp_path, incarnation=2)
     newer = np.zeros_like(first.published[0][1])
     second.member.resume(newer, Version(1, 40))  # the checkpoint wins: weights and optimiser of one moment
@@ -178,7 +185,7 @@ def test_without_a_checkpoint_the_last_published_weights_are_taken_with_a_fresh_
 
 def test_a_checkpoint_of_another_network_stops_the_learner_with_a_sentence(tmp_path: Path) -> None:
     first = Bench(run_of(STREAM), tmp_path)
-    first.member.save_if_due(force=True)
+    first.save()
     second = Bench(run_of(STREAM, model_config={"hidden": [9]}), tmp_path)
     with pytest.raises(ConfigurationError, match="of another network"):
         second.member.resume(None, Version(0, 0))
@@ -190,6 +197,7 @@ def test_checkpoints_are_written_on_time_and_at_the_end(tmp_path: Path) -> None:
     bench.member.save_if_due()
     assert not list(tmp_path.rglob("manifest.json"))
     bench.member.finish()
+    bench.member.close()
     assert len(list(tmp_path.rglob("manifest.json"))) == 1
 
 

@@ -127,12 +127,12 @@ def test_weights_that_are_not_finite_are_neither_published_nor_saved_H1(tmp_path
     member = bench.member
     member.step()
     member.publish()
-    member.save_if_due(force=True)
+    bench.save()
     good = len(bench.published), checkpoint.steps(tmp_path / "checkpoints" / "one")
     next(iter(member.policy.parameters())).data.view(-1)[0] = float("nan")
     member.publish()
     member.update.optimizer.steps += 1
-    member.save_if_due(force=True)
+    bench.save()
     assert (len(bench.published), checkpoint.steps(tmp_path / "checkpoints" / "one")) == good
     assert bench.counters["health.weights_not_finite.one"] == 1
     member.publish()

@@ -1,0 +1,158 @@
+"""The checkpoints of one policy: when one is due, what is in it, and the thread that writes it, so that training does
+not wait for a disk.
+
+In flow: the policy, its update and its replay, as they are. Out flows: a folder for each moment; counters of what was
+written and what was not; and, at a restart, the same parts as they were.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.errors import ConfigurationError, disk_fault
+from protocol.off_policy import Replayed
+from protocol.version import Version
+from workers.algorithms.build import Update
+from workers.learning import checkpoint
+from workers.learning.checkpoint import Checkpoint, Manifest
+from workers.learning.replay import Replay
+from workers.plan import Plan
+from workers.policies.build import Policy
+from workers.policies.distillation import Distillation
+from workers.policies.flat import flatten_
+
+__all__ = ["Checkpoints"]
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Of `policy` under the run's `folder`. One that cannot be written is counted and said, and the run goes on."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        run: Run,
+        folder: Path,
+        policy: Policy | Distillation,
+        update: Update,
+        replay: Replay | None,
+        counters: Counters,
+    ) -> None:
+        self._plan, self._run, self._folder = plan, run, folder / "checkpoints" / plan.name
+        self._parts = policy, update, replay
+        self._counters = counters
+        self._taken_at = -math.inf  # the first update is saved at once, so that a restart finds it
+        self._thread: threading.Thread | None = None
+        self._fault: BaseException | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for one, and the last one is on disk."""
+        return time.monotonic() - self._taken_at >= self._run.checkpoint_interval and not self._writing
+
+    def write(self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0) -> None:
+        """Takes all of this moment into memory and begins to write it, once the last one is on disk; where that takes
+        more than `seconds`, it is given up."""
+        self._taken_at = time.monotonic()
+        if not self.wait(seconds):
+            self._failed(f"the one before took longer than {seconds:g} s; look at the disk")
+            return
+        found = self._snapshot(version, rows, mean_return)
+        name = f"checkpoint-{self._plan.name}"
+        self._thread = threading.Thread(target=self._write, args=(found,), name=name, daemon=True)
+        self._thread.start()
+
+    def load(self) -> Manifest | None:
+        """Puts everything back to where the newest checkpoint was, and returns what it says of itself; None where there
+        is none, ConfigurationError in one sentence for one that does not fit."""
+        policy, update, replay = self._parts
+        found = checkpoint.load_newest(self._folder, flatten_(policy).hash)
+        if found is None:
+            return None
+        path = self._folder / str(found.manifest.step)
+        try:
+            policy.load_state_dict(found.weights)
+            update.load_state(found.optimizer)
+        except (KeyError, TypeError, ValueError, RuntimeError) as fault:
+            raise ConfigurationError(
+                f"checkpoint {path} does not fit its policy ({' '.join(str(fault).split())}); remove this folder to "
+                "use an older one"
+            ) from None
+        if replay is not None and found.replay:
+            try:
+                replay.load_state(found.replay)
+            except ConfigurationError as fault:
+                raise ConfigurationError(f"checkpoint {path}: {fault}") from None
+        return found.manifest
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until nothing is being written, `seconds` at most; whether that is so. What the thread died of, unless
+        it was the disk, is raised here."""
+        started = time.monotonic()
+        if self._thread is not None:
+            self._thread.join(seconds)
+            self._counters.add(f"waits.checkpoint.{self._plan.name}", time.monotonic() - started)
+        if self._writing:
+            return False
+        self._thread = None
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+        return True
+
+    def close(self, seconds: float) -> None:
+        """The last one is on disk, or was given `seconds`."""
+        if not self.wait(seconds):
+            log.warning("event=checkpoint_unfinished policy=%s seconds=%g", self._plan.name, seconds)
+
+    @property
+    def _writing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _snapshot(self, version: Version, rows: int, mean_return: float | None) -> Checkpoint:
+        policy, update, replay = self._parts
+        place, config = self._plan.interface.place, self._plan.config
+        manifest = Manifest(
+            step=update.train_steps,
+            policy=self._plan.name,
+            version=version.version,
+            incarnation=version.incarnation,
+            train_steps=update.train_steps,
+            rows=rows,
+            weights_hash=flatten_(policy).hash,
+            mean_return=mean_return,
+            agent=place.agent.model_dump(),
+            common=next((leaf.space.model_dump() for leaf in place.leaves if leaf.common), None),
+            config=config.model_dump(mode="json"),
+        )
+        weights = checkpoint.in_memory(policy.state_dict())
+        if replay is None:
+            return Checkpoint(manifest, weights, update.state())
+        assert isinstance(config.algorithm, Replayed)
+        return Checkpoint(manifest, weights, update.state(), replay.state(config.algorithm.checkpoint_replay))
+
+    def _write(self, found: Checkpoint) -> None:
+        started = time.monotonic()
+        try:
+            path = checkpoint.save(self._folder, found, self._run.keep_checkpoints)
+        except (OSError, SafetensorError) as fault:
+            self._failed(disk_fault(fault) or f"{fault}; free some room or give another --run-dir")
+        except BaseException as fault:  # the thread that trains raises it
+            self._fault = fault
+        else:
+            self._counters.add(f"checkpoints.{self._plan.name}")
+            seconds = time.monotonic() - started
+            log.info("event=checkpoint policy=%s path=%s seconds=%.2f", self._plan.name, path, seconds)
+
+    def _failed(self, why: str) -> None:
+        self._counters.add(f"checkpoints_failed.{self._plan.name}")
+        log.error("event=checkpoint_failed policy=%s error=%s", self._plan.name, " ".join(why.split()))
