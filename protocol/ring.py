@@ -55,10 +55,11 @@ RECORD = np.dtype(
         ("valid", "<u2"),
         ("before", "<u2"),
         ("state", "|u1"),
-        ("reserved", "|u1", (3,)),
+        ("episode", "|u1", (3,)),
     ]
 )
-"""One slot's record (64 bytes): on the wire exactly as in memory."""
+"""One slot's record (64 bytes): on the wire exactly as in memory. `episode` is a number of 24 bits, the lowest first:
+how many episodes of the stream had ended before the segment's first row."""
 
 ORDERED_STORES = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 """Whether this processor makes stores visible in program order; where it does not, checksums are used as well."""

@@ -20,7 +20,7 @@ import zmq
 from numpy.typing import NDArray
 
 SCHEMA = 1
-RECORD = struct.Struct("<6QIIHHB3x")
+RECORD = struct.Struct("<6QIIHHI")
 PATIENCE, MOST_PATIENCE, GIVE_UP = 2.5, 160.0, 300.0  # seconds in which `ack.announced` does not grow; then it ends
 OPTIONS = {"LINGER": 0, "SNDHWM": 100_000, "RCVHWM": 100_000, "HEARTBEAT_IVL": 1000, "HEARTBEAT_TIMEOUT": 30_000}
 OPTIONS |= {"TCP_MAXRT": 5000, "CONNECT_TIMEOUT": 2000, "HANDSHAKE_IVL": 5000}
@@ -109,11 +109,13 @@ class Stream:
     def __init__(self, index: int, layout: Map, rng: np.random.Generator) -> None:
         self.index, self.fields, self.length, self.rng = index, layout["fields"], layout["length"], rng
         self.sequence, self.state, self.steps = -1, rng.uniform(-0.05, 0.05, 4).tolist(), 0
+        self.ended = 0  # episodes
         self.clear()
 
     def clear(self) -> None:
         """Begins a segment."""
         rows, self.valid, self.truncations, self.sequence = [self.length + 1], 0, 0, self.sequence + 1
+        self.episode = self.ended
         self.columns: dict[str, Array] = {n: np.zeros(rows * (per == "row") + s, d) for n, d, s, per in self.fields}
         self.columns["final_row"][:] = -1
 
@@ -132,14 +134,16 @@ class Stream:
         if not (terminated or truncated):
             return []
         ended, self.state, self.steps = float(self.steps), self.rng.uniform(-0.05, 0.05, 4).tolist(), 0
+        self.ended += 1
         return [ended]
 
     def finish(self, number: int) -> list[bytes]:
         """The segment, full or short: its record and its columns."""
         self.columns["observation"][self.valid] = self.state
         versions = self.columns["version"][: self.valid].tolist()
-        about = (self.index, self.sequence, min(versions), max(versions), 0, 0, self.valid, 0, 2)
-        return [RECORD.pack(2, number, *about), *(self.columns[name].tobytes() for name, *_ in self.fields)]
+        about = (self.index, self.sequence, min(versions), max(versions), 0, 0, self.valid, 0)
+        word = 2 | self.episode % 2**24 << 8  # finished, and the episode of row 0
+        return [RECORD.pack(2, number, *about, word), *(self.columns[name].tobytes() for name, *_ in self.fields)]
 
 
 class Learner:

@@ -247,7 +247,7 @@ def vectors() -> dict[str, dict[str, Any]]:
         made[name] = {"fields": fields, "frames": [frame.hex() for frame in (encode(message), *frames)]}
     one = record()
     made["record"] = {
-        "fields": {name: one[name][0].tolist() for name in one.dtype.names or () if name != "reserved"},
+        "fields": {name: one[name][0].tolist() for name in one.dtype.names or ()},
         "bytes": one.tobytes().hex(),
     }
     made["version"] = {"fields": VERSION._asdict(), "bytes": pack(VERSION).to_bytes(8, "little").hex()}

@@ -92,7 +92,7 @@ def test_a_golden_record_has_each_field_where_the_table_says() -> None:
     assert len(raw) == RECORD.itemsize == 64
     record = np.frombuffer(raw, RECORD)[0]
     for name, value in GOLDEN["record"]["fields"].items():
-        assert record[name] == value
+        assert record[name].tolist() == value
     made = np.zeros(1, RECORD)
     for name, value in GOLDEN["record"]["fields"].items():
         made[name] = value

@@ -35,6 +35,8 @@ class Block:
         self.ends: NDArray[np.int64] = np.zeros(streams, np.int64)
         """Entries of the side table in use."""
         self.history: Rows = 0
+        self.episode: NDArray[np.uint32] = np.zeros(streams, "<u4")
+        """[E]: how many episodes of each stream had ended before its first row."""
         self.since_moment = 0
         """The newest moment when it was begun."""
         self.told = False

@@ -275,6 +275,7 @@ class Seat:
         for name, rows in tail.items():
             columns[name][:, : self._before] = rows
         block.history = history
+        block.episode[:] = self._tally.ended
         if len(opened):
             for name, values in carried.items():
                 columns[name][opened, self._before] = values
@@ -304,6 +305,7 @@ class Seat:
         table["stream_sequence"][block.slots] = self._segments
         table["version_min"][block.slots] = block.version_min
         table["version_max"][block.slots] = block.version_max
+        table["episode"][block.slots] = block.episode.view(np.uint8).reshape(-1, 4)[:, :3]
         valid = block.at(slice(None))
         if self._moments is not None:
             self._moments.close(block)

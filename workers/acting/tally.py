@@ -21,6 +21,8 @@ class Tally:
         self._returns = np.zeros(streams)
         self._everyone: NDArray[np.int64] = np.arange(streams)
         self._episodes, self._sum = 0, 0.0
+        self.ended: NDArray[np.uint32] = np.zeros(streams, np.uint32)
+        """[E]: episodes of each stream that have ended so far."""
 
     def add(self, streams: Index, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Enters rewards; the streams whose episode ended with them."""
@@ -29,6 +31,7 @@ class Tally:
             return self._everyone[:0]
         ended = self._everyone[streams][done]
         self._episodes += len(ended)
+        self.ended[ended] += np.uint32(1)
         self._sum += float(self._returns[ended].sum())
         self._returns[ended] = 0.0
         return ended

@@ -70,7 +70,7 @@ class Witness:
         mine.columns["final_row"][into, ends] = final_row
         table = mine.table
         table["stream"][into] = self._first + streams
-        for name in ("stream_sequence", "version_min", "version_max"):
+        for name in ("stream_sequence", "version_min", "version_max", "episode"):
             table[name][into] = theirs.table[name][slots]
         self._sender.finish(into, valid, 0)
 

@@ -91,6 +91,21 @@ class Admitted:
         """Whether any record lies in `ring`."""
         return bool(np.isin(self.ring[self.alive], self.rings.numbers(ring)).any())
 
+    def ends_before(self, index: NDArray[np.int64], row: NDArray[np.int64], before: int) -> NDArray[np.int64]:
+        """[n]: how many episodes ended in records `index` [n] before their `row` [n], behind `before` rows of history;
+        -1 where a record was overwritten."""
+        found = np.full(len(index), -1, np.int64)
+        for number in np.unique(self.ring[index]):
+            mine = np.flatnonzero(self.ring[index] == number)
+            ring, _ = self.rings[number]
+            records = self.records[index[mine]]
+            with ring.reading():
+                ended = ring.columns["terminated"][records["slot"]] | ring.columns["truncated"][records["slot"]]
+                whole = ring.intact(records)
+            earlier = np.arange(ended.shape[1] - before) < row[mine, None]
+            found[mine] = np.where(whole, (ended[:, before:] & earlier).sum(1), -1)
+        return found
+
     def newest(self, rows: int) -> NDArray[np.int64]:
         """The places of the newest usable records, of no more than so many rows."""
         every = self.every

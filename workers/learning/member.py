@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from workers.learning.checkpoints import Checkpoints
 from workers.learning.curiosity import Curious
 from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
-from workers.learning.provenance import keep
+from workers.learning.provenance import keep, whereabouts
 from workers.learning.replay import Replay
 from workers.learning.sightings import Sightings
 from workers.learning.source import Source
@@ -272,7 +273,8 @@ class Member:
             "environment": self._run.environment.model_dump(mode="json"),
             "seed": self._run.seed,
         }
-        path = keep(self._refused, self.name, self.update.train_steps, batch, came.provenance(), facts)
+        origins = [asdict(one) | whereabouts(one, self._plan, self._run.seed) for one in came.provenance()]
+        path = keep(self._refused, self.name, self.update.train_steps, batch, origins, facts)
         if path is not None:
             log.error("event=refused_kept policy=%s path=%s", self.name, path)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,24 @@ from safetensors.torch import save_file
 from protocol.version import unpack
 from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.finite import broken_rows
+from workers.plan import Plan, seed_of
 
-__all__ = ["MOST_FILES", "Origin", "keep"]
+__all__ = ["MOST_FILES", "Origin", "keep", "whereabouts"]
 
 MOST_FILES = 8
 """Files of each policy; the first faults say most."""
+_EPISODES = 1 << 24
 _MOST_ITEMS = 64
 """Segments or transitions in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Of a segment: the stream of which actor, which segment of it, made by which weights. In replay, `row` of it."""
+    """Of a segment: the stream of which actor, which segment of it, made by which weights. In replay, `row` of it.
+
+    `episode` counts those of the stream from 0 and is that of `row`, or of the segment's first row; None where the
+    segment was overwritten before it was asked for.
+    """
 
     actor: str
     incarnation: int
@@ -40,11 +46,12 @@ class Origin:
     oldest: tuple[int, int]
     """(learner's incarnation, version) of the weights that made its first rows."""
     newest: tuple[int, int]
+    episode: int | None
     row: int | None = None
 
     @classmethod
-    def of(cls, actor: tuple[str, int], record: np.void, row: int | None = None) -> Origin:
-        """From what was announced."""
+    def of(cls, actor: tuple[str, int], record: np.void, row: int | None = None, ends: int = 0) -> Origin:
+        """From what was announced. `ends`: how many episodes ended in the segment before `row`; negative: unknown."""
         stream, sequence, number = (int(record[name]) for name in ("stream", "stream_sequence", "number"))
         oldest, newest = (unpack(int(record[name])) for name in ("version_min", "version_max"))
         return cls(
@@ -54,8 +61,20 @@ class Origin:
             number,
             (oldest.incarnation, oldest.version),
             (newest.incarnation, newest.version),
+            (int.from_bytes(record["episode"].tobytes(), "little") + ends) % _EPISODES if ends >= 0 else None,
             row,
         )
+
+
+def whereabouts(origin: Origin, plan: Plan, seed: int) -> dict[str, int]:
+    """Which world a row is from: what the actor's environment was reset with in a run of `seed`, and in it the number
+    of the agent, its copy, and its place where the agent stands for many."""
+    return {
+        "environment_seed": seed_of(seed, "environment", origin.actor, origin.incarnation),
+        "agent": plan.agents[origin.stream // (plan.copies * plan.many)],
+        "copy": origin.stream // plan.many % plan.copies,
+        "place": origin.stream % plan.many,
+    }
 
 
 def keep(
@@ -63,7 +82,7 @@ def keep(
     policy: str,
     step: int,
     batch: Segments | Transitions | Observations,
-    origins: Sequence[Origin],
+    origins: Sequence[Mapping[str, Any]],
     facts: Mapping[str, Any],
 ) -> Path | None:
     """Writes what is at fault in `batch` (64 items at most, all alike where none stands out) to `folder`; None where
@@ -77,7 +96,7 @@ def keep(
     chosen = chosen[:_MOST_ITEMS]
     columns = {field.name: getattr(batch, field.name) for field in fields(batch)}
     tensors = {name: column.cpu()[chosen].contiguous() for name, column in columns.items() if column is not None}
-    told = [asdict(origins[i]) for i in chosen.tolist()] if origins else []
+    told = [dict(origins[i]) for i in chosen.tolist()] if origins else []
     aside = path.with_name(f".{path.name}")
     save_file(tensors, aside, {"facts": json.dumps(dict(facts)), "origins": json.dumps(told)})
     aside.rename(path)

@@ -140,7 +140,8 @@ class Replay:
         order = np.argsort(self._all.ring[index], kind="stable")  # rings one after another, as they were copied
         index, row = index[order], row[order]
         actors = [self._all.actors[number] for number in self._all.actor[index]]
-        return [Origin.of(*one) for one in zip(actors, self._all.records[index], row.tolist(), strict=True)]
+        ends = self._all.ends_before(index, row, self._layout.before).tolist()
+        return [Origin.of(*one) for one in zip(actors, self._all.records[index], row.tolist(), ends, strict=True)]
 
     def state(self, rows: int) -> dict[str, NDArray]:
         """For a checkpoint: random state, counts, and segments of the newest `rows` rows at most, in plain arrays."""

@@ -11,14 +11,18 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from protocol.config import IQN, PPO
+from protocol.config import IQN, PPO, PolicyConfig
 from protocol.errors import TrainingFault
+from protocol.ring import RECORD
 from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
+from workers.environments.base import Present
 from workers.learning import checkpoint
 from workers.learning.batches import Transitions
-from workers.learning.provenance import MOST_FILES
+from workers.learning.provenance import MOST_FILES, Origin, whereabouts
+from workers.learning.stage import Stage
+from workers.plan import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")
 
@@ -62,7 +66,12 @@ def test_the_segment_at_fault_and_no_other_is_kept_with_its_origin_H1(tmp_path: 
             "number": COPIES + 3,
             "oldest": [1, 1],
             "newest": [1, 1],
+            "episode": 0,
             "row": None,
+            "environment_seed": seed_of(0, "environment", "actor-7", 1),
+            "agent": 0,
+            "copy": 2,
+            "place": 0,
         }
     ]
     assert facts["policy"] == "one"
@@ -86,6 +95,96 @@ def test_of_replayed_rows_the_segments_and_rows_at_fault_are_kept_H1(tmp_path: P
     assert len(tensors["reward"]) == 1
     number = int(sender.ring.table["number"][6])
     assert [(one["number"], one["row"]) for one in origins] == [(number, 3)]
+
+
+def played(config: PolicyConfig, all_present: bool) -> tuple[scripted.Sender, dict[int, list[int]]]:
+    """A sender after episodes of every length, of which each observation is (copy, turns of that copy); when episodes
+    of each copy began: before which of its turns."""
+    rng, sender = np.random.default_rng(5), scripted.Sender(scripted.layout_of(config), COPIES, 40)
+    chair = scripted.seat(sender, scripted.Performer(), COPIES)
+    turns, began = np.zeros(COPIES, np.int64), {copy: list[int]() for copy in range(COPIES)}
+    for _ in range(90):
+        copies = np.arange(COPIES) if all_present else np.flatnonzero(rng.random(COPIES) < 0.7)
+        if not len(copies):
+            continue
+        ended = (rng.random((2, len(copies))) < 0.2) & (turns[copies] > 0)
+        ended[1] &= ~ended[0]
+        cut = np.flatnonzero(ended[1])
+        for copy in copies[ended.any(0)]:
+            began[int(copy)].append(int(turns[copy]))
+        seen = np.stack([copies, turns[copies]], 1).astype(np.float32)
+        chair.act(
+            Present(
+                agent=0,
+                observation=seen,
+                reward=np.zeros(len(copies), np.float32),
+                terminated=ended[0],
+                truncated=ended[1],
+                copies=None if all_present else copies,
+                final_index=cut,
+                final_observation=seen[cut] if len(cut) else None,
+            ),
+            scripted.never,
+        )
+        turns[copies] += 1
+    return sender, began
+
+
+def episode_of(began: dict[int, list[int]], observation: torch.Tensor) -> tuple[int, int]:
+    """(copy, episode) that an observation is from."""
+    copy, turn = (int(number) for number in observation)
+    return copy, sum(first <= turn for first in began[copy])
+
+
+@pytest.mark.parametrize("all_present", [True, False], ids=["together", "own pace"])
+def test_a_trained_row_is_followed_back_to_its_actor_world_and_episode(tmp_path: Path, all_present: bool) -> None:
+    """Whatever the rows before it were: of segments the first row's episode and the ends before a row say it."""
+    bench = bench_of(STREAM, tmp_path)
+    sender, began = played(bench.plan.config, all_present)
+    for records in sender.finished:
+        bench.source.arrive(sender.ring, records, actor="actor-3")
+    stage, seen = bench.member._stage, 0
+    assert isinstance(stage, Stage)
+    while stage.fill(Version(1, 1)):
+        batch = stage.take()
+        for i, origin in enumerate(stage.provenance()):
+            ends = (batch.terminated[i] | batch.truncated[i]).long().cumsum(0)
+            where = whereabouts(origin, bench.plan, 0)
+            assert where["environment_seed"] == seed_of(0, "environment", "actor-3", 1)
+            for row in range(int(batch.valid[i])):
+                assert origin.episode is not None
+                episode = origin.episode + (int(ends[row - 1]) if row else 0)
+                assert (where["copy"], episode) == episode_of(began, batch.observation[i, row])
+                seen += 1
+    assert seen > 200
+    assert min(len(turns) for turns in began.values()) > 10
+
+
+@pytest.mark.parametrize("all_present", [True, False], ids=["together", "own pace"])
+def test_a_replayed_row_says_its_own_episode(tmp_path: Path, all_present: bool) -> None:
+    """With history in front of its segment."""
+    algorithm = IQN(batch_size=64, learning_starts=8, buffer_capacity=2_048, replay_ratio=100.0, frames=3)
+    bench = bench_of(algorithm, tmp_path)
+    sender, began = played(bench.plan.config, all_present)
+    for records in sender.finished:
+        bench.source.arrive(sender.ring, records)
+    replay = bench.member._replay
+    assert replay is not None
+    replay.admit(everything=True)
+    batch = replay.sample(Version(1, 1))
+    assert batch is not None
+    origins = replay.provenance()
+    for origin, seen in zip(origins, batch.observation[:, -1], strict=True):
+        assert (whereabouts(origin, bench.plan, 0)["copy"], origin.episode) == episode_of(began, seen)
+    sender.ring.begin(slice(0, sender.ring.slots))  # the actor goes on
+    assert {origin.episode for origin in replay.provenance()} == {None}
+
+
+def test_an_episode_beyond_24_bits_begins_again_at_0() -> None:
+    record = np.zeros(1, RECORD)
+    record["episode"] = 255
+    assert Origin.of(("a", 1), record[0]).episode == 2**24 - 1
+    assert Origin.of(("a", 1), record[0], 3, 2).episode == 1
 
 
 def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> None:
