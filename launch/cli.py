@@ -219,6 +219,6 @@ for _module, _does in (
     ("workers.learner", "One learner"),
     ("workers.relay", "One relay, for all workers of its node"),
     ("workers.export", "Writes a policy of a run as a file that acts without it"),
-    ("workers.bench", "Measures this machine: transport, weights, rollout"),
+    ("workers.bench", "Measures this machine: transport, weights, rollout, simulators"),
 ):
     main.add_command(_hand_over(_module, _does))

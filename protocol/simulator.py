@@ -26,7 +26,7 @@ import zmq
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, Timeout
 from protocol.simulator_session import Acted, Begun, Event, Over, RunOver, Session, SimulatorFault, Wrong
-from protocol.sockets import connect, open_context, poll
+from protocol.sockets import arrived, connect, open_context, poll
 from protocol.spaces import World
 
 __all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault", "address_of", "again"]
@@ -138,12 +138,28 @@ class Simulator:
         elements: Sequence[str] = (),
     ) -> dict[str, Any] | None:
         """The actions of all agents that are named, in one message; see `act`."""
+        self.ask(observations, rewards, masks, elements=elements)
+        return self.answer()
+
+    def ask(
+        self,
+        observations: Mapping[str, Any],
+        rewards: Mapping[str, float] | None = None,
+        masks: Mapping[str, Any] | None = None,
+        *,
+        elements: Sequence[str] = (),
+    ) -> None:
+        """First half of `act_all`, which does not wait: for whoever drives many simulators at once. What was asked
+        before and came too late is what `answer` gives instead."""
         for name, reward in (rewards or {}).items():
             self._earned[name] = self._earned.get(name, 0.0) + reward
         if self._request is None:
             self._ask(observations, masks or {}, elements)
         else:
             self._late += 1
+
+    def answer(self) -> dict[str, Any] | None:
+        """Second half of `act_all`."""
         return self._answer(self._deadline)
 
     def end_episode(
@@ -281,9 +297,10 @@ class Simulator:
         if self._socket is None:
             time.sleep(min(seconds, 0.1))
             return None
-        if not poll([self._socket], int(seconds * 1000)):
-            return None
-        return self.session.take(self._socket.recv_multipart(zmq.NOBLOCK))
+        frames = arrived(self._socket)
+        if frames is None and poll([self._socket], int(seconds * 1000)):
+            frames = arrived(self._socket)
+        return None if frames is None else self.session.take(frames)
 
 
 def again(wrong: Wrong) -> str:

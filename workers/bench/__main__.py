@@ -51,6 +51,16 @@ def rollout(rounds: int, as_json: bool) -> None:
     _tell(measure(rounds), as_json)
 
 
+@main.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Interleaved pairs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def simulator(rounds: int, as_json: bool) -> None:
+    """Simulators that ask for actions, beside a bare echo of the same messages."""
+    from workers.bench.simulator import measure
+
+    _tell(measure(rounds), as_json)
+
+
 def _tell(figures: dict[str, float], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")

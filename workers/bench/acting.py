@@ -22,6 +22,7 @@ from workers.acting.seating import seat_agents
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.registry import make
+from workers.environments.simulators import Outside
 from workers.plan import PolicyPlan, plan_policies, seed_of
 from workers.reporting import ActorReport
 
@@ -35,8 +36,8 @@ Look = Callable[[str, Ring, slice], None]
 class Acting:
     """Environment, policies and seats of `run`, for `look` at what they finish; `close` them."""
 
-    def __init__(self, run: Run, look: Look | None = None) -> None:
-        self.environment = Checked(make(run.environment))
+    def __init__(self, run: Run, look: Look | None = None, outside: Outside | None = None) -> None:
+        self.environment = Checked(make(run.environment, outside=outside))
         world = self.environment.world
         plans = plan_policies(run, world)
         self.performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}

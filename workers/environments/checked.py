@@ -43,6 +43,11 @@ class Checked(Environment):
         self._turn: Turn | None = None
         """The last one, whose agents act next."""
 
+    @property
+    def inner(self) -> Environment:
+        """What is guarded."""
+        return self._inner
+
     def reset(self, seed: int) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
         for fairness in self._fairness:

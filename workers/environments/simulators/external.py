@@ -28,6 +28,7 @@ from workers.environments.simulators.door import COUNTERS, Door
 from workers.environments.simulators.guest import Guest
 from workers.environments.simulators.hearing import Hearing
 from workers.environments.simulators.latency import Latency
+from workers.environments.simulators.launched import Launched
 from workers.environments.simulators.opening import Outside, open_ports, terms_of
 from workers.environments.simulators.settings import SimulatorSettings
 
@@ -61,10 +62,14 @@ class External(Environment):
             terms = terms_of(world, config.copies, settings, outside.run)
             self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
             self._door = Door(self._ports.sockets[0], terms, self._begin, self._cut)
+        self._config, self._outside = config, outside
+        self._launched: Launched | None = None
 
     def reset(self, seed: int) -> Turn:
         """Simulators that are told when to begin get seeds that follow from `seed` and their names."""
         self._seed = seed
+        if self._settings.command is not None and self._launched is None:
+            self._launch(self._settings.command)
         return self._gather()
 
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
@@ -93,6 +98,8 @@ class External(Environment):
         """Says farewell."""
         if self._door is not None:
             self._door.close(_FAREWELL, _FAREWELL_SECONDS)
+        if self._launched is not None:
+            self._launched.close()
         if self._ports is not None:
             self._ports.close()
         self._door = self._ports = None
@@ -106,6 +113,9 @@ class External(Environment):
                 "--sequential out"
             )
         door.waiting = False
+        if self._launched is not None:
+            self._launched.look()
+            self.restarts = self._launched.restarts
         now = time.monotonic()
         idle, due, wait = now + _IDLE_MS / 1000, math.inf, 0
         while True:
@@ -159,6 +169,26 @@ class External(Environment):
         """One that does not drive is told to begin."""
         if not guest.hello.drives and self._door is not None:
             guest.episode, guest.playing = guest.episode + 1, True
-            seed = f"{self._seed}/{guest.name}/{guest.incarnation}/{guest.episode}".encode()
-            number = int.from_bytes(hashlib.blake2b(seed, digest_size=4).digest(), "little") >> 1
-            self._door.tell(guest, Reset(episode=guest.episode, seed=number))
+            seed = self._seed_of(f"{guest.name}/{guest.incarnation}/{guest.episode}")
+            self._door.tell(guest, Reset(episode=guest.episode, seed=seed))
+
+    def _seed_of(self, purpose: str) -> int:
+        """Less than 2^31."""
+        digest = hashlib.blake2b(f"{self._seed}/{purpose}".encode(), digest_size=4).digest()
+        return int.from_bytes(digest, "little") >> 1
+
+    def _launch(self, command: str) -> None:
+        outside, door = self._outside, self._door
+        if outside is None or door is None:
+            return
+        logs = None if outside.folder is None else outside.folder / "logs" / "simulators"
+        self._launched = Launched(
+            command,
+            self.copies,
+            self._config.restarts,
+            outside.name,
+            self.address,
+            self._seed_of,
+            logs,
+            door.dismiss_named,
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from protocol.simulator_messages import End, Hello, Observe
 
@@ -26,7 +25,7 @@ class Heard:
     """A message that waits to be looked at. `at`: when it arrived."""
 
     message: Observe | End
-    frames: list[Any]
+    frames: list[bytes]
     at: float
 
 

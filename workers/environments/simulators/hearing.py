@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import zmq
 from numpy.typing import NDArray
 
 from protocol.simulator_messages import End, Observe
@@ -122,7 +121,7 @@ class Hearing:
         return given
 
     def _observe(
-        self, guest: Guest, message: Observe, frames: list[Any], rows: list[tuple[int, int]], at: float
+        self, guest: Guest, message: Observe, frames: list[bytes], rows: list[tuple[int, int]], at: float
     ) -> None:
         if not rows:
             raise GuestFault("agent", "an observe names no agent; name those that are to act")
@@ -151,7 +150,7 @@ class Hearing:
         now = time.monotonic()
         self.requests.append(Request(guest, message.number, message.episode, rows, message.elements, at, now))
 
-    def _end(self, guest: Guest, message: End, frames: list[Any], rows: list[tuple[int, int]]) -> None:
+    def _end(self, guest: Guest, message: End, frames: list[bytes], rows: list[tuple[int, int]]) -> None:
         if not guest.playing or message.episode != guest.episode:
             state = f"episode {guest.episode} is going on" if guest.playing else "none is going on"
             raise GuestFault("episode", f"the end of episode {message.episode} came, but {state}")
@@ -184,13 +183,13 @@ class Hearing:
                 raise GuestFault("order", f"the episode is over, but not told for agent {name!r}; name it in end")
 
 
-def _only(frames: list[Any], size: int, what: str) -> memoryview:
+def _only(frames: list[bytes], size: int, what: str) -> bytes:
     """The one frame that belongs to a message; GuestFault if it is another."""
     if not size and not frames:
-        return memoryview(b"")
+        return b""
     if len(frames) != 1 or len(frames[0]) != size:
         sizes = ", ".join(str(len(frame)) for frame in frames[:4]) or "none"
         raise GuestFault(
             "size", f"frames of {sizes} bytes came for {what} of {size} bytes in one frame; see places in admit"
         )
-    return memoryview(frames[0].buffer if isinstance(frames[0], zmq.Frame) else frames[0])
+    return frames[0]

@@ -35,7 +35,7 @@ class Reading:
         self._legal = None if place.masked is None else MaskRows(place.masked, place.acted)
         self._divisible = isinstance(place.agent.action, Action) and not place.agent.action.atomic
 
-    def observation(self, frame: memoryview, at: int) -> NDArray[Any]:
+    def observation(self, frame: bytes, at: int) -> NDArray[Any]:
         """[*shape] from byte `at` on; a view. GuestFault for numbers that are not finite or beyond a choice."""
         row = np.frombuffer(frame, self._seen, self._items, at).reshape(self._shape)
         for leaf, check in self._checks:
@@ -44,7 +44,7 @@ class Reading:
                 raise self._wrong_value(leaf, part)
         return row
 
-    def mask(self, frame: memoryview, at: int) -> NDArray[np.bool_] | None:
+    def mask(self, frame: bytes, at: int) -> NDArray[np.bool_] | None:
         """[*shape] behind the observation that begins at `at`; None where there are no masks."""
         record = self._place.masked
         if self._mask is None or record is None or self._legal is None:

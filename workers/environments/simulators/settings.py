@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, WireError
 from protocol.spaces import World, parse_world
+from workers.environments.fairness import is_bound
 from workers.environments.settings import validated
 
 __all__ = ["EXTERNAL", "SimulatorSettings", "settings_of", "world_of"]
@@ -34,6 +35,9 @@ class SimulatorSettings(BaseModel):
     the simulators are."""
     port: int | None = Field(default=None, ge=1, le=65_525)
     """Where the first actor serves; each further one at the next port. None: where `--bind` says, or any free one."""
+    command: str | None = None
+    """What to start for each copy, with `{address}`, `{host}`, `{port}`, `{seed}`, `{instance}` and `{name}` filled in;
+    None: they are started by somebody else."""
     batch_wait: int = Field(default=0, ge=0, le=1_000)
     """Milliseconds that the first who asks waits for others to ask with it; 0: only for those that have asked."""
     rate: int = Field(default=20_000, ge=1)
@@ -64,6 +68,11 @@ def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig]
     if world.common:
         raise ConfigurationError(
             f"{world.id} has a common observation, which simulators cannot tell; put it into each agent's own"
+        )
+    if is_bound(world):
+        raise ConfigurationError(
+            f"{world.id} declares payoffs, which would end the run when one simulator does not keep to them; leave payoff "
+            "out, and say by `agents` who shares a policy"
         )
     return world
 

@@ -1,0 +1,121 @@
+"""Simulators that an actor starts: as many as copies, again after a crash, never longer than the actor."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.flows.runs import alive, until
+from tests.tools import ROOT
+from tests.workers.environments.simulators.serving import serving
+from workers.environments.simulators.launched import command_of
+
+PROGRAM = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from protocol.simulator import RunOver, Simulator
+address, name, seed, crash_after = sys.argv[1:]
+print("seed", seed, "pid", os.getpid(), flush=True)
+with Simulator(address, name) as sim:
+    try:
+        steps = 0
+        while True:
+            sim.act([float(steps % 8), 0.0], 1.0 if steps else 0.0)
+            steps += 1
+            if steps == int(crash_after):
+                os.kill(os.getpid(), 9)
+    except RunOver:
+        print("over", flush=True)
+"""
+
+
+def command(folder: Path, crash_after: int) -> str:
+    """One that crashes after so many steps; 0: never."""
+    program = folder / "sim.py"
+    program.write_text(PROGRAM.format(root=str(ROOT)))
+    return f"{sys.executable} {program} {{address}} {{name}} {{seed}} {crash_after}"
+
+
+def pids(folder: Path) -> list[int]:
+    """Of all that were started."""
+    logs = (folder / "logs" / "simulators").glob("*.log")
+    return [int(pid) for log in logs for pid in re.findall(r"pid (\d+)", log.read_text())]
+
+
+def test_as_many_as_copies_are_started_each_with_a_seed_and_a_log_and_end_with_the_run_I7(tmp_path: Path) -> None:
+    with serving(copies=2, folder=tmp_path, command=command(tmp_path, 0)) as served:
+        until(lambda: len(served.rows(copy=0)) > 20 and len(served.rows(copy=1)) > 20, what="both play")
+        running = pids(tmp_path)
+        assert len(alive(running)) == 2
+    assert alive(running) == []
+    logs = [path.read_text() for path in sorted((tmp_path / "logs" / "simulators").glob("actor-0-*.log"))]
+    assert len({re.findall(r"seed (\d+)", log)[0] for log in logs}) == 2
+    assert all("over" in log for log in logs), "they were told, not killed"
+
+
+def test_what_crashes_is_started_again_and_its_steps_are_kept_I7(tmp_path: Path) -> None:
+    """I7: its process is known to be gone, so that nobody waits for a lease."""
+    with serving(copies=1, folder=tmp_path, command=command(tmp_path, 30)) as served:
+        until(lambda: served.environment.restarts == 1 and len(served.rows()) > 40, what="it plays again")
+        cut = [k for k, row in enumerate(served.rows()) if row.end]
+        assert cut == [29]
+        assert served.figures()["simulators_lost"] == 1
+    assert len(pids(tmp_path)) >= 2
+
+
+def test_what_crashes_too_often_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            EnvironmentFault, match=r"all simulators have ended, the first because it ended with exit code 3"
+        ),
+        serving(copies=2, folder=tmp_path, command=f"{sys.executable} -c 'raise SystemExit(3)'") as served,
+    ):
+        until(lambda: served.fault is not None, 60, what="they are given up")
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [("./sim --port {prot}", "what it may have in braces is address"), ("'", "is none"), ("", "empty")],
+)
+def test_a_command_that_is_none_is_refused(template: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        command_of(template, {"port": 1})
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from workers.environments.simulators.launched import Launched
+folder = Path({folder!r})
+launched = Launched({command!r}, 1, 0, "actor-0", "tcp://127.0.0.1:9", lambda name: 1, folder, lambda name, why: None)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("victim", ["actor", "guardian"])
+def test_no_simulator_outlives_a_killed_actor(tmp_path: Path, victim: str) -> None:
+    """kill -9 of the actor, or of the process between: the simulator and what it started itself are gone."""
+    shell = "sh -c 'echo pid $$; sleep 60 & echo pid $!; wait'"
+    script = SCRIPT.format(root=str(ROOT), folder=str(tmp_path / "logs" / "simulators"), command=shell)
+    with subprocess.Popen([sys.executable, "-c", script]) as actor:
+        try:
+            until(lambda: len(pids(tmp_path)) == 2, what="it is started")
+            started = pids(tmp_path)
+            guards = psutil.Process(actor.pid).children()
+            os.kill(actor.pid if victim == "actor" else guards[0].pid, signal.SIGKILL)
+            until(lambda: not alive(started[:1] if victim == "guardian" else started), 10, what="nothing is left")
+        finally:
+            actor.kill()
+    time.sleep(0.1)
+    for pid in alive(started):
+        os.kill(pid, signal.SIGKILL)
