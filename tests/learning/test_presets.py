@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from launch.configuration import load
+from tests.learning.greedy import greedy_returns
 from tests.tools import require
 
 SEEDS = (0, 1, 2)
@@ -63,6 +65,18 @@ def test_treasure_hunt_by_iqn_soon_leaves_random_behind(run_dir: Path) -> None:
 def test_cartpole_by_ppo_soon_balances(run_dir: Path) -> None:
     """E10, E11: the asynchronous pipeline corrects for lag well enough to solve the task in a third of its budget."""
     assert last(train("cartpole", run_dir, steps=250_000), "agent") >= 400
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_acrobot_by_ppo_reaches_minus_90(tmp_path: Path) -> None:
+    """Median of three seeds, within 500,000 steps, exploration off, 100 episodes with fixed seeds."""
+    found = []
+    for seed in SEEDS:
+        summary = train("acrobot", tmp_path / str(seed), seed)
+        assert summary["agent_steps"] <= 500_100
+        found.append(greedy_returns(load("acrobot"), tmp_path / str(seed))["agent"])
+    assert statistics.median(found) >= -90
 
 
 def test_pendulum_by_sac_soon_swings_up(run_dir: Path) -> None:
