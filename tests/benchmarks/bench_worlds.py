@@ -30,6 +30,7 @@ WORLDS = (
     EnvironmentConfig(id="matrix_game", copies=256),
     EnvironmentConfig(id="memory", copies=256),
     EnvironmentConfig(id="deep_sea", copies=256),
+    EnvironmentConfig(id="weather", copies=256),
     EnvironmentConfig(id="rendezvous", copies=256),
     EnvironmentConfig(id="synthetic", copies=256),
     EnvironmentConfig(id="synthetic", copies=2720, settings={"many": 3}),

@@ -29,6 +29,7 @@ WORLDS = (
     EnvironmentConfig(id="deep_sea"),
     EnvironmentConfig(id="rendezvous"),
     EnvironmentConfig(id="synthetic"),
+    EnvironmentConfig(id="weather"),
 )
 
 

@@ -33,6 +33,7 @@ from workers.environments.synthetic import Synthetic
 from workers.environments.tag import Tag
 from workers.environments.team import TeamEnvironment
 from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.weather import Weather
 
 __all__ = ["BUILT_IN", "describe", "make"]
 
@@ -45,6 +46,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "deep_sea": DeepSea,
     "rendezvous": Rendezvous,
     "synthetic": Synthetic,
+    "weather": Weather,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"

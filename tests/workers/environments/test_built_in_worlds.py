@@ -22,6 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "memory": {"delay": 10, "agents": 2, "distract": True},
     "deep_sea": {"size": 12},
     "rendezvous": {"turns": 12},
+    "weather": {"turns": 12, "agents": 2},
 }
 AT_ONCE = ("matrix_game", "rendezvous")
 BOTH = [
@@ -82,7 +83,7 @@ def test_K1_episodes_end_exactly_after_their_last_turn_terminated_or_truncated_b
     id: str, mode: str
 ) -> None:
     env = small(id, mode)
-    agents, over = len(env.world.agents), id in ("memory", "deep_sea")
+    agents, over = len(env.world.agents), id in ("memory", "deep_sea", "weather")
     assert env.world.episode_steps == 12
     generator, checked = np.random.default_rng(0), Checked(env)
     turn = checked.reset(0)

@@ -1,0 +1,39 @@
+"""What is learned only where the critic knows what the actor is never shown (X10)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.configuration import load
+from tests.learning.greedy import greedy_returns
+from tests.learning.test_presets import SEEDS, train
+from workers.sequential import Sequential
+
+WITHOUT = "policy.algorithm.central_critic=false"
+LEAST, MOST = 1.9, 1.6
+"""Returns of two turns: 2 at best, 0.5 by chance; three of four signs known are 1.5."""
+
+
+def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path: Path) -> None:
+    """In short: one turn, one seed, in this process; the same settings without the critic's view."""
+    found = []
+    for keys in ([], [WITHOUT]):
+        run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=40_000), tmp_path / str(len(found))
+        sequential = Sequential(run, folder)
+        sequential.finish(sequential.run())
+        found.append(greedy_returns(run, folder)["agent_0"])
+    assert found[0] >= 0.95
+    assert found[1] <= 0.8
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weather_is_learned_with_a_central_critic_and_not_without(tmp_path: Path, seed: int) -> None:
+    """Separate workers, exploration off; as many steps for both."""
+    train("weather", tmp_path / "with", seed)
+    assert greedy_returns(load("weather"), tmp_path / "with")["agent_0"] >= LEAST
+    train("weather", tmp_path / "without", seed, set=WITHOUT)
+    assert greedy_returns(load("weather", [WITHOUT]), tmp_path / "without")["agent_0"] <= MOST
