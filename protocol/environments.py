@@ -37,6 +37,10 @@ class EnvironmentConfig(Section):
     """team -> the agents that act as one: it sees what each of them sees, and chooses for each what it does."""
     team_reward: Literal["sum", "mean"] = "sum"
     """What a team earns, of what its agents earn in a turn."""
+    central_state: Literal["joint", "state"] | None = None
+    """What learners see of the world beside what each agent does (an evaluation-only part `central` of every
+    observation), as for a central critic: what all others see, or a PettingZoo environment's `state()`. None: what the
+    world itself has of that kind."""
     processes: int = Field(default=0, ge=0, le=1_024)
     """Processes that step the copies, equally many each; 0: the actor's own process does."""
     async_factor: int = Field(default=1, ge=1, le=64)
@@ -96,7 +100,13 @@ class EnvironmentConfig(Section):
         """One copy of the member `name`, as an environment by itself."""
         assert self.members is not None
         chosen = self.members[name]
-        return EnvironmentConfig(id=chosen.id, copies=1, turn_mode=self.turn_mode, settings=chosen.settings)
+        return EnvironmentConfig(
+            id=chosen.id,
+            copies=1,
+            turn_mode=self.turn_mode,
+            settings=chosen.settings,
+            central_state=self.central_state,
+        )
 
     def evaluation(self) -> EnvironmentConfig:
         """What policies are evaluated in: the test side of a split, all members of a curriculum or an adversarial set,

@@ -22,6 +22,7 @@ from workers.environments.collections import Collection
 from workers.environments.deep_sea import DeepSea
 from workers.environments.dm_env_adapter import DmEnv, is_dm_env
 from workers.environments.gymnasium_vector import GymnasiumVector
+from workers.environments.joint import Joint
 from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
 from workers.environments.mlagents_adapter import MlAgentsEnvironment, is_mlagents
@@ -97,6 +98,12 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
                 "themselves; remove it"
             )
         return Collection(config, make)
+    environment = _one(config)
+    return Joint(environment) if config.central_state == "joint" else environment
+
+
+def _one(config: EnvironmentConfig) -> Environment:
+    """A world in this process, which is no collection."""
     if config.id in BUILT_IN:
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
     if config.id.startswith("gymnasium:"):

@@ -1,0 +1,78 @@
+"""What learners see of a world besides what each agent does: a part of every observation that is evaluation-only.
+
+In flow: a world whose agents each observe something. Out flow: the same world with a component `central` in every
+agent's observation, which no acting policy is shown; a plain observation is its component `own` from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, ArrayPopulation, Component, Dict, Observation, Place, World
+from protocol.spaces.base import fault_of
+from protocol.spaces.nodes import Population
+
+__all__ = ["CENTRAL", "OWN", "components", "field_within", "with_central"]
+
+CENTRAL, OWN = "central", "own"
+
+
+def with_central(world: World, spaces: Mapping[str, Any]) -> World:
+    """`world`, in which the agent at each place sees a space besides; ConfigurationError where that cannot be."""
+
+    def widened(agent: Agent, name: str) -> Agent:
+        parts = components(agent.observation)
+        if CENTRAL in parts:
+            raise ConfigurationError(
+                f"environment.central_state adds a part {CENTRAL!r} to each observation, but that of {name!r} in "
+                f"{world.id} has one already; rename it, or remove environment.central_state"
+            )
+        parts[CENTRAL] = Component(space=spaces[name], evaluation_only=True)
+        return Agent(
+            name=agent.name,
+            observation=Observation(components=parts),
+            action=agent.action,
+            action_mask=agent.action_mask,
+        )
+
+    try:
+        return World(
+            id=world.id,
+            population=_changed(world.population, "", widened),
+            episode_steps=world.episode_steps,
+            action_period=world.action_period,
+        )
+    except ValidationError as fault:
+        raise ConfigurationError(
+            f"environment.central_state makes of {world.id} what cannot be ({fault_of(fault)}); remove it"
+        ) from None
+
+
+def components(observation: Any) -> dict[str, Component]:
+    """The parts of an observation; one that has none by name is the part `own`."""
+    if isinstance(observation, Observation):
+        return dict(observation.components)
+    if isinstance(observation, Dict):
+        return {name: Component(space=space) for name, space in observation.spaces.items()}
+    return {OWN: Component(space=observation)}
+
+
+def field_within(place: Place, field: str) -> str:
+    """What `field` of the rows of an agent is called where its observation has a component `central` besides."""
+    named = isinstance(place.agent.observation, Observation | Dict)
+    return field if named else ".".join(part for part in (OWN, field) if part)
+
+
+def _changed(node: Population, path: str, change: Callable[[Agent, str], Agent]) -> Population:
+    dotted = f"{path}." if path else ""
+    if isinstance(node, ArrayPopulation):
+        return node.model_copy(update={"template": change(node.template, dotted + node.template.name)})
+    children = tuple(
+        change(child, dotted + child.name) if isinstance(child, Agent) else _changed(child, dotted + child.name, change)
+        for child in node.agents
+    )
+    return node.model_copy(update={"agents": children})
