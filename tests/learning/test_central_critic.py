@@ -18,7 +18,7 @@ LEAST, MOST = 1.9, 1.6
 
 def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path: Path) -> None:
     """In short: one turn, one seed, in this process; the same settings without the critic's view."""
-    found = []
+    found: list[float] = []
     for keys in ([], [WITHOUT]):
         run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=40_000), tmp_path / str(len(found))
         sequential = Sequential(run, folder)

@@ -16,7 +16,7 @@ from protocol.spaces import Agent, ArrayPopulation, Component, Dict, Observation
 from protocol.spaces.base import fault_of
 from protocol.spaces.nodes import Population
 
-__all__ = ["CENTRAL", "OWN", "components", "field_within", "with_central"]
+__all__ = ["CENTRAL", "OWN", "components", "field_within", "refuse_second", "tagged", "with_central"]
 
 CENTRAL, OWN = "central", "own"
 
@@ -27,10 +27,7 @@ def with_central(world: World, spaces: Mapping[str, Any]) -> World:
     def widened(agent: Agent, name: str) -> Agent:
         parts = components(agent.observation)
         if CENTRAL in parts:
-            raise ConfigurationError(
-                f"environment.central_state adds a part {CENTRAL!r} to each observation, but that of {name!r} in "
-                f"{world.id} has one already; rename it, or remove environment.central_state"
-            )
+            raise refuse_second(world.id, name)
         parts[CENTRAL] = Component(space=spaces[name], evaluation_only=True)
         return Agent(
             name=agent.name,
@@ -40,16 +37,30 @@ def with_central(world: World, spaces: Mapping[str, Any]) -> World:
         )
 
     try:
-        return World(
-            id=world.id,
-            population=_changed(world.population, "", widened),
-            episode_steps=world.episode_steps,
-            action_period=world.action_period,
-        )
+        return _with(world, widened)
     except ValidationError as fault:
         raise ConfigurationError(
             f"environment.central_state makes of {world.id} what cannot be ({fault_of(fault)}); remove it"
         ) from None
+
+
+def tagged(world: World) -> World:
+    """`world`, in which a part `central` that all observations have is evaluation-only from now on."""
+
+    def widened(agent: Agent, name: str) -> Agent:
+        parts = components(agent.observation)
+        parts[CENTRAL] = Component(space=parts[CENTRAL].space, evaluation_only=True)
+        return agent.model_copy(update={"observation": Observation(components=parts)})
+
+    return _with(world, widened)
+
+
+def refuse_second(id: str, agent: str) -> ConfigurationError:
+    """An observation has a part of that name already."""
+    return ConfigurationError(
+        f"environment.central_state adds a part {CENTRAL!r} to each observation, but that of {agent!r} in {id} has one "
+        "already; rename it, or remove environment.central_state"
+    )
 
 
 def components(observation: Any) -> dict[str, Component]:
@@ -65,6 +76,12 @@ def field_within(place: Place, field: str) -> str:
     """What `field` of the rows of an agent is called where its observation has a component `central` besides."""
     named = isinstance(place.agent.observation, Observation | Dict)
     return field if named else ".".join(part for part in (OWN, field) if part)
+
+
+def _with(world: World, change: Callable[[Agent, str], Agent]) -> World:
+    population = _changed(world.population, "", change)
+    steps, period = world.episode_steps, world.action_period
+    return World(id=world.id, population=population, episode_steps=steps, action_period=period)
 
 
 def _changed(node: Population, path: str, change: Callable[[Agent, str], Agent]) -> Population:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapting import copy_seeds
 from workers.environments.base import Environment, Turn
+from workers.environments.central_state import tagged
 from workers.environments.gathering import Board
 from workers.environments.pettingzoo_aec import PettingZooTurns
 from workers.environments.pettingzoo_cast import Cast
+from workers.environments.pettingzoo_state import with_states
 
 __all__ = ["PettingZooEnvironment", "from_id", "wrap"]
 
@@ -148,10 +150,13 @@ class PettingZooEnvironment(Environment):
 TurnMode = Literal["sequential", "simultaneous"]
 
 
-def wrap(id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mode: TurnMode | None) -> Environment:
-    """Environments of `make_one`, which are like `first`: parallel ones, or such as take turns (AECEnv).
+def wrap(
+    id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mode: TurnMode | None, state: bool = False
+) -> Environment:
+    """Environments of `make_one`, which are like `first`: parallel ones, or such as take turns (AECEnv). `state`:
+    learners see what `state()` says.
 
-    ConfigurationError if `turn_mode` is not theirs.
+    ConfigurationError if `turn_mode` is not theirs, or they have no state.
     """
     sequential = hasattr(first, "agent_iter")
     if turn_mode not in (None, "sequential" if sequential else "simultaneous"):
@@ -160,12 +165,18 @@ def wrap(id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mod
         raise ConfigurationError(
             f"environment.turn_mode is {turn_mode} but the agents of {id} act {how}; set it to {mode} or remove it"
         )
-    return (PettingZooTurns if sequential else PettingZooEnvironment)(id, make_one, copies)
+    kind = PettingZooTurns if sequential else PettingZooEnvironment
+    environment = kind(id, with_states(id, make_one) if state else make_one, copies)
+    if state:
+        environment.world = tagged(environment.world)
+    return environment
 
 
-def from_id(id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None) -> Environment:
+def from_id(
+    id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None, state: bool = False
+) -> Environment:
     """`parallel_env(**settings)` of the module named in `id`, or `env(**settings)` where `turn_mode` is sequential or
-    there is no other, as a world; ConfigurationError if it cannot be made."""
+    there is no other, as a world; ConfigurationError if it cannot be made. `state` as for `wrap`."""
     name = id.removeprefix("pettingzoo:")
     package = name.partition(".")[0]
     try:
@@ -188,7 +199,7 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMo
     make_one = _maker(id, function, settings)
     first = make_one()
     made = [first]
-    return wrap(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode)
+    return wrap(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state)
 
 
 def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:

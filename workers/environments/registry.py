@@ -26,6 +26,8 @@ from workers.environments.joint import Joint
 from workers.environments.matrix_game import MatrixGame
 from workers.environments.memory_task import MemoryTask
 from workers.environments.mlagents_adapter import MlAgentsEnvironment, is_mlagents
+from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.environments.pettingzoo_aec import PettingZooTurns
 from workers.environments.processes import ProcessEnvironment
 from workers.environments.rendezvous import Rendezvous
 from workers.environments.simulators import EXTERNAL, External, Outside, settings_of, world_of
@@ -99,7 +101,15 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
             )
         return Collection(config, make)
     environment = _one(config)
-    return Joint(environment) if config.central_state == "joint" else environment
+    if config.central_state == "joint":
+        return Joint(environment)
+    if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooTurns):
+        environment.close()
+        raise ConfigurationError(
+            f"environment.central_state is state but {config.id} is no PettingZoo environment, which would have one; "
+            "set it to joint, or remove it"
+        )
+    return environment
 
 
 def _one(config: EnvironmentConfig) -> Environment:
@@ -109,7 +119,8 @@ def _one(config: EnvironmentConfig) -> Environment:
     if config.id.startswith("gymnasium:"):
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):
-        return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode)
+        states = config.central_state == "state"
+        return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
     if ":" in config.id:
         return _users_own(config)
     raise ConfigurationError(f"unknown environment {config.id!r}; environment.id is one of {_FORMS}")
@@ -152,7 +163,8 @@ def _users_own(config: EnvironmentConfig) -> Environment:
     if is_gridworld(first):
         return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
     if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
-        return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode)
+        states = config.central_state == "state"
+        return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode, states)
     if is_mlagents(first):
         return MlAgentsEnvironment(config.id, make_one, config.copies)
     if is_dm_env(first):

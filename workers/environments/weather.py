@@ -63,7 +63,7 @@ class Weather(Rounds):
         self._sign: NDArray[np.int64] = np.zeros((s.agents, copies), np.int64)
 
     def _begin(self, copies: NDArray[np.int64]) -> None:
-        self._weather[self._generator.permutation(copies)] = np.resize(np.float32([1, -1]), copies.size)
+        self._weather[self._generator.permutation(copies)] = np.resize([1, -1], copies.size)
 
     def _change(self) -> None:
         self._sign[:] = self._generator.integers(self.settings.signs, size=self._sign.shape)

@@ -29,6 +29,11 @@ def both(id: str, mode: Any, **settings: Any) -> tuple[Environment, Environment]
     return make(plain), Checked(make(plain.model_copy(update={"central_state": "joint"})))
 
 
+def entries(present: tuple[Present, ...], outcomes: tuple[Outcome, ...]) -> tuple[Present | Outcome, ...]:
+    """All that a turn tells."""
+    return (*present, *outcomes)
+
+
 @pytest.mark.parametrize(
     ("id", "mode", "settings"),
     [
@@ -48,7 +53,7 @@ def test_agents_see_and_earn_what_they_did_and_learners_see_the_others_too(id: s
     turn, widened = plain.reset(5), joint.reset(5)
     looks = 0
     for _ in range(60):
-        for one in (*turn.present, *plain.conclude()):
+        for one in entries(turn.present, plain.conclude()):
             for row, copy in enumerate(range(E) if one.copies is None else one.copies):
                 if one.terminated[row] or one.truncated[row]:
                     latest.pop((one.agent, copy), None)
@@ -87,10 +92,10 @@ def test_true_last_observations_show_what_the_others_saw_last_too(mode: Any) -> 
     turn, widened = plain.reset(1), joint.reset(1)
     for _ in range(6 * 2 * 3 + 1):
         told: dict[int, Any] = {}
-        for one in (*turn.present, *plain.conclude()):
+        for one in entries(turn.present, plain.conclude()):
             if len(one.final_index):
                 told[one.agent] = one.final_observation
-        for wide in (*widened.present, *widened.outcomes):
+        for wide in entries(widened.present, widened.outcomes):
             if len(wide.final_index):
                 assert wide.final_observation is not None
                 found += 1
@@ -139,7 +144,7 @@ class Comings(Environment):
         here = np.array([0])
         if 1 <= self._t < 3:
             present.append(Present(1, guest[:1], nothing[:1], no[:1], no[:1], here))
-        gone = ()
+        gone: tuple[Outcome, ...] = ()
         if self._t == 3:
             cut = self._leaves == "truncated"
             over = np.array([True])
