@@ -90,6 +90,8 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
         return External(config, settings, world_of(settings, describe), outside)
     if config.processes:
         return ProcessEnvironment(config)
+    if config.central_state == "joint":
+        return Joint(_made(config.model_copy(update={"central_state": None}), outside))
     if config.teams:
         agents = _made(config.model_copy(update={"teams": {}}), outside)
         return TeamEnvironment(agents, config.teams, config.team_reward)
@@ -101,8 +103,6 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
             )
         return Collection(config, make)
     environment = _one(config)
-    if config.central_state == "joint":
-        return Joint(environment)
     if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooTurns):
         environment.close()
         raise ConfigurationError(

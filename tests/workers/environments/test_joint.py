@@ -203,6 +203,38 @@ def test_scripted_players_play_on() -> None:
         assert one["scripted"] == other["scripted"]
 
 
+def test_teams_and_members_of_a_collection_are_agents_like_any_others() -> None:
+    """A team sees what its members see, and another agent's critic all of that; simulators are on their own."""
+    team = EnvironmentConfig.model_validate(
+        {"id": "rendezvous", "copies": 2, "teams": {"pair": ["agent_0", "agent_1"]}, "central_state": "joint"}
+    )
+    environment = Checked(make(team))
+    turn = environment.reset(0)
+    pair, alone = (present.observation for present in turn.present)
+    np.testing.assert_array_equal(alone["central.others.0.agent_1"], pair["agent_1"])
+    several = EnvironmentConfig.model_validate(
+        {
+            "copies": 2,
+            "members": {name: {"id": "tag", "settings": {"turns": 3}} for name in "ab"},
+            "prior": {"a": 0.5, "b": 0.5},
+            "central_state": "joint",
+        }
+    )
+    collection = Checked(make(several))
+    turn, rng, begun, met = collection.reset(0), np.random.default_rng(0), 0, 0
+    for _ in range(60):
+        for present in turn.present:
+            there, begins = present.observation["central.there"], present.terminated | present.truncated
+            if present.agent == 0:
+                assert not there[begins].any(), "who acts first in an episode has met nobody in it"
+                begun, met = begun + begins.sum(), met + there[~begins].all(1).sum()
+        turn = collection.step([rng.integers(4, size=len(present.reward)) for present in turn.present])
+    assert begun > 2
+    assert met > 2
+    with pytest.raises(ConfigurationError, match=r"central_state is joint but simulators say themselves"):
+        make(EnvironmentConfig(id="external", settings={"world": "tag"}, central_state="joint"))
+
+
 def test_like_agents_may_share_a_policy_as_before() -> None:
     _, joint = both("rendezvous", "simultaneous")
     assert len({place.observed.dtype for place in joint.world.places}) == 1

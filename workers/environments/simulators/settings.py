@@ -59,6 +59,11 @@ def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
             "environment.teams makes one agent of several, but simulators ask for the actions of each when they want; "
             "remove the key"
         )
+    if config.central_state is not None:
+        raise ConfigurationError(
+            f"environment.central_state is {config.central_state} but simulators say themselves what their agents "
+            "observe; remove it, and give their world an evaluation-only part"
+        )
     return validated(config.id, SimulatorSettings, config.settings)
 
 
