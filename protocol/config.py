@@ -19,10 +19,12 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.learned import Learned
 from protocol.off_policy import DQN, IQN, QMIX, SAC, VDN, Replayed
+from protocol.offline import BC, Dataset
 from protocol.section import Section
 from protocol.spaces import Label, World, policy_map
 
 __all__ = [
+    "BC",
     "DQN",
     "IQN",
     "PPO",
@@ -31,20 +33,27 @@ __all__ = [
     "SAC",
     "VDN",
     "AuxiliaryConfig",
+    "Dataset",
     "EnvironmentConfig",
     "Multiprocessing",
     "Network",
     "PolicyConfig",
     "Replayed",
     "Run",
+    "Sampled",
     "parse_run",
 ]
+
+Sampled = Replayed | BC
+"""Algorithms whose batches are rows that are sampled, any number of times."""
 
 
 class PolicyConfig(Learned):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
-    algorithm: Annotated[PPO | IQN | DQN | VDN | QMIX | SAC, Field(discriminator="name")] = Field(default_factory=PPO)
+    algorithm: Annotated[PPO | IQN | DQN | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
+        default_factory=PPO
+    )
     network: Network = Field(default_factory=Network, alias="model_config")
     segment_length: int = Field(default=64, ge=1, le=65_535)
     flow: Literal["block", "drop_oldest", "drop_newest"] = "block"
@@ -53,6 +62,10 @@ class PolicyConfig(Learned):
     """Seconds after which a segment is sent although it is not full; None: never."""
     sync_interval: int = Field(default=50, ge=1)
     """Turns from one look for new weights to the next."""
+    record: bool = False
+    """Keep every segment that the learner receives in the run's folder, as a dataset."""
+    dataset: Dataset | None = None
+    """Learn from this instead of from actors."""
 
     @model_validator(mode="before")
     @classmethod
@@ -66,6 +79,7 @@ class PolicyConfig(Learned):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         algorithm = self.algorithm
+        self._static()
         if self.network.recurrent is not None and not isinstance(algorithm, PPO):
             raise ValueError(
                 f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"
@@ -91,6 +105,17 @@ class PolicyConfig(Learned):
                 )
         return self
 
+    def _static(self) -> None:
+        """ValueError where algorithm, dataset and record do not go together."""
+        if isinstance(self.algorithm, BC) and self.dataset is None:
+            raise ValueError("bc clones what is in a dataset; set policy.dataset.path or policy.dataset.minari")
+        if self.dataset is not None and isinstance(self.algorithm, PPO):
+            raise ValueError(
+                "ppo learns from its own newest actions only, which no dataset holds; use bc, iqn, dqn or sac for it"
+            )
+        if self.dataset is not None and self.record:
+            raise ValueError("record keeps what actors send, and a dataset is there already; leave record out")
+
 
 class Multiprocessing(Section):
     """The source documents' section; `enabled: false` means `--sequential`."""
@@ -114,11 +139,12 @@ class Run(Section):
     """agent -> policy; an agent not named has a policy of its own, called like the agent."""
     auxiliaries: dict[Label, AuxiliaryConfig] = Field(default_factory=dict)
     """What learns beside the policies from what their agents see, by name."""
-    actors: int = Field(default=1, ge=1, le=10_000)
+    actors: int = Field(default=1, ge=0, le=10_000)
+    """Actor processes; none where every policy has a dataset."""
     num_learner_processes: int | None = Field(default=None, ge=1)
     """None: one learner process a policy and auxiliary; fewer: they share them in turn."""
     steps: int = Field(default=10_000_000, ge=1)
-    """Agent steps until the run ends."""
+    """Agent steps until the run ends; without actors, rows that are trained on."""
     seconds: float | None = Field(default=None, gt=0)
     """Wall-clock limit, whichever comes first."""
     seed: int = Field(default=0, ge=0, lt=2**63)

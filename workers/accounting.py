@@ -1,6 +1,6 @@
 """The books of a run: what became of every finished segment, from the pages that survive any worker. Pure.
 
-produced = (received - duplicates) + in_flight + sum(dropped)
+produced = (received - duplicates) + in_flight + sum(dropped)        (produced by actors, or read from datasets)
 received = trained + duplicates + rejected + held + lost_in_learner
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-__all__ = ["Page", "Pages", "environment_books", "segment_books", "total"]
+__all__ = ["Page", "Pages", "environment_books", "rows_learned", "segment_books", "total"]
 
 Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
@@ -19,6 +19,13 @@ Pages = Mapping[tuple[str, int], Page]
 def total(pages: Iterable[Page], *names: str) -> int:
     """Sum of the named counters over pages; a page may lack some."""
     return int(sum(page.get(name, 0) for page in pages for name in names))
+
+
+def rows_learned(learners: Pages, policy: str) -> int:
+    """Rows of a dataset in the weights of `policy`, as the newest incarnation of its learner says."""
+    name = f"rows_learned.{policy}"
+    having = {key[1]: page for key, page in learners.items() if name in page}
+    return int(having[max(having)][name]) if having else 0
 
 
 def environment_books(
@@ -127,6 +134,9 @@ def _enter_actor(
 def _enter_learner(books: dict[str, int], dropped: dict[str, int], page: Page, policy: str, left: bool) -> int:
     """Returns how many segments were settled, as far as this page knows."""
     parts = {k: int(page.get(f"{k}.{policy}", 0)) for k in _PARTS}
+    read = int(page.get(f"read.{policy}", 0))
+    books["produced"] += read
+    books["in_flight"] += max(0, read - parts["received"])  # killed before it had taken all of it
     gone = 0
     for cause in ("recycled", "stale"):
         count = int(page.get(f"dropped.{cause}.{policy}", 0))

@@ -43,6 +43,8 @@ class Books:
         self._events = EventLog(folder / "tensorboard")
         self._metrics = (folder / "metrics.jsonl").open("a")
         self._last: tuple[float, int, int] | None = None
+        self._made = 0
+        """Agent steps, or without actors rows trained on, at the last look."""
         self._seconds_before = 0.0
         self._kept = folder / "books.json"
         self.acting_since = 0.0
@@ -72,11 +74,13 @@ class Books:
         """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured."""
         now = time.monotonic()
         env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
-        if agent_steps and not self.acting_since:
+        trained = total(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
+        made = agent_steps if self._run.actors else trained
+        if made and not self.acting_since:
             self.acting_since = now
             self._last = (now, env_steps, agent_steps)
-        if self._last is not None and agent_steps > self._last[2]:
-            self.acting_until = now
+        if made > self._made:
+            self._made, self.acting_until = made, now
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, actors, learners) for policy in self._policies}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(policies) :]}
@@ -84,6 +88,8 @@ class Books:
             "steps": self._run.steps,
             "env_steps": env_steps,
             "agent_steps": agent_steps,
+            "rows_trained": trained,
+            "actors": self._run.actors,
             "seconds": round(self.seconds, 3),
             **rates,
             "policies": policies,
@@ -96,12 +102,12 @@ class Books:
         }
         if self.acting_since:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
-            self._write_down(told, rates, env_steps, agent_steps)
+            self._write_down(told, rates, env_steps, agent_steps, made)
             self._keep()
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds from the first to the newest step."""
+        """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
         here = max(0.0, self.acting_until - self.acting_since) if self.acting_since else 0.0
         return self._seconds_before + here
 
@@ -119,6 +125,7 @@ class Books:
         seconds = max(1e-9, self.seconds if seconds is None else seconds)
         env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
         pages = learners.values()
+        rows_read = total(pages, *(f"rows_read.{p}" for p in self._policies))
         return {
             "complete": complete,
             "env_steps": env_steps,
@@ -134,7 +141,9 @@ class Books:
             "baselines": dict(baselines),
             "segments": segment_books(self._learned, actors, learners, self._ledgers(), clean),
             "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
-            / max(1, total(actors.values(), "agent_steps")),
+            / max(1, total(actors.values(), "agent_steps") + rows_read),
+            "rows": {p: {k: total(pages, f"rows_{k}.{p}") for k in ("read", "trained")} for p in self._policies},
+            "recorded": {p: total(pages, f"recorded.{p}") for p in self._policies},
             "unfinished_steps": total(actors.values(), "unfinished_steps"),
             "lag": _lag(pages, self._policies),
             "waits": self._waits(actors, learners),
@@ -158,6 +167,8 @@ class Books:
         seconds = self.seconds
         if seconds < 1:
             return "starting"
+        if not self._run.actors:
+            return "learner-bound"
         credit = sum(_share(actors, f"waits.credit.{p}", seconds) for p in self._policies)
         data = [_share(learners, f"waits.data.{p}", seconds) for p in self._policies]
         starved = sum(data) / len(data)
@@ -247,7 +258,9 @@ class Books:
                     waits[name.removeprefix("waits.")] += value
         return dict(waits)
 
-    def _write_down(self, policies: dict[str, Any], rates: dict[str, float], env_steps: int, agent_steps: int) -> None:
+    def _write_down(
+        self, policies: dict[str, Any], rates: dict[str, float], env_steps: int, agent_steps: int, made: int
+    ) -> None:
         row: dict[str, Any] = {"time": time.time(), "env_steps": env_steps, "agent_steps": agent_steps, **rates}
         scalars = dict(rates)
         for name, policy in policies.items():
@@ -256,7 +269,7 @@ class Books:
             scalars.update({f"{name}/{k}": float(v) for k, v in kept.items()})
         self._metrics.write(json.dumps(row) + "\n")
         self._metrics.flush()
-        self._events.scalars(agent_steps, scalars)
+        self._events.scalars(made, scalars)
 
 
 def _learned(name: str, learners: Pages) -> dict[str, int]:

@@ -30,7 +30,7 @@ from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import Ports, check_bind, open_context
 from protocol.spaces import World
-from workers.accounting import total
+from workers.accounting import rows_learned, total
 from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
 from workers.environments.registry import describe
@@ -56,7 +56,9 @@ class Coordinator:
         self._run, self._world, self._folder, self._server = run, world, folder, server
         plans = plan_policies(run, world)
         auxiliaries = list(plan_auxiliaries(run, plans))
-        self._facts = [facts_of(plan, world) for plan in plans.values()]
+        self._parts = {name: run.steps * plan.share(world) for name, plan in plans.items()}
+        """Rows that each policy is trained on where there are no actors."""
+        self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
         self._books = Books(run, list(plans), folder, auxiliaries)
         self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json")
         self._asked_to_stop = threading.Event()
@@ -223,7 +225,7 @@ class Coordinator:
         if self._stage == "running":
             orphaned = bool(self._parent) and os.getppid() != self._parent
             over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
-            if members.actors_done(self._actor_steps()) or over:
+            if members.actors_done(self._actor_steps()) or self._datasets_done() or over:
                 members.complete = True
                 self._enter("actors_draining", now)
             elif self._asked_to_stop.is_set() or orphaned:
@@ -234,6 +236,14 @@ class Coordinator:
         left = members.having("learner") or members.having("relay")
         if self._stage == "learners_draining" and (not left or self._overdue(now)):
             self._enter("ended", now)
+
+    def _datasets_done(self) -> bool:
+        """Whether, in a run without actors, every policy was trained on its part of the rows; its learner then waits to
+        be told to end."""
+        if self._run.actors:
+            return False
+        pages = self._learner_pages()
+        return all(rows_learned(pages, name) >= part for name, part in self._parts.items())
 
     def _enter(self, stage: str, now: float) -> None:
         """Begins a stage, whose time is short where somebody waits for the end."""

@@ -6,14 +6,14 @@ agent, with the remedy.
 
 from __future__ import annotations
 
-from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, Replayed
+from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, Sampled
 from workers.policies.interface import Interface
 from workers.policies.members import members_of, unshareable
 
 __all__ = ["unlearnable"]
 
 
-def unlearnable(algorithm: PPO | Replayed, interface: Interface) -> str | None:
+def unlearnable(algorithm: PPO | Sampled, interface: Interface) -> str | None:
     """Why `algorithm` cannot learn what the agent does from what it observes, with the remedy; None if it can."""
     if isinstance(algorithm, PPO):
         return _unseen(algorithm, interface)

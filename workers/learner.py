@@ -2,7 +2,8 @@
 
     join -> resume -> first publication -> ( receive  update  publish ) until told to drain -> last checkpoint -> leave
 
-In flows: segments of its policies. Out flows: weights, acknowledgements, checkpoints, measurements.
+In flows: segments of its policies, from actors or all at once from a dataset. Out flows: weights, acknowledgements,
+checkpoints, measurements.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import numerics
 from workers.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.common_plan import plan_common
+from workers.datasets.source import load
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
+from workers.learning.source import Source
 from workers.life import Life, log_to, run_dir_of, worker_command
 from workers.plan import Plan
 from workers.reporting import LearnerReport
@@ -82,11 +85,15 @@ class Learner:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
         client = self._life.client
         assert client is not None
+        static = any(plan.static for plan in self._plans)
+        if static:  # reading may take longer than a lease lasts, and nobody waits for routes
+            client.start(self._report.snapshot)
         for plan in self._plans:
             self._members.append(self._member(plan))
         self._report.routes = [self._route(plan.name) for plan in self._plans]
         self._report.state = "learning"
-        client.start(self._report.snapshot)
+        if not static:
+            client.start(self._report.snapshot)
         log.info("event=learning policies=%s", ",".join(self._welcome.policies))
         while client.command == "go" and not self._life.stopping.is_set():
             if not self._turn():
@@ -125,6 +132,8 @@ class Learner:
         poll(self._receiver.sockets, max(1, int(self._run.starvation_sleep * 1000)))
         waited = time.monotonic() - started
         for member in self._members:
+            if member.done:
+                continue
             self._counters.add(f"waits.data.{member.name}", waited / len(self._members))
 
     def _follow_members(self) -> None:
@@ -141,7 +150,8 @@ class Learner:
                     subscriber.route(route)
         for member in self._members:
             member.mean_return = pulse.returns.get(member.name)
-            self._receiver.let_go(member.name, member.uses)
+            if not member.static:
+                self._receiver.let_go(member.name, member.uses)
 
     def _drain(self) -> None:
         """Uses what still arrives until nothing came for a moment, then publishes and saves for the last time."""
@@ -178,27 +188,35 @@ class Learner:
         self._subscribers.append((auxiliary.name, subscriber))
         return curious
 
+    def _source(self, plan: Plan) -> tuple[Source, int]:
+        """Where the segments of `plan` come from, and how many rows earlier incarnations had of them."""
+        if plan.static:
+            return load(plan, self._counters), 0
+        ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
+        compression.check_package(plan.config.compress)
+        check = None if isinstance(plan, AuxiliaryPlan) else ActionCheck(plan.interface.place)
+        window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
+        before = sum(ledger.counts().values()) * plan.layout.length
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, check, window)
+        return self._receiver, before
+
     def _member(self, plan: Plan) -> Member:
         welcome, run = self._welcome, self._run
         device = choose_device(run, welcome.index)
-        ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
+        source, rows_before = self._source(plan)
         member = Member(
             plan,
             run,
             plan.share(self._world),
             welcome.incarnation,
             device,
-            self._receiver,
+            source,
             self._counters,
             self._publisher.publish,
             self._folder,
-            sum(ledger.counts().values()) * plan.layout.length,
+            rows_before,
             self._curious(plan, device),
         )
-        compression.check_package(plan.config.compress)
-        check = None if isinstance(plan, AuxiliaryPlan) else ActionCheck(plan.interface.place)
-        window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
-        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, check, window)
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights

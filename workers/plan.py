@@ -11,7 +11,7 @@ from pathlib import Path
 
 from protocol import compression
 from protocol.algorithms import Curiosity
-from protocol.config import PPO, AuxiliaryConfig, PolicyConfig, Replayed, Run
+from protocol.config import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
@@ -76,7 +76,7 @@ class Plan:
     def kept_blocks(self) -> int:
         """Blocks that one actor's ring keeps for replay."""
         algorithm = self.config.algorithm
-        if not isinstance(algorithm, Replayed):
+        if not isinstance(algorithm, Replayed) or not self.actors:
             return 0
         return max(1, algorithm.buffer_capacity // (self.layout.length * self.block * self.actors))
 
@@ -112,12 +112,25 @@ class Plan:
         return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer, paces)
 
     @property
+    def dataset(self) -> Dataset | None:
+        """What is learned from instead of from actors."""
+        return self.config.dataset if isinstance(self.config, PolicyConfig) else None
+
+    @property
+    def static(self) -> bool:
+        """Whether all there will ever be to learn from is there at first."""
+        return self.dataset is not None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what a learner receives is kept."""
+        return isinstance(self.config, PolicyConfig) and self.config.record
+
+    @property
     def batch_segments(self) -> int:
         """Segments in a batch of the stream discipline."""
         algorithm = self.config.algorithm
-        if isinstance(algorithm, Replayed):
-            return 0
-        return algorithm.segments or self.streams
+        return algorithm.segments or self.streams if isinstance(algorithm, PPO | RND) else 0
 
     @property
     def curiosity(self) -> Curiosity | None:
@@ -164,7 +177,9 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
             run.lock_timeout,
             common,
         )
-        _check(plan)
+        _check_sources(plan)
+        if plan.actors:
+            _check(plan)
         _check_places(plan, places)
         plans[name] = plan
     return plans
@@ -188,6 +203,26 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
     what = unlearnable(plan.config.algorithm, plan.interface)
     if what is not None:
         raise ConfigurationError(f"policy {plan.name!r}: agent {first.name!r} {what}")
+
+
+def _check_sources(plan: PolicyPlan) -> None:
+    """Experience comes from actors or from a dataset, for all policies of a run alike."""
+    config = plan.config
+    if config.dataset is not None and plan.actors:
+        raise ConfigurationError(
+            f"policy {plan.name!r} learns from a dataset, to which actors add nothing; set actors: 0, or leave "
+            "policy.dataset out"
+        )
+    if config.dataset is None and not plan.actors:
+        raise ConfigurationError(
+            f"policy {plan.name!r} has no dataset and the run no actors, so there is nothing to learn from; set "
+            "policy.dataset, or raise actors"
+        )
+    if plan.common is not None and (config.record or config.dataset is not None):
+        raise ConfigurationError(
+            f"policy {plan.name!r}: datasets do not hold what all agents observe in common; choose a world without "
+            "common observations, or leave policy.record and policy.dataset out"
+        )
 
 
 def _check(plan: PolicyPlan) -> None:
@@ -216,7 +251,7 @@ def _check(plan: PolicyPlan) -> None:
                 f"policy {plan.name!r}: {algorithm.frames} frames need a segment_length of at least "
                 f"{algorithm.frames - 1}; raise it"
             )
-    elif plan.batch_segments % algorithm.minibatches:
+    elif isinstance(algorithm, PPO) and plan.batch_segments % algorithm.minibatches:
         raise ConfigurationError(
             f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into "
             f"{algorithm.minibatches} minibatches; make algorithm.segments or environment.copies a multiple of "

@@ -166,6 +166,10 @@ class LearnerReport:
                     "rows_received",
                     "rows_trained",
                     "rows_without_bonus",
+                    "read",
+                    "rows_read",
+                    "rows_learned",
+                    "recorded",
                     "lag_rows",
                     "lag_sum",
                     "lag_max",
@@ -174,7 +178,7 @@ class LearnerReport:
                 )
             ]
             whole += findings.counters(policy)
-            seconds += [f"{kind}.{policy}" for kind in ("waits.data", "waits.checkpoint", "busy")]
+            seconds += [f"{kind}.{policy}" for kind in ("waits.data", "waits.checkpoint", "waits.record", "busy")]
         return whole, seconds
 
     def snapshot(self) -> Report:

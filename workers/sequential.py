@@ -15,8 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -24,29 +23,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.blocks import BlockWriter
 from protocol.common import Common
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.errors import RookeryError, TrainingFault, disk_fault
+from protocol.errors import RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
-from workers.acting.block import Rows
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat, Sender
 from workers.acting.seating import seat_agents, watched
 from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.books import Books
+from workers.channel import Channel
 from workers.common_plan import plan_common
 from workers.coordinator import read_config
+from workers.datasets.source import load
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
+from workers.learning.source import Source
 from workers.life import INCOMPLETE, claim, log_to
 from workers.plan import Plan, plan_policies, seed_of
 from workers.reporting import ActorReport, LearnerReport, count_environment
@@ -58,45 +57,6 @@ log = logging.getLogger(__name__)
 
 _NAME = ("actor-0", 1)
 _OBSERVE_EVERY = 0.5
-
-
-class _Channel:
-    """Sender and source of one policy at once: what a seat finishes is what the member finds."""
-
-    def __init__(self, plan: Plan, counters: Counters, common: Common | None) -> None:
-        self.ring, self._common = plan.ring(None, counters), common
-        self._blocks = BlockWriter(self.ring, plan.credit(), plan.block)
-        self._policy, self._counters = plan.name, counters
-        self._arrivals: deque[Arrival] = deque()
-
-    def take(self, on_wait: Callable[[], None]) -> slice:
-        """Slots to write; the member has always made room by then."""
-        slots = self._blocks.take()
-        if slots is None:
-            raise TrainingFault(f"policy {self._policy!r} found no room for segments; raise credits")
-        return slots
-
-    def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
-        """The slots are whole: the member's arrivals."""
-        self._counters.add(f"produced.{self._policy}", self._blocks.finish(slots, valid, before))
-        for block in self._blocks.credit.announce():
-            records = self.ring.segments(self._blocks.slots(block.index))
-            self._arrivals.append(Arrival(*_NAME, self.ring, records, False, self._common))
-
-    def arrivals(self, policy: str) -> deque[Arrival]:
-        """What was finished and not taken."""
-        return self._arrivals
-
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
-        """The member has it."""
-        self._blocks.credit.acknowledge(upto)
-        self._counters.set(f"flight.{self._policy}", self._blocks.credit.travelling)
-
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
-        """Nothing is pooled here."""
-
-    def answer(self) -> None:
-        """Nobody waits for it."""
 
 
 class Sequential:
@@ -121,14 +81,18 @@ class Sequential:
         seats: dict[tuple[int, int], Seat] = {}
         channels: dict[str, Sender] = {}
         for each in (*auxiliaries.values(), *self._plans.values()):  # who consults others comes after them
-            channel = channels[each.name] = _Channel(each, self._actor_page, common)
+            source: Source
+            if each.static:
+                source = load(each, self._learner_page)
+            else:
+                source = channels[each.name] = Channel(each, _NAME, self._actor_page, common)
             device = choose_device(run, len(self._members))
             curious = self._curious(each, auxiliaries, device)
             shared = self._learner_page, self._publish, folder
-            member = Member(each, run, each.share(world), 1, device, channel, *shared, curious=curious)
+            member = Member(each, run, each.share(world), 1, device, source, *shared, curious=curious)
             member.resume(None, Version(0, 0))
             self._members.append(member)
-        for plan in self._plans.values():
+        for plan in self._plans.values() if run.actors else ():
             performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
             sender = watched(plan, self._plans, auxiliaries, channels, self._common)
             seats |= seat_agents(plan, world, performer, sender, run.seed, _NAME, self._common)
@@ -143,6 +107,25 @@ class Sequential:
 
     def run(self) -> bool:
         """Until all steps are made; False if stopped before."""
+        return self._act_and_learn() if self._run.actors else self._learn()
+
+    def _learn(self) -> bool:
+        """Without actors: until all members are done with their datasets."""
+        observed = -math.inf
+        while not (done := all(member.done for member in self._members)) and not self._over:
+            for member in self._members:
+                if member.step():
+                    member.save_if_due()
+            now = time.monotonic()
+            if now - observed >= _OBSERVE_EVERY:
+                observed = now
+                self._observe(0)
+        for member in self._members:
+            member.finish()
+        self._observe(0)
+        return done or (self._run.seconds is not None and self._books.seconds >= self._run.seconds)
+
+    def _act_and_learn(self) -> bool:
         environment, seats, run = self._environment, self._seats, self._run
         turn = environment.reset(seed_of(run.seed, "environment", *_NAME))
         env_steps = agent_steps = turns = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.config import AuxiliaryConfig, PolicyConfig
+from protocol.config import BC, AuxiliaryConfig, PolicyConfig
+from workers.algorithms.bc import BCUpdate
 from workers.algorithms.decomposition import DecompositionUpdate
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
@@ -19,7 +20,7 @@ from workers.policies.value import ValueNetwork
 
 __all__ = ["Update", "build_update"]
 
-Update = PPOUpdate | IQNUpdate | DQNUpdate | DecompositionUpdate | SACUpdate | RNDUpdate
+Update = PPOUpdate | IQNUpdate | DQNUpdate | DecompositionUpdate | SACUpdate | BCUpdate | RNDUpdate
 
 
 def build_update(policy: Policy | Distillation, config: PolicyConfig | AuxiliaryConfig, seed: int = 0) -> Update:
@@ -32,6 +33,8 @@ def build_update(policy: Policy | Distillation, config: PolicyConfig | Auxiliary
         if isinstance(policy, Distillation) and isinstance(config, AuxiliaryConfig):
             return RNDUpdate(policy, config, seed)
         raise ValueError("networks and configuration are of different kinds; build both of one plan")
+    if isinstance(policy, ActorCritic) and isinstance(config.algorithm, BC):
+        return BCUpdate(policy, config, seed)
     if isinstance(policy, ActorCritic | CentralActorCritic):
         return PPOUpdate(policy, config, seed)
     if isinstance(policy, QuantileNetwork):

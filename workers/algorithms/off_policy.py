@@ -7,12 +7,12 @@ exploration rate, changed in place, and metrics.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from protocol.config import PolicyConfig, Replayed
+from protocol.config import PolicyConfig, Sampled
 from protocol.errors import TrainingFault
 from protocol.off_policy import ValueBased
 from workers.algorithms.adam import FlatAdam
@@ -62,8 +62,11 @@ class OffPolicyUpdate(ABC):
     """Updates a policy, which must be on its final device, from batches of transitions; what a batch asks for, and what
     follows each train step, is the algorithm's."""
 
-    def __init__(self, config: PolicyConfig, algorithm: Replayed, optimizer: FlatAdam, seed: int) -> None:
-        self.config, self._replayed, self.optimizer = config, algorithm, optimizer
+    errors_are: ClassVar[str] = "td_error"
+    """What metrics call the mean of the errors."""
+
+    def __init__(self, config: PolicyConfig, algorithm: Sampled, optimizer: FlatAdam, seed: int) -> None:
+        self.config, self._sampled, self.optimizer = config, algorithm, optimizer
         self.errors = torch.empty(0)
         """[B] of the last batch: how far each estimate was from its target."""
         self.generator = torch.Generator().manual_seed(seed)
@@ -97,7 +100,7 @@ class OffPolicyUpdate(ABC):
         asked = self._ask(transitions, rows)
         norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
-        rate = self.config.learning_rate * (1 - progress if self._replayed.anneal_learning_rate else 1.0)
+        rate = self.config.learning_rate * (1 - progress if self._sampled.anneal_learning_rate else 1.0)
         self.optimizer.step(rate)
         followed = self._follow()
         self.errors = asked.errors
@@ -107,7 +110,7 @@ class OffPolicyUpdate(ABC):
                 **asked.numbers,
                 "grad_norm": norm,
                 "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
-                "td_error": self.errors.mean(),
+                self.errors_are: self.errors.mean(),
                 "reward_mean": transitions.reward.mean(),
                 **followed,
             }

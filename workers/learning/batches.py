@@ -67,6 +67,8 @@ class Transitions:
     """[B, F, *shape]: what was seen n steps later (the true last observation where the episode was truncated)"""
     amount: Tensor | None = None
     """[B, D], where there are amounts"""
+    legal: Tensor | None = None
+    """[B, C] bool, where not all values are legal always and it matters to the algorithm which were"""
     next_legal: Tensor | None = None
     """[B, C] bool, where not all values are legal always: those that were legal n steps later. Nobody says what was at
     the true last observation of a truncated episode: there it is what was legal in the row before it"""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.common import Common
-from protocol.config import Replayed
+from protocol.config import BC, Sampled
 from protocol.layout import Layout
 from protocol.ring import Ring
 from workers.policies.interface import Interface
@@ -26,7 +26,7 @@ def gather(
     layout: Layout,
     records: NDArray[np.void],
     row: NDArray[np.int64],
-    config: Replayed,
+    config: Sampled,
     common: Common | None = None,
 ) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:
     """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`, and
@@ -75,7 +75,9 @@ def gather(
     actions = interface.actions
     if actions.amounts:
         batch["amount"] = actions.amount(seen.at(base + row), (len(row),))
-    if actions.masked:
+    if actions.masked and isinstance(config, BC):
+        batch["legal"] = actions.legal(seen.at(base + row), (len(row),))
+    elif actions.masked:
         batch["next_legal"] = actions.legal(seen.at(np.where(truncated, end, end + 1)), (len(row),))
     return batch, seen.there
 

@@ -1,4 +1,5 @@
 """One policy, or auxiliary, in a learner: segments in, updates, weights out. It knows nothing of sockets or of others.
+Where segments come from is its source's affair: actors, or a dataset, with which it is done by itself.
 
 stage, replay or sightings -> update -> publish (every `publish_interval` train steps) -> checkpoint (every so many
 seconds)
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import RND, Replayed, Run
+from protocol.config import Run
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
 from protocol.ring import Ring
@@ -24,16 +25,16 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.algorithms.off_policy import OffPolicyUpdate
+from workers.datasets.recorder import Recorder, begin
 from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.checkpoints import Checkpoints
 from workers.learning.curiosity import Curious
+from workers.learning.feeding import feed
 from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
 from workers.learning.provenance import keep, whereabouts
 from workers.learning.replay import Replay
-from workers.learning.sightings import Sightings
 from workers.learning.source import Source
-from workers.learning.stage import Stage
 from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
 from workers.policies.flat import flatten_
@@ -67,7 +68,7 @@ class Member:
         rows_before: int = 0,
         curious: Curious | None = None,
     ) -> None:
-        self.name = plan.name
+        self.name, self.static = plan.name, plan.static
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
         self._rows_expected = max(1.0, run.steps * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
@@ -77,6 +78,10 @@ class Member:
         self._finite = FiniteWeights(self.policy)
         self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
         self._refused = folder / "refused" if folder is not None else None
+        self._recorder: Recorder | None = None
+        if plan.recorded:
+            place = begin(run, plan, incarnation, folder)
+            source = self._recorder = Recorder(source, plan.name, plan.layout, place, incarnation, counters)
         self._source, self._curious = source, curious
         self._published_step = 0
         self._logged_step = 0
@@ -87,44 +92,29 @@ class Member:
         """What the last update said of itself, and the last batch that was looked at (workers/README.md)."""
         self.mean_return: float | None = None
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
-        algorithm = plan.config.algorithm
-        self._stage: Stage | Sightings | None = None
-        self._replay: Replay | None = None
-        if isinstance(algorithm, Replayed):
-            seed = seed_of(run.seed, "replay", plan.name, incarnation)
-            self._replay = Replay(
-                plan.name,
-                plan.interface,
-                plan.layout,
-                algorithm,
-                source,
-                counters,
-                plan.governor(),
-                seed,
-                plan.kept_rows,
-                plan.kept_blocks,
-                plan.block,
-                device,
-            )
-        elif isinstance(algorithm, RND):
-            self._stage = Sightings(plan.name, plan.layout, plan.batch_segments, source, counters, device)
-        else:
-            shape = plan.interface, plan.layout, plan.batch_segments
-            privileged = plan.interface.privileged if algorithm.central_critic else None
-            self._stage = Stage(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
+        fed = feed(plan, run, source, counters, incarnation, device)
+        self._replay = fed if isinstance(fed, Replay) else None
+        self._stage = None if isinstance(fed, Replay) else fed
         self._checkpoints: Checkpoints | None = None
         if folder is not None:
-            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, self._replay, counters)
+            replay = None if plan.static else self._replay  # a dataset is there again
+            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, replay, counters)
 
     @property
     def progress(self) -> float:
-        """How much of its part of the run this policy has received: 0..1."""
+        """How much of its part of the run this policy has received, or of a dataset trained on: 0..1."""
         return min(1.0, self._rows / self._rows_expected)
 
     @property
+    def done(self) -> bool:
+        """Whether a policy with a dataset has trained its part of the run; with actors it is they who decide."""
+        return self.static and self._rows >= self._rows_expected
+
+    @property
     def _rows(self) -> int:
-        """Rows received so far by all incarnations."""
-        return self._rows_before + int(self._counters[f"rows_received.{self.name}"])
+        """Rows received so far by all incarnations; of a dataset, rows trained on."""
+        kind = "rows_trained" if self.static else "rows_received"
+        return self._rows_before + int(self._counters[f"{kind}.{self.name}"])
 
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
@@ -136,6 +126,8 @@ class Member:
             number = max(number, loaded.version)
             self._rows_before = max(self._rows_before, loaded.rows)
             steps = self.update.train_steps
+            if self.static:  # what was trained since the checkpoint is trained again
+                self._counters.set(f"rows_learned.{self.name}", self._rows)
             log.info("event=resumed policy=%s from=checkpoint train_steps=%d version=%d", self.name, steps, number)
         elif found is not None:
             self.published.load(found)
@@ -147,6 +139,8 @@ class Member:
 
     def step(self) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
+        if self.done:
+            return False
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
         batch, segments = self._next_batch()
@@ -205,6 +199,8 @@ class Member:
             self.publish()
         if self._checkpoints is not None:
             self._save(self._checkpoints, self._run.learner_timeout)
+        if self._recorder is not None:
+            self._recorder.close()
 
     def close(self) -> None:
         """The last checkpoint is on disk, or was given time enough."""
@@ -245,6 +241,8 @@ class Member:
         self._counters.add(f"rows_trained.{self.name}", _rows_in(batch))
         if self._curious is not None:
             metrics = {**metrics, **self._curious.measured}
+        if self.static:
+            self._counters.set(f"rows_learned.{self.name}", self._rows)
         self.measured.update(metrics)
         due = self.update.train_steps - self._logged_step >= self._run.log_interval
         if due or self._health.due:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import Replayed
+from protocol.config import Sampled
 from protocol.counters import Counters
 from protocol.layout import Layout
 from protocol.ring import Ring
@@ -33,6 +33,8 @@ __all__ = ["Replay"]
 
 _ATTEMPTS = 10
 _CHUNK = 256
+_AT_ONCE = 1 << 16
+"""Segments that are admitted at once where nothing paces."""
 _HOST = torch.device("cpu")
 _NEVER = np.uint64(2**64 - 1)
 """A sequence word that no slot has: its record is never drawn again."""
@@ -42,7 +44,8 @@ class Replay:
     """All rows of one policy that may be replayed: records in order of admission, about `capacity` rows
     in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
     each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps (however few of these slots are
-    segments): nothing is overwritten while it is copied.
+    segments): nothing is overwritten while it is copied. Without a `governor` nothing paces it: all rows there will
+    ever be are there at first, and their versions are those of another run.
     """
 
     def __init__(
@@ -50,10 +53,10 @@ class Replay:
         policy: str,
         interface: Interface,
         layout: Layout,
-        config: Replayed,
+        config: Sampled,
         source: Source,
         counters: Counters,
-        governor: Governor,
+        governor: Governor | None,
         seed: int,
         capacity: int,
         ring_blocks: int,
@@ -64,7 +67,7 @@ class Replay:
         self._capacity = capacity
         self._source, self._counters, self._device = source, counters, device
         self._governor = governor
-        self._at_once = max(1, governor.insertion // layout.length)
+        self._at_once = max(1, governor.insertion // layout.length) if governor is not None else _AT_ONCE
         self._rng = np.random.Generator(np.random.Philox(seed))
         self._all = Admitted(Rings(block, ring_blocks))
         segments = max(1, capacity // layout.length)
@@ -89,7 +92,8 @@ class Replay:
         while arrivals:
             arrival = arrivals[0]
             records, ring = arrival.records[: self._at_once], arrival.ring
-            may_insert = everything or self._too_few or self._governor.may_insert(int(records["valid"].sum()))
+            governor = None if everything or self._too_few else self._governor
+            may_insert = governor is None or governor.may_insert(int(records["valid"].sum()))
             if not may_insert:
                 break
             self._too_few = False
@@ -113,7 +117,7 @@ class Replay:
         make up for all of it at the end."""
         self._evict()
         size = self._config.batch_size
-        if not self._governor.may_sample:
+        if self._governor is not None and not self._governor.may_sample:
             return None
         for _ in range(_ATTEMPTS):
             places = self._places(size, progress) if self.rows >= size else None
@@ -122,7 +126,8 @@ class Replay:
                 return None
             batch = self._copy(*places, now)
             if batch is not None:
-                self._governor.sampled += size
+                if self._governor is not None:
+                    self._governor.sampled += size
                 return batch
             self._evict()
         return None  # the actor is overwriting faster than can be copied; `torn` says so
@@ -145,6 +150,7 @@ class Replay:
 
     def state(self, rows: int) -> dict[str, NDArray]:
         """For a checkpoint: random state, counts, and segments of the newest `rows` rows at most, in plain arrays."""
+        assert self._governor is not None  # what is all there at first needs no keeping
         counts = np.array([self._governor.inserted, self._governor.sampled], np.int64)
         state: dict[str, NDArray] = {"random": random_state(self._rng), "governor": counts}
         if self._priorities is not None:
@@ -158,6 +164,7 @@ class Replay:
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         """Goes on from what `state` gave, before anything is admitted. Without rows in it the buffer has to fill up as
         at the start; ConfigurationError for what does not fit."""
+        assert self._governor is not None
         inserted, sampled, greatest = counts_in(state)
         set_random_state(self._rng, state.get("random", np.zeros(0)))
         if self._priorities is not None and greatest is not None:
@@ -176,7 +183,8 @@ class Replay:
         return self._all.uses(ring)
 
     def _count(self, segments: int, rows: int) -> None:
-        self._governor.inserted += rows
+        if self._governor is not None:
+            self._governor.inserted += rows
         self._counters.add(f"received.{self._policy}", segments)
         self._counters.add(f"held.{self._policy}", segments)
         self._counters.add(f"rows_received.{self._policy}", rows)
@@ -262,7 +270,8 @@ class Replay:
         self._all.sampled[fresh] = True
         self._counters.add(f"trained.{self._policy}", len(fresh))
         self._counters.add(f"held.{self._policy}", -len(fresh))
-        self._count_lag(np.concatenate(lags))
+        if self._governor is not None:
+            self._count_lag(np.concatenate(lags))
         joined = parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         if self._drawn is not None:
             joined["weight"] = self._drawn.weight

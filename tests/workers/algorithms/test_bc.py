@@ -1,0 +1,173 @@
+"""Behaviour cloning: likelihoods by hand, nothing of what was illegal or of the value, and that it learns (J5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.config import BC, PPO, Network, PolicyConfig
+from protocol.config import Dataset as DatasetConfig
+from protocol.errors import TrainingFault
+from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
+from workers.algorithms.bc import BCUpdate, objective
+from workers.algorithms.build import build_update
+from workers.algorithms.ppo import PPOUpdate
+from workers.learning.batches import Transitions
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import build
+from workers.policies.interface import Interface
+
+B = 5
+ACTIONS = {
+    "discrete": Discrete(n=4),
+    "multi-discrete": MultiDiscrete(nvec=(3, 2), shape=(2,)),
+    "continuous": Box(shape=(2,), low=-2.0, high=2.0),
+}
+
+
+def updater(action: Any, **algorithm: Any) -> BCUpdate:
+    config = PolicyConfig(
+        algorithm=BC(**algorithm),
+        model_config=Network(hidden=(8,)),
+        learning_rate=0.01,
+        dataset=DatasetConfig(path="somewhere"),
+    )
+    policy = build(Interface.of(Agent(name="a", observation=Box(shape=(3,)), action=action)), config, 0)
+    update = build_update(policy, config)
+    assert isinstance(update, BCUpdate)
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():  # an untrained policy gives all actions the same probability
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return update
+
+
+def batch(action: Any, rows: int = B, masked: bool = False) -> Transitions:
+    g = torch.Generator().manual_seed(1)
+    sizes = {"discrete": (4,), "multi_discrete": (3, 2)}.get(action.kind, ())
+    chosen = torch.stack([torch.randint(0, n, (rows,), generator=g) for n in sizes], 1) if sizes else None
+    legal = torch.rand(rows, sum(sizes), generator=g) < 0.5 if masked else None
+    if legal is not None and chosen is not None:
+        starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
+        legal.scatter_(1, chosen + starts, True)
+    return Transitions(
+        observation=torch.randn(rows, 1, 3, generator=g),
+        action=torch.empty(rows, 0, dtype=torch.int64)
+        if chosen is None
+        else chosen[:, 0]
+        if len(sizes) == 1
+        else chosen,
+        reward=torch.zeros(rows),
+        discount=torch.ones(rows),
+        next_observation=torch.randn(rows, 1, 3, generator=g),
+        amount=None if sizes else torch.randn(rows, 2, generator=g),
+        legal=legal,
+    )
+
+
+def outputs(policy: ActorCritic, observation: torch.Tensor) -> np.ndarray:
+    """[A] of one row in double precision, by the definition of the network."""
+    w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
+    x = np.tanh((observation.double().numpy().reshape(-1) @ w["layer_0_weight"] + w["layer_0_bias"])[:8])
+    return np.asarray(x @ w["policy_weight"] + w["policy_bias"])
+
+
+def by_hand(policy: ActorCritic, rows: Transitions, b: int) -> tuple[float, float]:
+    """Log-probability and entropy of row `b`."""
+    out, at, chance, entropy = outputs(policy, rows.observation[b]), 0, 0.0, 0.0
+    for head, size in enumerate(policy.heads.sizes):
+        logits = out[at : at + size]
+        allowed = np.ones(size, bool) if rows.legal is None else rows.legal[b, at : at + size].numpy()
+        p = np.where(allowed, np.exp(logits), 0)
+        p /= p.sum()
+        taken = int(rows.action[b]) if policy.heads.single else int(rows.action[b, head])
+        chance += np.log(p[taken])
+        entropy -= sum(x * np.log(x) for x in p if x)
+        at += size
+    if policy.log_std is not None and rows.amount is not None:
+        for i, log_std in enumerate(policy.log_std.double().tolist()):
+            error = (float(rows.amount[b, i]) - out[at + i]) / np.exp(log_std)
+            chance += -0.5 * error**2 - log_std - 0.5 * np.log(2 * np.pi)
+            entropy += log_std + 0.5 * np.log(2 * np.pi * np.e)
+    return float(chance), float(entropy)
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked"),
+    [
+        ("discrete", False),
+        ("discrete", True),
+        ("multi-discrete", False),
+        ("multi-discrete", True),
+        ("continuous", False),
+    ],
+)
+@pytest.mark.parametrize("coefficient", [0.0, 0.3])
+def test_the_loss_is_the_likelihood_written_out_number_by_number_J5(
+    kind: str, masked: bool, coefficient: float
+) -> None:
+    action = ACTIONS[kind]
+    policy, rows = updater(action).policy, batch(action, masked=masked)
+    found = objective(policy, rows, coefficient)
+    known = [by_hand(policy, rows, b) for b in range(B)]
+    assert found.surprise.tolist() == pytest.approx([-chance for chance, _ in known], abs=1e-5)
+    assert found.entropy.item() == pytest.approx(np.mean([one for _, one in known]), abs=1e-5)
+    expected = -np.mean([chance for chance, _ in known]) - coefficient * np.mean([one for _, one in known])
+    assert found.loss.item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_gradient_is_that_of_the_likelihood_and_the_value_gets_none_J5() -> None:
+    update, rows = updater(ACTIONS["discrete"]), batch(ACTIONS["discrete"])
+    policy = update.policy
+    update.optimizer.backward(objective(policy, rows).loss, 1e9)
+    weight, step = dict(policy.named_parameters())["policy_weight"], 1e-3
+    for place in [(0, 0), (3, 2), (7, 3)]:
+        with torch.no_grad():
+            weight[place] += step
+            above = np.mean([-by_hand(policy, rows, b)[0] for b in range(B)])
+            weight[place] -= 2 * step
+            below = np.mean([-by_hand(policy, rows, b)[0] for b in range(B)])
+            weight[place] += step
+        assert weight.grad is not None
+        assert weight.grad[place].item() == pytest.approx((above - below) / (2 * step), abs=1e-5)
+    assert policy.value_weight.grad is not None
+    assert not policy.value_weight.grad.any()
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_what_was_done_becomes_what_is_done_J5(kind: str) -> None:
+    update, rows = updater(ACTIONS[kind]), batch(ACTIONS[kind])
+    first = update.update(rows)
+    for _ in range(400):
+        last = update.update(rows)
+    assert last["negative_log_likelihood"] < first["negative_log_likelihood"] - 0.5
+    assert last["agreement"] == 1
+    assert update.train_steps == 401
+
+
+def test_observations_are_normalised_by_what_was_seen_J5() -> None:
+    update, rows = updater(ACTIONS["discrete"], normalize_observation=True), batch(ACTIONS["discrete"])
+    update.update(rows)
+    assert update.policy.observations is not None
+    assert torch.allclose(update.policy.observations.mean.float(), rows.observation[:, 0].mean(0), atol=1e-6)
+
+
+def test_a_loss_that_is_not_finite_changes_nothing_J5() -> None:
+    update, rows = updater(ACTIONS["discrete"]), batch(ACTIONS["discrete"])
+    rows.observation[2] = torch.nan
+    before = update.optimizer.parameters.clone()
+    with pytest.raises(TrainingFault, match="not finite"):
+        update.update(rows)
+    assert torch.equal(update.optimizer.parameters, before)
+
+
+def test_the_configuration_decides_between_cloning_and_ppo_J5() -> None:
+    config = PolicyConfig(algorithm=PPO(), model_config=Network(hidden=(8,)))
+    policy = build(Interface.of(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=2))), config, 0)
+    assert isinstance(build_update(policy, config), PPOUpdate)
+    assert isinstance(policy, ActorCritic)
+    with pytest.raises(ValueError, match="BCUpdate needs the configuration of bc, not of ppo"):
+        BCUpdate(policy, config)

@@ -1,0 +1,83 @@
+"""Behaviour cloning: the policy network of PPO makes the actions of a dataset likely (Pomerleau 1991, there by squared
+errors; here by maximum likelihood, which serves choices as well).
+
+In flow: `Transitions`, of which only observations, actions and masks are looked at. Out flow: the policy's parameters
+and observation statistics, changed in place, and metrics.
+
+Legend: `B` rows, `K` heads, `D` amounts, `C` values of all heads.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from protocol.config import BC, PolicyConfig
+from workers.algorithms.adam import FlatAdam
+from workers.algorithms.off_policy import OffPolicyUpdate, Step
+from workers.learning.batches import Transitions
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.distributions import likelihood
+from workers.policies.networks import input_rows
+
+__all__ = ["BCUpdate", "Cloned", "objective"]
+
+
+class Cloned(NamedTuple):
+    """How well the policy does what was done."""
+
+    loss: Tensor
+    surprise: Tensor
+    """[B]: negative log-likelihoods, detached"""
+    entropy: Tensor
+    agreement: Tensor
+    """Share of the choices that are the policy's likeliest; 1 where there are none to make"""
+
+
+def objective(policy: ActorCritic, batch: Transitions, entropy_coefficient: float = 0.0) -> Cloned:
+    """The mean negative log-likelihood of the actions in `batch` under `policy`, less so much of its mean entropy.
+
+    An action of several choices and amounts is as likely as all of them together: categorical ones a head, with no
+    probability for what was not legal, and normal ones an amount.
+    """
+    outputs, _ = policy(policy.inputs(batch.observation))
+    chance, uncertainty = likelihood(outputs, policy.heads, policy.log_std, batch.action, batch.amount, batch.legal)
+    entropy = uncertainty.mean()
+    loss = -chance.mean() - entropy_coefficient * entropy
+    return Cloned(loss, -chance.detach(), entropy.detach(), _agreement(policy, outputs.detach(), batch))
+
+
+def _agreement(policy: ActorCritic, outputs: Tensor, batch: Transitions) -> Tensor:
+    sizes = policy.heads.sizes
+    if not sizes:
+        return outputs.new_ones(())
+    logits = outputs[: sum(sizes)]
+    if batch.legal is not None:
+        logits = logits.masked_fill(~batch.legal.T, -torch.inf)
+    likeliest = torch.stack([part.argmax(0) for part in logits.split(list(sizes))], 1)
+    return (likeliest == batch.action.view(likeliest.shape)).float().mean()
+
+
+class BCUpdate(OffPolicyUpdate):
+    """Trains `policy`, which must be on its final device."""
+
+    errors_are = "negative_log_likelihood"
+
+    def __init__(self, policy: ActorCritic, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, BC):
+            raise ValueError(f"BCUpdate needs the configuration of bc, not of {config.algorithm.name}")
+        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
+        self.policy, self.algorithm = policy, config.algorithm
+        self._seen = torch.empty(0)
+
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
+        self._seen = transitions.observation
+        found = objective(self.policy, transitions, self.algorithm.entropy_coefficient)
+        return Step(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
+
+    def _follow(self) -> dict[str, Tensor]:
+        if self.policy.observations is not None:
+            self.policy.observations.update(input_rows(self._seen, self.policy.shape))
+        return {}

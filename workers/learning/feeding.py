@@ -1,0 +1,38 @@
+"""What feeds a member: the stage, sightings or replay that its algorithm asks for, on what its source has."""
+
+from __future__ import annotations
+
+import torch
+
+from protocol.config import PPO, RND, Run
+from protocol.counters import Counters
+from workers.datasets.source import DatasetSource
+from workers.learning.replay import Replay
+from workers.learning.sightings import Sightings
+from workers.learning.source import Source
+from workers.learning.stage import Stage
+from workers.plan import Plan, seed_of
+
+__all__ = ["feed"]
+
+
+def feed(
+    plan: Plan, run: Run, source: Source, counters: Counters, incarnation: int, device: torch.device
+) -> Stage | Sightings | Replay:
+    """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
+    that samples them: of the newest that actors sent, at the governor's pace, or of a whole dataset."""
+    algorithm = plan.config.algorithm
+    if isinstance(algorithm, PPO):
+        shape = plan.interface, plan.layout, plan.batch_segments
+        privileged = plan.interface.privileged if algorithm.central_critic else None
+        return Stage(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
+    if isinstance(algorithm, RND):
+        return Sightings(plan.name, plan.layout, plan.batch_segments, source, counters, device)
+    rows, blocks, block, governor = plan.kept_rows, plan.kept_blocks, plan.block, None
+    if isinstance(source, DatasetSource):
+        rows, blocks, block = source.ring.slots * plan.layout.length, source.ring.slots, 1
+    else:
+        governor = plan.governor()
+    seed = seed_of(run.seed, "replay", plan.name, incarnation)
+    form = plan.interface, plan.layout, algorithm
+    return Replay(plan.name, *form, source, counters, governor, seed, rows, blocks, block, device)
