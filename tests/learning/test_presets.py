@@ -25,7 +25,8 @@ def train(preset: str, folder: Path, seed: int = 0, **options: object) -> dict[s
     command = [require("rookery"), "train", preset, "--seed", str(seed), "--json", "--no-progress"]
     command += ["--run-dir", str(folder)]
     for name, value in options.items():
-        command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        for one in value if isinstance(value, list) else [value]:
+            command += [f"--{name}"] if one is True else [f"--{name}", str(one)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr
     summary: dict[str, Any] = json.loads(ended.stdout)

@@ -6,7 +6,8 @@ CartPole, for which Gymnasium has a vectorised twin, is stepped by that instead,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -20,7 +21,7 @@ from workers.environments.cartpole import CartPole
 from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.translation import translate
 
-__all__ = ["GymnasiumEnvironment", "from_id"]
+__all__ = ["GymnasiumEnvironment", "from_id", "refusing"]
 
 
 class GymnasiumEnvironment(Environment):
@@ -128,11 +129,7 @@ class GymnasiumEnvironment(Environment):
 def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
     """The environment `gymnasium.make(id without its prefix, **settings)`; ConfigurationError if it cannot be made."""
     name = id.removeprefix("gymnasium:")
-    try:
-        import gymnasium
-    except ImportError:
-        raise ConfigurationError(f"{id} needs a package that is missing; run: pip install gymnasium") from None
-    try:
+    with refusing(id, name, settings) as gymnasium:
         spec = gymnasium.spec(name) if ":" not in name else None
         entry = spec.vector_entry_point if spec else None
         if entry == "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv":
@@ -140,16 +137,27 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
         if spec and spec.entry_point is None and entry is not None:
             return GymnasiumVector(id, gymnasium.make_vec(name, num_envs=copies, **settings))
         return GymnasiumEnvironment(id, lambda: gymnasium.make(name, disable_env_checker=True, **settings), copies)
+
+
+@contextmanager
+def refusing(id: str, name: str, settings: Mapping[str, Any]) -> Iterator[Any]:
+    """Gymnasium, with which `name` is made; ConfigurationError, in one sentence, if it cannot be."""
+    try:
+        import gymnasium
+    except ImportError:
+        raise ConfigurationError(f"{id} needs a package that is missing; run: pip install gymnasium") from None
+    try:
+        yield gymnasium
     except gymnasium.error.DependencyNotInstalled as fault:
         # Gymnasium's own sentence names the extra to install.
         raise ConfigurationError(f"{id} needs a package that is missing: {' '.join(str(fault).split())}") from fault
     except ModuleNotFoundError as fault:
-        package = (fault.name or name).partition(".")[0]
+        package = (fault.name or name.partition(":")[0]).partition(".")[0]
         raise ConfigurationError(f"{id} needs a package that is missing; run: pip install {package}") from fault
     except gymnasium.error.UnregisteredEnv as fault:
         raise ConfigurationError(
             f"Gymnasium does not know {name!r} ({' '.join(str(fault).split())}); correct environment.id, "
-            "or name the module that registers it, as in gymnasium:MODULE:ID"
+            f"or name the module that registers it, as in {id.partition(':')[0]}:MODULE:ID"
         ) from fault
     except (gymnasium.error.Error, TypeError, ValueError, AssertionError) as fault:
         raise ConfigurationError(

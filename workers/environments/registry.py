@@ -15,7 +15,7 @@ from typing import Any, Literal
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import World
-from workers.environments import gymnasium_adapter, pettingzoo_adapter
+from workers.environments import gymnasium_adapter, gymnasium_multi, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
 from workers.environments.collections import Collection
@@ -52,7 +52,10 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "weather": Weather,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
-_FORMS = f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, pettingzoo:MODULE or module:function of your own"
+_FORMS = (
+    f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, gymnasium_multi:ID, pettingzoo:MODULE or module:function of "
+    "your own"
+)
 
 
 def make(
@@ -118,6 +121,8 @@ def _one(config: EnvironmentConfig) -> Environment:
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
     if config.id.startswith("gymnasium:"):
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
+    if config.id.startswith("gymnasium_multi:"):
+        return gymnasium_multi.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):
         states = config.central_state == "state"
         return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode, states)

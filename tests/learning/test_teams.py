@@ -1,0 +1,35 @@
+"""Games that are won together, with exploration off: shortened here, in full with `make learning`."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from launch.configuration import load
+from tests.learning.greedy import greedy_returns
+from tests.learning.test_presets import SEEDS, train
+
+PENALTY = "environment.settings.game=penalty"
+
+
+def test_the_penalty_game_is_soon_played_without_a_miss(run_dir: Path) -> None:
+    """E10: both players have found the same one of two equilibria; chance gets 61."""
+    keys = [PENALTY, "policy.learning_rate=0.005"]
+    train("matrix-game", run_dir, steps=50_000, set=keys)
+    assert set(greedy_returns(load("matrix-game", keys), run_dir).values()) == {250.0}
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("keys", "wanted"), [([PENALTY], 250), ([], 175)], ids=["penalty", "climbing"])
+def test_matrix_games_are_played_as_well_as_by_published_algorithms(
+    tmp_path: Path, keys: list[str], wanted: float
+) -> None:
+    """Median of three seeds; Papoudakis et al. 2021 (arXiv:2006.07869, table 3) have 250 and, mostly, 175."""
+    found = []
+    for seed in SEEDS:
+        train("matrix-game", tmp_path / str(seed), seed, set=keys)
+        found.append(min(greedy_returns(load("matrix-game", keys), tmp_path / str(seed)).values()))
+    assert statistics.median(found) >= wanted
