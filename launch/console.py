@@ -153,6 +153,8 @@ def _policies(view: dict[str, Any]) -> Table:
             f"{policy['train_steps']:,}",
             f"{policy['lag']:.2f}",
         )
+    for name, auxiliary in view["auxiliaries"].items():
+        table.add_row(name, "", "", str(auxiliary["version"]), f"{auxiliary['train_steps']:,}", "")
     return table
 
 

@@ -28,6 +28,11 @@ class AuxiliaryPlan(Plan):
     config: AuxiliaryConfig
     watches: tuple[str, ...] = ()
 
+    @property
+    def check(self) -> None:
+        """Nobody acts."""
+        return
+
     def first_stream(self, policy: PolicyPlan, policies: Mapping[str, PolicyPlan]) -> int:
         """The number here of the first stream of `policy`, which is watched; the others follow in their order."""
         before = self.watches[: self.watches.index(policy.name)]

@@ -21,7 +21,7 @@ from protocol.acknowledgements import Window
 from protocol.arrivals import ExperienceReceiver
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.intake import ActionCheck, largest_frame
+from protocol.intake import largest_frame
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
@@ -194,10 +194,9 @@ class Learner:
             return load(plan, self._counters), 0
         ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
         compression.check_package(plan.config.compress)
-        check = None if isinstance(plan, AuxiliaryPlan) else ActionCheck(plan.interface.place)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
         before = sum(ledger.counts().values()) * plan.layout.length
-        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, check, window)
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window)
         return self._receiver, before
 
     def _member(self, plan: Plan) -> Member:

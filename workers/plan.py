@@ -15,6 +15,7 @@ from protocol.config import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Re
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
+from protocol.intake import ActionCheck
 from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
@@ -131,6 +132,11 @@ class Plan:
         """Segments in a batch of the stream discipline."""
         algorithm = self.config.algorithm
         return algorithm.segments or self.streams if isinstance(algorithm, PPO | RND) else 0
+
+    @property
+    def check(self) -> ActionCheck | None:
+        """What the actions in its segments must pass; None where there are none."""
+        return ActionCheck(self.interface.place)
 
     @property
     def curiosity(self) -> Curiosity | None:

@@ -58,6 +58,17 @@ SAC: dict[str, Any] = {
     "learning_starts": 200,
     "replay_ratio": 0.5,
 }
+NOVELTY: dict[str, Any] = {
+    "algorithm": {"features": 8, "minibatches": 2},
+    "network": {"hidden": [16]},
+    "publish_interval": 1,
+}
+"""An auxiliary called so."""
+
+
+def curious(coefficient: float = 0.5) -> dict[str, Any]:
+    """PPO with a bonus for what is new to it."""
+    return {**PPO, "curiosity": {"auxiliary": "novelty", "coefficient": coefficient}}
 
 
 def config(algorithm: dict[str, Any] = PPO, steps: int = 4_000, **keys: Any) -> dict[str, Any]:

@@ -13,13 +13,6 @@ from tests.flows import runs
 from workers.learning.checkpoint import load_newest, steps
 from workers.sequential import Sequential
 
-NOVELTY = {"algorithm": {"features": 8, "minibatches": 2}, "network": {"hidden": [16]}, "publish_interval": 1}
-
-
-def curious(coefficient: float = 0.5) -> dict[str, Any]:
-    """PPO with a bonus."""
-    return {**runs.PPO, "curiosity": {"auxiliary": "novelty", "coefficient": coefficient}}
-
 
 def told(folder: Path, name: str) -> list[dict[str, Any]]:
     """What the metrics say of a policy or auxiliary, line after line."""
@@ -31,7 +24,7 @@ def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_
     tmp_path: Path, memory_dir: Path
 ) -> None:
     """A learner process of its own; all it is told of 4,000 steps is trained on."""
-    data = runs.config(curious(), auxiliaries={"novelty": NOVELTY}, log_interval=10)
+    data = runs.config(runs.curious(), auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
@@ -52,7 +45,7 @@ def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_
 
 @pytest.mark.slow
 def test_one_process_for_all_learners_and_two_actors_do_the_same(tmp_path: Path, memory_dir: Path) -> None:
-    data = runs.config(curious(), auxiliaries={"novelty": NOVELTY}, num_learner_processes=1, actors=2)
+    data = runs.config(runs.curious(), auxiliaries={"novelty": runs.NOVELTY}, num_learner_processes=1, actors=2)
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
@@ -63,8 +56,8 @@ def test_one_process_for_all_learners_and_two_actors_do_the_same(tmp_path: Path,
 
 @pytest.mark.slow
 def test_over_sockets_alone_and_in_a_fraction_it_does_the_same(tmp_path: Path, memory_dir: Path) -> None:
-    auxiliary = {**NOVELTY, "fraction": 0.25, "watches": ["agent_0", "agent_1"]}
-    data = runs.config(curious(), steps=8_000, auxiliaries={"novelty": auxiliary}, transport="tcp")
+    auxiliary = {**runs.NOVELTY, "fraction": 0.25, "watches": ["agent_0", "agent_1"]}
+    data = runs.config(runs.curious(), steps=8_000, auxiliaries={"novelty": auxiliary}, transport="tcp")
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
@@ -80,7 +73,7 @@ def sequential(folder: Path, coefficient: float | None) -> dict[str, Any]:
     if coefficient is None:
         data = runs.config(steps=1_600)
     else:
-        data = runs.config(curious(coefficient), steps=1_600, auxiliaries={"novelty": NOVELTY})
+        data = runs.config(runs.curious(coefficient), steps=1_600, auxiliaries={"novelty": runs.NOVELTY})
     run = Sequential(parse_run(data), folder)
     run.finish(run.run())
     return dict(json.loads((folder / "summary.json").read_text()))
@@ -113,8 +106,8 @@ def test_a_killed_auxiliary_stops_nobody_and_comes_back_from_where_it_was_G1_J1(
     tmp_path: Path, memory_dir: Path
 ) -> None:
     """kill -9 of its learner: the policies go on with its last weights, and it resumes, never from random."""
-    data = runs.paced(tmp_path, 6_400, pause=0.004, auxiliaries={"novelty": NOVELTY})
-    data["policy"]["algorithm"] = curious()
+    data = runs.paced(tmp_path, 6_400, pause=0.004, auxiliaries={"novelty": runs.NOVELTY})
+    data["policy"]["algorithm"] = runs.curious()
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: runs.agent_steps(tmp_path) >= 1_600 and len(runs.workers_of(tmp_path)) == 5)
         runs.kill(runs.workers_of(tmp_path)["learner-novelty"])
@@ -134,7 +127,7 @@ def test_a_killed_auxiliary_stops_nobody_and_comes_back_from_where_it_was_G1_J1(
 
 
 def test_what_cannot_work_is_said_at_the_start_in_one_sentence(tmp_path: Path) -> None:
-    data = runs.config(curious())
+    data = runs.config(runs.curious())
     result = runs.rookery("train", str(runs.write(data, tmp_path)), "--run-dir", str(tmp_path / "run"), cwd=tmp_path)
     assert result.returncode != 0
     last = result.stderr.strip().splitlines()[-1]

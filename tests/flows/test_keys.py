@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,17 +24,19 @@ def begin(stack: ExitStack, folder: Path, base: int, role: str, *options: str, n
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
 def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_block, transport):
-    """Every socket is encrypted and authenticated: control, segments, weights, acknowledgements."""
+    """Every socket is encrypted and authenticated: control, segments, weights (which a learner asks for that consults
+    an auxiliary, as well), acknowledgements."""
+    consults = {"algorithm": runs.curious(), "auxiliaries": {"novelty": runs.NOVELTY}} if transport == "tcp" else {}
     new_keys(tmp_path / "keys")
     keys = ["--keys", str(tmp_path / "keys")]
     with ExitStack() as stack:
-        path = str(runs.write(runs.config(steps=3_200, transport=transport), tmp_path))
+        path = str(runs.write(runs.config(steps=3_200, transport=transport, log_interval=10, **consults), tmp_path))
         command = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"0.0.0.0:{free_port_block}"]
         command += ["--advertise", "127.0.0.1", *keys]
         workers = [stack.enter_context(runs.started(command, tmp_path, "coordinator"))]
         runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")
         bind = ["--bind", "0.0.0.0:0", "--advertise", "127.0.0.1", "--patience", "30", *keys]
-        for number in range(2):
+        for number in range(3 if consults else 2):
             learner = begin(stack, tmp_path, free_port_block, "learner", *bind, name=f"learner-{number}")
             workers.append(learner)
         workers.append(begin(stack, tmp_path, free_port_block, "actor", "--patience", "30", *keys))
@@ -43,6 +46,9 @@ def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_bloc
     assert summary["complete"] is True
     assert runs.balanced(summary["segments"])
     assert summary["segments"]["in_flight"] == 0
+    if consults:
+        log = (tmp_path / "run" / "logs" / "learner-agent_0.log").read_text()
+        assert max(int(version) for version in re.findall(r"intrinsic_version=(\d+)", log)) > 1
     assert runs.files(memory_dir) == []
 
 

@@ -21,13 +21,13 @@ def views(folder: Path) -> list[dict[str, Any]]:
     folder.mkdir()
     worker = {"name": "actor-0", "role": "actor", "state": "acting", "pid": 7, "silent": 0.2, "incarnation": 1}
     found: list[dict[str, Any]] = [{}]
-    with closing(Books(Run(steps=1_000), ["agent_[0]", "b"], folder)) as books:
+    with closing(Books(Run(steps=1_000), ["agent_[0]", "b"], folder, ["novelty"])) as books:
         for steps in (0, 500, 1_008):
             if steps:
                 books.episodes("agent_[0]", steps, 2, 31.0)
             books.observe(
                 {("actor-0", 1): {"env_steps": steps, "agent_steps": steps}},
-                {("learner-b", 1): {"train_steps.b": 3, "version.b": 2}},
+                {("learner-b", 1): {"train_steps.b": 3, "version.b": 2, "version.novelty": 4711}},
                 [worker] if steps else [],
                 {"actor-0": 2},
             )
@@ -48,7 +48,15 @@ def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> No
             display.show(view)
         display.tell("an [event] in brackets")
     text = stream.getvalue()
-    for word in ("agent_[0]", "actor-0", "1,008 of 1,000 agent steps", "acting", "an [event] in brackets", "15.5"):
+    for word in (
+        "agent_[0]",
+        "actor-0",
+        "1,008 of 1,000 agent steps",
+        "acting",
+        "an [event] in brackets",
+        "15.5",
+        "4711",
+    ):
         assert word in text
 
 

@@ -29,8 +29,9 @@ from protocol.version import Version
 from protocol.weights import WeightPublisher
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner, until
 from tests.protocol.test_weights import Publisher, Subscriber
+from workers.auxiliary_plan import plan_all
 from workers.membership import Membership
-from workers.plan import PolicyPlan, plan_policies
+from workers.plan import Plan, PolicyPlan, plan_policies
 from workers.register import Member
 from workers.relaying.experience import PassedExperience
 from workers.relaying.ways import ways
@@ -63,7 +64,7 @@ def plan_of(algorithm: dict[str, Any] = PPO, credits: int = 6, **policy: Any) ->
 class Relay:
     """The half that passes segments on, at a port that may be given."""
 
-    def __init__(self, memory: Path, plan: PolicyPlan, incarnation: int = 1) -> None:
+    def __init__(self, memory: Path, plan: Plan, incarnation: int = 1) -> None:
         self.plan, self.incarnation = plan, incarnation
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", 0)
@@ -96,17 +97,17 @@ class Scene:
     def __init__(self, memory: Path, stack: ExitStack) -> None:
         self.memory, self.stack = memory, stack
 
-    def relay(self, plan: PolicyPlan, incarnation: int = 1) -> Relay:
+    def relay(self, plan: Plan, incarnation: int = 1) -> Relay:
         made = Relay(self.memory, plan, incarnation)
         self.stack.callback(made.close)
         return made
 
-    def learner(self, plan: PolicyPlan, incarnation: int = 1, ledger: Path | None = None) -> Learner:
+    def learner(self, plan: Plan, incarnation: int = 1, ledger: Path | None = None) -> Learner:
         made = Learner(ledger, incarnation, pool=plan.pool_slots, layout=plan.layout)
         self.stack.callback(made.close)
         return made
 
-    def actor(self, plan: PolicyPlan, name: str = "actor-0", **keys: Any) -> Actor:
+    def actor(self, plan: Plan, name: str = "actor-0", **keys: Any) -> Actor:
         made = Actor(None, name, layout=plan.layout, **keys)
         self.stack.callback(made.close)
         return made
@@ -152,6 +153,25 @@ def test_segments_of_many_actors_reach_the_learner_through_one_file_that_is_used
     assert relay.count("repeated") == relay.count("parked") == relay.counters["quarantined_messages"] == 0
     assert learner.counters["quarantined_messages"] == learner.counters["out_of_turn"] == 0
     assert len(learner.receiver.rings(POLICY)) == 2, "one attachment for each actor"
+
+
+def test_what_an_auxiliary_is_told_passes_though_nobody_acts_in_it_J1(scene: Scene) -> None:
+    policy = {"algorithm": {**PPO, "curiosity": {"auxiliary": POLICY}}, "segment_length": 4}
+    auxiliary = {"algorithm": {"minibatches": 1}}
+    run = Run.model_validate(
+        {
+            "environment": {"copies": BLOCK},
+            "agents": {POLICY: "walker"},
+            "policy": policy,
+            "auxiliaries": {POLICY: auxiliary},
+        }
+    )
+    plan = plan_all(run, WORLD)[POLICY]
+    relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
+    actor.sender.route(relay.serve(learner), inline=True)
+    actor.write(2)
+    shipped(relay, learner, actor, count=2 * BLOCK)
+    assert learner.wrong == relay.count("refused") == 0
 
 
 def test_checksums_are_those_of_the_pool(scene: Scene) -> None:

@@ -45,6 +45,8 @@ class Curious:
         self._weights = flatten_(self._networks)
         self._spare = np.empty(self._weights.nbytes, np.uint8)
         self._adopted_at = time.monotonic()
+        self._has_seen = False
+        """Whether the weights are of networks that have learned from anything."""
         self.version = NOTHING
         self.adopt: Adopt = _nothing
         self.measured: dict[str, float] = {}
@@ -59,15 +61,16 @@ class Curious:
         """`batch` with the bonus in its rewards, by the newest weights there are."""
         self._sync()
         bonus = novelty(self._networks.bonus, batch)
-        rows = int(batch.valid.sum())
         row = torch.arange(bonus.shape[1], device=bonus.device)
         given = torch.where(row < batch.valid[:, None], batch.reward, 0.0)
-        if not bool(self._networks.observations.count > 0):
-            self._counters.add(f"rows_without_bonus.{self._name}", rows)
+        sums = torch.stack([batch.valid.sum(), given.sum(), bonus.sum(), bonus.max()]).tolist()
+        rows = max(1, int(sums[0]))
+        if not self._has_seen:
+            self._counters.add(f"rows_without_bonus.{self._name}", int(sums[0]))
         self.measured = {
-            "reward_mean": float(given.sum()) / max(1, rows),  # as the world gave it
-            "intrinsic_mean": float(bonus.sum()) / max(1, rows),
-            "intrinsic_max": float(bonus.max()),
+            "reward_mean": sums[1] / rows,  # as the world gave it
+            "intrinsic_mean": sums[2] / rows,
+            "intrinsic_max": sums[3],
             "intrinsic_version": float(self.version.version),
             "intrinsic_age": time.monotonic() - self._adopted_at,
         }
@@ -77,6 +80,7 @@ class Curious:
         version = self.adopt(self._spare, self.version)
         if version is not None:
             self._weights.load(self._spare)
+            self._has_seen = bool(self._networks.observations.count > 0)
             self.version, self._adopted_at = version, time.monotonic()
 
 

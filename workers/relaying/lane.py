@@ -21,7 +21,7 @@ from protocol.acknowledgements import Key
 from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import WireError
-from protocol.intake import ActionCheck, read_columns, read_records
+from protocol.intake import read_columns, read_records
 from protocol.messages import Ack, CommonRows, Segments
 from protocol.pool import Pool
 from protocol.shelf import Lease, Shelf
@@ -75,7 +75,7 @@ class Lane:
         self.link = link
         """To the learner."""
         self._plan, self._shelf, self._counters = plan, shelf, counters
-        self._check = ActionCheck(plan.interface.place)
+        self._check = plan.check
         self._pool = Pool(plan.layout, plan.pool_slots, path, plan.config.checksums)
         self._lines: dict[Key, _Line] = {}
         self._parked: dict[tuple[Key, int], _Parcel] = {}
@@ -171,7 +171,8 @@ class Lane:
         records = read_records(frames[0], header.count, layout)
         packed = unpacked(frames[1 : 1 + fields], header.compressed, header.count, layout)
         columns = read_columns(packed, header.count, layout)
-        self._check(columns, records, layout)
+        if self._check is not None:
+            self._check(columns, records, layout)
         common = self._shelf.put((header.actor, header.incarnation), header.common, frames[1 + fields :])
         place = None
         if common is not None:
