@@ -76,8 +76,8 @@ def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig]
         )
     if is_bound(world):
         raise ConfigurationError(
-            f"{world.id} declares payoffs, which would end the run when one simulator does not keep to them; leave payoff "
-            "out, and say by `agents` who shares a policy"
+            f"{world.id} declares payoffs, which would end the run when one simulator does not keep to them; "
+            "leave payoff out, and say by `agents` who shares a policy"
         )
     return world
 
