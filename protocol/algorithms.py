@@ -5,14 +5,14 @@ In flows: `policy.network`, `policy.algorithm`. Out flows: their keys, and what 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocol.section import Section
 from protocol.spaces import Label
 
-__all__ = ["PPO", "Curiosity", "Network"]
+__all__ = ["IMPALA", "PPO", "Curiosity", "Network", "OnStream", "Streamed"]
 
 
 class Network(Section):
@@ -39,31 +39,20 @@ class Curiosity(Section):
     """Weight of the bonus in the reward; the bonus's unit is the spread of its discounted returns."""
 
 
-class PPO(Section):
-    """Proximal policy optimisation on streams, with V-trace corrected advantages."""
+class Streamed(Section):
+    """What all algorithms on streams have in common: whole segments, each once, corrected for lag by V-trace."""
 
-    name: Literal["ppo"] = "ppo"
+    name: str
     segments: int | None = Field(default=None, ge=1)
     """Segments in a batch; None: as many as one actor has streams of this policy."""
-    epochs: int = Field(default=1, ge=1)
-    minibatches: int = Field(default=4, ge=1)
     gamma: float = Field(default=0.99, ge=0, le=1)
-    gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    clip: float = Field(default=0.2, gt=0)
-    value_clip: float | None = Field(default=None, gt=0)
     value_coefficient: float = Field(default=0.5, ge=0)
     entropy_coefficient: float = Field(default=0.01, ge=0)
     rho_clip: float = Field(default=1.0, gt=0)
     c_clip: float = Field(default=1.0, gt=0)
-    normalize_advantage: bool = True
     normalize_observation: bool = False
     normalize_return: bool = True
     anneal_learning_rate: bool = True
-    priority_alpha: float = Field(default=0.0, ge=0, le=1)
-    """How much more often segments of large advantages are trained on; 0: all alike, each once an epoch."""
-    priority_beta: float = Field(default=0.6, ge=0, le=1)
-    """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
-    run's end."""
     max_lag: int | None = Field(default=None, ge=0)
     """Publications by which the oldest row of a segment may be behind when it is received; older ones are dropped, but
     never those of the newest weights that are known to be in use. None: V-trace alone corrects for lag."""
@@ -93,3 +82,50 @@ class PPO(Section):
         """(name, dtype) of the scalar fields this algorithm adds to every row."""
         said = (("log_probability", "<f4"),)
         return said if self.central_critic else (*said, ("value", "<f4"))
+
+
+class PPO(Streamed):
+    """Proximal policy optimisation: several steps on each batch, none of which goes far."""
+
+    name: Literal["ppo"] = "ppo"
+    epochs: int = Field(default=1, ge=1)
+    minibatches: int = Field(default=4, ge=1)
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    clip: float = Field(default=0.2, gt=0)
+    value_clip: float | None = Field(default=None, gt=0)
+    normalize_advantage: bool = True
+    priority_alpha: float = Field(default=0.0, ge=0, le=1)
+    """How much more often segments of large advantages are trained on; 0: all alike, each once an epoch."""
+    priority_beta: float = Field(default=0.6, ge=0, le=1)
+    """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
+    run's end."""
+
+
+class IMPALA(Streamed):
+    """V-trace actor-critic (Espeholt et al. 2018): one step on each batch, along the policy gradient as it is.
+
+    `rho_clip` and `c_clip` are the paper's truncation levels (rho-bar, c-bar), `value_coefficient` and
+    `entropy_coefficient` its baseline and entropy costs, `segments` its batch and `segment_length` its unroll.
+    """
+
+    name: Literal["impala"] = "impala"
+    epochs: ClassVar[int] = 1
+    minibatches: ClassVar[int] = 1
+    gae_lambda: ClassVar[float] = 1.0
+    value_clip: ClassVar[None] = None
+    normalize_advantage: ClassVar[bool] = False
+    priority_alpha: ClassVar[float] = 0.0
+    priority_beta: ClassVar[float] = 0.0
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.rho_clip < self.c_clip:
+            raise ValueError(
+                f"rho_clip {self.rho_clip:g} is less than c_clip {self.c_clip:g}, and V-trace then need not converge; "
+                "raise rho_clip or lower c_clip"
+            )
+        return self
+
+
+OnStream = PPO | IMPALA
+"""All of them."""

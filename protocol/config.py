@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from protocol.algorithms import PPO, Network
+from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
@@ -26,6 +26,7 @@ from protocol.spaces import Label, World, policy_map
 __all__ = [
     "BC",
     "DQN",
+    "IMPALA",
     "IQN",
     "PPO",
     "QMIX",
@@ -37,10 +38,12 @@ __all__ = [
     "EnvironmentConfig",
     "Multiprocessing",
     "Network",
+    "OnStream",
     "PolicyConfig",
     "Replayed",
     "Run",
     "Sampled",
+    "Streamed",
     "parse_run",
 ]
 
@@ -51,7 +54,7 @@ Sampled = Replayed | BC
 class PolicyConfig(Learned):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
-    algorithm: Annotated[PPO | IQN | DQN | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
+    algorithm: Annotated[PPO | IMPALA | IQN | DQN | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
         default_factory=PPO
     )
     network: Network = Field(default_factory=Network, alias="model_config")
@@ -80,7 +83,7 @@ class PolicyConfig(Learned):
     def _possible(self) -> Self:
         algorithm = self.algorithm
         self._static()
-        if self.network.recurrent is not None and not isinstance(algorithm, PPO):
+        if self.network.recurrent is not None and not isinstance(algorithm, Streamed):
             raise ValueError(
                 f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"
             )
@@ -94,7 +97,7 @@ class PolicyConfig(Learned):
                 raise ValueError(
                     "flow drop_newest cannot serve replay, whose ring overwrites its oldest; use block or drop_oldest"
                 )
-        if isinstance(algorithm, PPO):
+        if isinstance(algorithm, Streamed):
             if algorithm.zero_start and self.network.recurrent is None:
                 raise ValueError("zero_start is for recurrent networks; set network.recurrent, or leave zero_start out")
             segments = algorithm.segments

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from protocol.config import IQN, PPO, QMIX, SAC, VDN, PolicyConfig
+from protocol.config import IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
 from protocol.messages import PolicyFacts
 from protocol.off_policy import ValueBased
 from protocol.spaces import World
@@ -52,7 +52,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
             return {"kind": "members", **facts, "shared": algorithm.shared, **_members(interface)}
         return {"kind": "value", **facts}
     return {
-        "kind": "actor" if isinstance(algorithm, PPO) and algorithm.central_critic else "actor_critic",
+        "kind": "actor" if isinstance(algorithm, Streamed) and algorithm.central_critic else "actor_critic",
         **common,
         "normalize_observation": algorithm.normalize_observation,
         "recurrent": network.recurrent,

@@ -6,16 +6,16 @@ agent, with the remedy.
 
 from __future__ import annotations
 
-from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, Sampled
+from protocol.config import DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
 from workers.policies.members import members_of, unshareable
 
 __all__ = ["unlearnable"]
 
 
-def unlearnable(algorithm: PPO | Sampled, interface: Interface) -> str | None:
+def unlearnable(algorithm: Streamed | Sampled, interface: Interface) -> str | None:
     """Why `algorithm` cannot learn what the agent does from what it observes, with the remedy; None if it can."""
-    if isinstance(algorithm, PPO):
+    if isinstance(algorithm, Streamed):
         return _unseen(algorithm, interface)
     actions = interface.actions
     if isinstance(algorithm, VDN | QMIX):
@@ -33,7 +33,7 @@ def unlearnable(algorithm: PPO | Sampled, interface: Interface) -> str | None:
     return None
 
 
-def _unseen(algorithm: PPO, interface: Interface) -> str | None:
+def _unseen(algorithm: Streamed, interface: Interface) -> str | None:
     """Why a central critic would see no more than the actor, with the remedy; None if it does, or there is none."""
     if not algorithm.central_critic or interface.privileged is not None:
         return None

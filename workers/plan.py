@@ -11,7 +11,7 @@ from pathlib import Path
 
 from protocol import compression
 from protocol.algorithms import Curiosity
-from protocol.config import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run
+from protocol.config import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run, Streamed
 from protocol.counters import Counters
 from protocol.credit import Credit, blocks_of
 from protocol.errors import ConfigurationError
@@ -131,7 +131,7 @@ class Plan:
     def batch_segments(self) -> int:
         """Segments in a batch of the stream discipline."""
         algorithm = self.config.algorithm
-        return algorithm.segments or self.streams if isinstance(algorithm, PPO | RND) else 0
+        return algorithm.segments or self.streams if isinstance(algorithm, Streamed | RND) else 0
 
     @property
     def check(self) -> ActionCheck | None:
@@ -142,7 +142,7 @@ class Plan:
     def curiosity(self) -> Curiosity | None:
         """What is rewarded beside what the world gives; None: nothing."""
         algorithm = self.config.algorithm
-        return algorithm.curiosity if isinstance(algorithm, PPO) else None
+        return algorithm.curiosity if isinstance(algorithm, Streamed) else None
 
     @property
     def pool_slots(self) -> int:

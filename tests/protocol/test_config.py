@@ -91,7 +91,11 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policies": {"gem": 3}}, "policies.gem: ", "correct it"),
     ({"policies": {"gem/../..": {}}}, "policies.gem/../..: ", "correct it"),
     ({"agents": {"gem": "../x"}}, "agents.gem: ", "correct it"),
-    ({"policy": {"algorithm": {"name": "a2c"}}}, "policy.algorithm: ", "'ppo', 'iqn', 'dqn', 'vdn', 'qmix', 'sac'"),
+    (
+        {"policy": {"algorithm": {"name": "a2c"}}},
+        "policy.algorithm: ",
+        "'ppo', 'impala', 'iqn', 'dqn', 'vdn', 'qmix', 'sac'",
+    ),
     ({"policy": {"algorithm": "iqn"}}, "policy.algorithm: ", "got 'iqn'; correct it"),
     ({"policy": None}, "policy: ", "got None; correct it"),
     ({"actor_timeout": float("inf")}, "actor_timeout: ", "got inf; correct it"),

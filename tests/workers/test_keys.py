@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from protocol.collection import Adversarial, Curriculum, Member, Split
-from protocol.config import DQN, IQN, PPO, SAC, EnvironmentConfig, Multiprocessing, Network, PolicyConfig, Run
+from protocol.config import DQN, IMPALA, IQN, PPO, SAC, EnvironmentConfig, Multiprocessing, Network, PolicyConfig, Run
 from tests.tools import ROOT
 
 RESOLVED = {
@@ -46,6 +46,7 @@ READ = attributes(ROOT / "protocol") | attributes(ROOT / "workers") | attributes
         PolicyConfig,
         Network,
         PPO,
+        IMPALA,
         IQN,
         DQN,
         SAC,

@@ -1,4 +1,5 @@
-"""Proximal policy optimisation on whole segments, corrected for lag by V-trace.
+"""Proximal policy optimisation on whole segments, corrected for lag by V-trace; and IMPALA, which differs in how a
+row's action is raised (workers/algorithms/impala.py).
 
 In flow: `Segments` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
 changed in place, and metrics.
@@ -15,8 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config import PPO, PolicyConfig
+from protocol.config import PPO, OnStream, PolicyConfig, Streamed
 from workers.algorithms.adam import FlatAdam
+from workers.algorithms.impala import policy_gradient
 from workers.algorithms.preparation import Batch, Minibatch, prepare
 from workers.algorithms.returns import next_values
 from workers.algorithms.standing import Appraisal, Standing, advantages
@@ -42,8 +44,9 @@ class Objective(NamedTuple):
     seen: Appraisal
 
 
-def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config: PPO) -> Objective:
-    """The clipped objective (Schulman et al. 2017, equation 9) with V-trace advantages, against the behaviour policy.
+def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config: OnStream) -> Objective:
+    """PPO's clipped objective (Schulman et al. 2017, equation 9), or IMPALA's policy gradient, with V-trace advantages
+    against the behaviour policy.
 
     One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
     Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
@@ -74,8 +77,11 @@ def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config
             advantage = normalized(advantage, weight)
         if batch.importance is not None:
             advantage = advantage * batch.importance
-    clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
-    policy_loss = -(torch.minimum(ratio * advantage, clipped * advantage) * weight).sum()
+    if isinstance(config, PPO):
+        gain, cut = surrogate(ratio, advantage, config.clip)
+    else:
+        gain, cut = policy_gradient(log_probability.view(shape), seen.ratio, advantage, config.rho_clip)
+    policy_loss = -(gain * weight).sum()
     entropy = (uncertainty * weight.view(-1)).sum()
     value_loss = (value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip) * weight).sum()
     loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
@@ -86,10 +92,17 @@ def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config
             "value_loss": value_loss,
             "entropy": entropy,
             "approx_kl": ((ratio - 1 - log_ratio) * weight).sum(),
-            "clip_fraction": ((clipped != ratio) * weight).sum(),
+            "clip_fraction": (cut * weight).sum(),
             "ratio_mean": (ratio * weight).sum(),
         }
     return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, seen)
+
+
+def surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """What each row [T, b] is to be raised by, the lesser of both with and without its ratio kept within `clip` of 1;
+    and whether it was out of that."""
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    return torch.minimum(ratio * advantage, clipped * advantage), clipped != ratio
 
 
 def _said(policy: ActorCritic | CentralActorCritic, batch: Minibatch, recall: Recall | None) -> tuple[Tensor, Tensor]:
@@ -130,8 +143,8 @@ class PPOUpdate:
     """Updates `policy`, which must be on its final device, from batches of segments."""
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, PPO):
-            raise ValueError(f"PPOUpdate needs the configuration of ppo, not of {config.algorithm.name}")
+        if not isinstance(config.algorithm, Streamed):
+            raise ValueError(f"PPOUpdate needs the configuration of ppo or impala, not of {config.algorithm.name}")
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
         apart = ("actor.", "critic.") if isinstance(policy, CentralActorCritic) else ()
         self.optimizer = FlatAdam(policy, parts=apart)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config import PPO
+from protocol.config import OnStream
 from workers.algorithms.preparation import Batch, Minibatch
 from workers.algorithms.priorities import annealed, draw, importance, priorities
 from workers.algorithms.vtrace import VTrace, vtrace
@@ -30,7 +30,7 @@ class Appraisal(NamedTuple):
     """Of what came after: 0 after a termination, of the true last observation after a truncation."""
 
 
-def advantages(batch: Minibatch | Batch, seen: Appraisal, config: PPO) -> VTrace:
+def advantages(batch: Minibatch | Batch, seen: Appraisal, config: OnStream) -> VTrace:
     """V-trace over the rows of `batch`. With `zero_last` the last row of each segment has none, whatever follows."""
     return vtrace(
         batch.reward,
@@ -54,7 +54,7 @@ def _last(mask: Tensor) -> Tensor:
 class Standing:
     """Of the segments of `batch`; all of them must be entered before any is drawn."""
 
-    def __init__(self, batch: Batch, config: PPO) -> None:
+    def __init__(self, batch: Batch, config: OnStream) -> None:
         self._batch, self._config = batch, config
         self._seen = Appraisal(*(torch.empty_like(batch.reward) for _ in Appraisal._fields))
 

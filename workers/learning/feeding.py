@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from protocol.config import PPO, RND, Run
+from protocol.config import RND, Run, Streamed
 from protocol.counters import Counters
 from workers.datasets.source import DatasetSource
 from workers.learning.replay import Replay
@@ -22,7 +22,7 @@ def feed(
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
     that samples them: of the newest that actors sent, at the governor's pace, or of a whole dataset."""
     algorithm = plan.config.algorithm
-    if isinstance(algorithm, PPO):
+    if isinstance(algorithm, Streamed):
         shape = plan.interface, plan.layout, plan.batch_segments
         privileged = plan.interface.privileged if algorithm.central_critic else None
         return Stage(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)

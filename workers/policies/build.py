@@ -7,7 +7,7 @@ from typing import overload
 
 import torch
 
-from protocol.config import BC, IQN, PPO, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig
+from protocol.config import BC, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
 from workers.policies.core import Core
@@ -54,7 +54,7 @@ def published(policy: Policy | Distillation) -> FlatWeights:
 
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
     algorithm, network, actions = config.algorithm, config.network, interface.actions
-    if isinstance(algorithm, PPO | BC):
+    if isinstance(algorithm, Streamed | BC):
         return _with_value(interface, algorithm, network)
     shape, hidden, activation = interface.shown.shape, network.hidden, network.activation
     if isinstance(algorithm, SAC):
@@ -93,9 +93,9 @@ def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> Distillation:
     return Distillation(interface.shown.shape, config.algorithm.features, network.hidden, network.activation)
 
 
-def _with_value(interface: Interface, algorithm: PPO | BC, network: Network) -> ActorCritic | CentralActorCritic:
-    """A policy of PPO, or one that clones. What is deployed knows nothing that only learners see: there the critic is
-    never asked."""
+def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network) -> ActorCritic | CentralActorCritic:
+    """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
+    critic is never asked."""
     heads, shape = Heads(interface.actions.sizes, interface.actions.amounts), interface.shown.shape
     normalize, core = algorithm.normalize_observation, _core(interface, network)
     hidden, activation = network.hidden, network.activation

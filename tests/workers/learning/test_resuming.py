@@ -53,6 +53,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ppo": ("choices", STREAM, {}),
     "ppo by priority": ("choices", STREAM | {"priority_alpha": 0.5}, {}),
     "ppo recurrent": ("choices", STREAM, {"recurrent": "lstm", "recurrent_size": 6}),
+    "impala": ("choices", {"name": "impala"}, {"recurrent": "gru", "recurrent_size": 6}),
     "iqn by priority": ("choices", VALUES | {"name": "iqn"}, {}),
     "dqn": ("choices", VALUES | {"name": "dqn", "priority_alpha": 0.0}, {}),
     "sac": ("numbers", REPLAY | {"name": "sac", "priority_alpha": 0.3}, {}),
@@ -155,7 +156,7 @@ def same(first: dict[str, NDArray], second: dict[str, NDArray]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_resumed_learner_does_is_what_it_would_have_done_G1(tmp_path: Path, kind: str) -> None:
     """Weights, targets, moments, normalisers, exploration, priorities, schedules, and every random draw."""
-    stream = KINDS[kind][1]["name"] == "ppo"
+    stream = KINDS[kind][1]["name"] in ("ppo", "impala")
     whole, first = Learning(kind), Learning(kind, tmp_path)
     for learner in (whole, first):
         learner.feed(3 if stream else 5, seed=1)
