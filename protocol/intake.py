@@ -6,6 +6,7 @@ Legend: `n` segments of a message.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,16 +108,22 @@ def check_final_rows(final_row: NDArray, layout: Layout) -> None:
 def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
     """WireError if a row of segments [n] that is real has a number that is not finite; what is not a row may hold any.
 
-    One sum tells it of a whole field; only where that is not finite is looked at every row.
+    One number tells it of a whole field; only where that is not finite is looked at every row.
     """
+    with np.errstate(invalid="ignore", over="ignore"):
+        doubtful = [form.name for form in layout.forms if form.real and not math.isfinite(_gist(columns[form.name]))]
     for field in layout.fields:
-        column = columns[field.name]
-        if column.dtype.kind != "f":
-            continue
-        with np.errstate(invalid="ignore", over="ignore"):
-            total = column.sum(dtype=np.float64)
-        if not np.isfinite(total) and not np.isfinite(column[_real(field, columns, records, layout)]).all():
+        if field.name in doubtful and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
             raise WireError(f"field {field.name!r} with a number that is not finite; send numbers")
+
+
+def _gist(column: NDArray) -> float:
+    """A number that is not finite if any in `column` is not, or if they are large. The squares of wide numbers are
+    added up a few times as fast as the numbers themselves; those of narrow ones soon grow too large."""
+    if column.dtype.itemsize < 4:
+        return float(column.sum(dtype=np.float64))
+    flat = column.reshape(-1)
+    return float(flat.dot(flat))
 
 
 def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:

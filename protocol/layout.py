@@ -45,6 +45,7 @@ class Form(NamedTuple):
     name: str
     dtype: np.dtype[Any]
     truth: bool
+    real: bool
     nbytes: int
     shape: tuple[int, ...]
 
@@ -78,8 +79,8 @@ class Layout:
     def forms(self) -> tuple[Form, ...]:
         """What each field is in a slot, worked out once."""
         return tuple(
-            Form(f.name, np.dtype(f.dtype), f.dtype == "|b1", self._slot_bytes[f.name], self.shape(f, 1)[1:])
-            for f in self.fields
+            Form(f.name, dtype, dtype.kind == "b", dtype.kind == "f", self._slot_bytes[f.name], self.shape(f, 1)[1:])
+            for f, dtype in ((f, np.dtype(f.dtype)) for f in self.fields)
         )
 
     @cached_property
