@@ -17,7 +17,7 @@ import zmq
 from protocol.codec import around, packed
 from protocol.counters import Counters
 from protocol.messages import Ack
-from protocol.sockets import arrived
+from protocol.sockets import arrived, dispatch
 
 __all__ = ["AckSender", "Key", "Window", "ack_topic"]
 
@@ -29,7 +29,6 @@ _BEACON_SECONDS = 1.0
 _AT_MOST = 0.005
 """Seconds that an acknowledgement is owed, as long as nothing takes long meanwhile."""
 _AT_ONCE = 1000
-_MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)  # enumerations are slower
 
 
 def ack_topic(policy: str, actor: str, incarnation: int) -> bytes:
@@ -137,8 +136,7 @@ class AckSender:
         topic, start, rest = self._said.get((policy, key)) or self._describe(policy, key)
         message = start + packed(state[0]) + rest + packed(state[1])
         try:
-            self._socket.send(topic, _MORE)
-            self._socket.send(message, _LAST)
+            dispatch(self._socket, (topic, message))
         except zmq.Again:
             self._counters.add("acks_full")
 

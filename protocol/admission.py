@@ -26,7 +26,7 @@ from protocol.ledger import Ledger
 from protocol.memory import PREFIX
 from protocol.messages import Segments
 from protocol.pool import Pool
-from protocol.ring import Ring, place_of
+from protocol.ring import Place, Ring, copied, place_of
 from protocol.shelf import Lease, Shelf
 
 __all__ = ["Admission", "Arrival"]
@@ -103,9 +103,10 @@ class Admission:
         ring = self._ring(key, header)
         if int(records["slot"].max()) >= ring.slots or int(np.bitwise_or.reduce(records["sequence"])) & 1:
             raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
+        place = place_of(records["slot"])
         if "final_row" in ring.columns:
-            check_final_rows(ring.columns["final_row"][place_of(records["slot"])], layout)
-        self.check_in_place(ring, records)
+            check_final_rows(ring.columns["final_row"][place], layout)
+        self.check_in_place(ring, records, place)
         common = self.shelf.near(key, header.common)
         records = self.fresh(key, pile.afters[0], records)
         self.acks.came(self.name, key, records["number"][(len(records) - 1) % header.count :: header.count].tolist())
@@ -192,7 +193,7 @@ class Admission:
             return 0
         last = waiting[-1] if waiting else None
         if last is not None and last.continues(arrival) and len(last.records) + count <= _TOGETHER:
-            last.records = np.concatenate([last.records, arrival.records])
+            last.records = copied(last.records, arrival.records)
         else:
             waiting.append(arrival)
         return count
@@ -214,9 +215,8 @@ class Admission:
         self.rings[key] = ring
         return ring
 
-    def check_in_place(self, ring: Ring, records: NDArray[np.void]) -> None:
-        """The actions in an actor's own memory, before they become indices."""
+    def check_in_place(self, ring: Ring, records: NDArray[np.void], place: Place) -> None:
+        """The actions in an actor's own memory, in slots `place`, before they become indices."""
         if self.check is not None:
-            place = place_of(records["slot"])
             columns = {name: ring.columns[name][place] for name in self.check.columns}
             self.check(columns, records, self.layout)

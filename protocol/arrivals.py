@@ -26,7 +26,7 @@ from protocol.layout import Layout
 from protocol.ledger import Ledger
 from protocol.messages import Segments
 from protocol.pool import POOL, Pool
-from protocol.ring import Ring
+from protocol.ring import Ring, place_of
 from protocol.salvage import Roll, finished_beyond
 from protocol.shelf import Shelf
 from protocol.sockets import arrived, peer_host
@@ -255,7 +255,7 @@ class ExperienceReceiver:
             common = self._shelf.left(key)
             records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
             if len(records):
-                intake.check_in_place(ring, records)
+                intake.check_in_place(ring, records, place_of(records["slot"]))
                 fresh = intake.fresh(key, 0, records)
                 count = intake.queue(Arrival(*key, ring, fresh, False, common))
                 self._counters.add("salvaged", count)

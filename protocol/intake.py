@@ -48,7 +48,7 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
     buffer = _buffer(frame)
     if len(buffer) != count * RECORD.itemsize or count == 0:
         raise WireError(f"{len(buffer)} bytes of records for {count} segments, expected {RECORD.itemsize} each")
-    records = np.frombuffer(buffer, RECORD).copy()
+    records = np.frombuffer(bytearray(buffer), RECORD)
     numbers = records["number"]
     if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not (numbers[1:] > numbers[:-1]).all():
         raise WireError("records whose segment numbers do not grow from 1; number segments consecutively")
@@ -113,7 +113,10 @@ def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layo
     with np.errstate(invalid="ignore", over="ignore"):
         doubtful = [form.name for form in layout.forms if form.real and not math.isfinite(_gist(columns[form.name]))]
     for field in layout.fields:
-        if field.name in doubtful and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
+        if (
+            field.name in doubtful
+            and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all()
+        ):
             raise WireError(f"field {field.name!r} with a number that is not finite; send numbers")
 
 
@@ -145,7 +148,8 @@ class ActionCheck:
     """
 
     def __init__(self, place: Place) -> None:
-        self._ranges: list[tuple[str, Any, Any]] = []
+        self._ranges: list[tuple[str, Any, Any, bool]] = []
+        """A leaf's first and last index, and whether these are one number for all its elements."""
         self._numbers: list[str] = []
         self._masked: list[tuple[str, str, Any, tuple[int, ...]]] = []
         masks = {leaf.name: leaf for leaf in (place.masked.leaves if place.masked is not None else ())}
@@ -155,7 +159,7 @@ class ActionCheck:
                 self._numbers.append(leaf.name)
                 continue
             low, high, sizes = _range(space)
-            self._ranges.append((leaf.name, low, high))
+            self._ranges.append((leaf.name, low, high, np.ndim(low) == 0 and np.ndim(high) == 0))
             mask = leaf.name.replace("action", "action_mask", 1)
             if mask in masks:
                 self._masked.append((leaf.name, mask, low, sizes))
@@ -170,9 +174,9 @@ class ActionCheck:
         def taken(name: str) -> NDArray:
             return columns[name][:, rows] if real is None else columns[name][:, rows][real]
 
-        for name, low, high in self._ranges:
+        for name, low, high, alike in self._ranges:
             action = taken(name)
-            if np.ndim(low) == 0 and np.ndim(high) == 0:
+            if alike:
                 outside = bool(action.size) and (int(action.min()) < low or int(action.max()) > high)
             else:
                 outside = bool(((action < low) | (action > high)).any())

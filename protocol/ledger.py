@@ -37,6 +37,7 @@ class Ledger:
             finally:
                 os.close(descriptor)
         self._table = np.ndarray((_ENTRIES,), _ENTRY, buffer=self._map)
+        self._settled, self._count = self._table["settled"], self._table["count"]
         self._index: dict[tuple[str, int], int] = {}
         for i in range(_ENTRIES):
             if not self._table["incarnation"][i]:
@@ -46,31 +47,31 @@ class Ledger:
     def settled(self, actor: str, incarnation: int) -> int:
         """The highest settled number of this actor incarnation; 0 for none."""
         index = self._index.get((actor, incarnation))
-        return 0 if index is None else int(self._table["settled"][index])
+        return 0 if index is None else int(self._settled[index])
 
     def settle(self, actor: str, incarnation: int, number: int, count: int) -> None:
         """Everything up to `number` is settled, `count` segments more than before; what was settled stays so."""
         key = (actor, incarnation)
         index = self._index.get(key)
-        if incarnation < 1 or len(actor.encode()) > _ENTRY["actor"].itemsize:
-            raise ValueError(f"actor {actor!r} of incarnation {incarnation} cannot be entered in a ledger")
         if index is None:
+            if incarnation < 1 or len(actor.encode()) > _ENTRY["actor"].itemsize:
+                raise ValueError(f"actor {actor!r} of incarnation {incarnation} cannot be entered in a ledger")
             index = len(self._index)
             if index == _ENTRIES:
                 raise SharedMemoryError(f"the ledger is full after {_ENTRIES} actor incarnations; start a new run")
             self._table["actor"][index] = actor.encode()
-            self._table["settled"][index] = number
-            self._table["count"][index] = count
+            self._settled[index] = number
+            self._count[index] = count
             self._table["incarnation"][index] = incarnation  # last: an entry counts once this is not zero
             self._index[key] = index
         else:
-            self._table["settled"][index] = max(number, int(self._table["settled"][index]))
-            self._table["count"][index] += np.uint64(count)
+            self._settled[index] = max(number, int(self._settled[index]))
+            self._count[index] += np.uint64(count)
 
     def entries(self) -> dict[tuple[str, int], int]:
         """(actor, incarnation) -> highest settled number."""
-        return {key: int(self._table["settled"][i]) for key, i in self._index.items()}
+        return {key: int(self._settled[i]) for key, i in self._index.items()}
 
     def counts(self) -> dict[tuple[str, int], int]:
         """(actor, incarnation) -> segments settled."""
-        return {key: int(self._table["count"][i]) for key, i in self._index.items()}
+        return {key: int(self._count[i]) for key, i in self._index.items()}

@@ -14,7 +14,7 @@ import zmq
 
 from protocol.common import CommonWriter
 from protocol.messages import CommonRows, Route
-from protocol.sockets import connect
+from protocol.sockets import connect, dispatch
 
 __all__ = ["Outlet", "Outlets"]
 
@@ -34,7 +34,7 @@ class Outlet:
 
     def send(self, frames: list[Any], copy: bool) -> None:
         """One message; zmq.Again if the queue is full."""
-        self._socket.send_multipart(frames, zmq.NOBLOCK, copy=copy)
+        dispatch(self._socket, frames, copy)
 
     def renew(self) -> None:
         """Another connection; what waited in the old one is thrown away."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.layout import Layout
-from protocol.ring import FINISHED, Ring
+from protocol.ring import FINISHED, Ring, copied
 
 __all__ = ["POOL", "Pool"]
 
@@ -48,7 +48,7 @@ class Pool:
         """Copies `columns` ([n, ...] by field) to free slots, of which there must be n; the records [n] as they lie
         there."""
         ring, at = self.ring, 0
-        stored = records.copy()
+        stored = copied(records)
         stored["state"] = FINISHED
         stored["checksum"] = 0
         for slots in self._take(len(records)):
@@ -60,7 +60,7 @@ class Pool:
             stored["sequence"][part] = ring.fields["sequence"][slots] + _EVEN
             if ring.checksums:
                 stored["checksum"][part] = [ring.checksum(slot) for slot in range(slots.start, slots.stop)]
-            ring.table[slots] = stored[part]
+            ring.put(slots, stored[part])
             at = part.stop
         return stored
 

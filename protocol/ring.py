@@ -29,7 +29,7 @@ from protocol.layout import Layout
 from protocol.lock import RegionLock
 from protocol.memory import SharedFile
 
-__all__ = ["FINISHED", "FREE", "RECORD", "WRITING", "Ring", "place_of", "poison"]
+__all__ = ["FINISHED", "FREE", "LUMP", "RECORD", "WRITING", "Ring", "copied", "place_of", "poison"]
 
 _MAGIC = b"ROOKRING"
 _PAGE = 4096
@@ -60,6 +60,11 @@ RECORD = np.dtype(
 )
 """One slot's record (64 bytes): on the wire exactly as in memory. `episode` is a number of 24 bits, the lowest first:
 how many episodes of the stream had ended before the segment's first row."""
+LUMP = np.dtype((np.void, RECORD.itemsize))
+"""A record as a whole: as such numpy copies it several times as fast as field by field."""
+
+Place = slice | NDArray[np.int64]
+"""An index of slots."""
 
 ORDERED_STORES = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 """Whether this processor makes stores visible in program order; where it does not, checksums are used as well."""
@@ -227,6 +232,10 @@ class Ring:
             value = zlib.crc32(np.ascontiguousarray(column[slot]).view(np.uint8).reshape(-1).data, value)
         return value
 
+    def put(self, slots: slice, records: NDArray[np.void]) -> None:
+        """Sets the records of `slots`."""
+        self.table.view(LUMP)[slots] = records.view(LUMP)
+
     def current(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
         """[n]: whether no announced slot was begun again; says nothing of what was copied from it."""
         return np.asarray(self.fields["sequence"][place_of(records["slot"])] == records["sequence"])
@@ -283,7 +292,12 @@ def _state_of(valid: int | NDArray[np.int64]) -> Any:
     return np.where(valid > 0, FINISHED, FREE)
 
 
-def place_of(slots: NDArray[np.uint32]) -> slice | NDArray[np.int64]:
+def copied(*records: NDArray[np.void]) -> NDArray[np.void]:
+    """Records [n], [m], ... one behind the other, in memory of their own."""
+    return np.frombuffer(bytearray(b"".join([part.tobytes() for part in records])), RECORD)
+
+
+def place_of(slots: NDArray[np.uint32]) -> Place:
     """An index for columns [S, ...]: where `slots` follow each other a slice, which makes a view."""
     if len(slots) == 0:
         return slice(0, 0)

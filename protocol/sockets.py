@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import socket as system
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ __all__ = [
     "arrived",
     "check_bind",
     "connect",
+    "dispatch",
     "endpoint_host",
     "is_loopback",
     "open_context",
@@ -35,7 +36,8 @@ __all__ = [
 BLOCK = 10
 """Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
 _DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
-_READABLE = int(zmq.POLLIN)  # the enumeration is slower
+_READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
+_MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
 _LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
 """Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
@@ -198,12 +200,24 @@ def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
 
 def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
     """The next message's frames, or None if none waits; asked first, because raising costs more than asking."""
-    if not int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
+    if not int(socket.getsockopt(_EVENTS)) & _READABLE:
         return None
     try:
-        return socket.recv_multipart(zmq.NOBLOCK, copy=copy)
+        frame = socket.recv(_LAST, copy=False)
+        frames = [frame]
+        while frame.more:  # what `recv_multipart` does takes three times as long
+            frame = socket.recv(_LAST, copy=False)
+            frames.append(frame)
     except zmq.Again:  # its connection ended between the question and the answer
         return None
+    return [frame.bytes for frame in frames] if copy else frames
+
+
+def dispatch(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:
+    """Sends a message at once, or raises zmq.Again where there is no room for it."""
+    for frame in frames[:-1]:
+        socket.send(frame, _MORE, copy=copy)
+    socket.send(frames[-1], _LAST, copy=copy)
 
 
 def peer_host(frame: zmq.Frame) -> str:

@@ -17,7 +17,7 @@ from protocol.arrivals import Arrival
 from protocol.counters import Counters
 from protocol.intake import shown
 from protocol.layout import Field, Layout
-from protocol.ring import RECORD, place_of
+from protocol.ring import LUMP, RECORD, Place, place_of
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
 from workers.learning.provenance import Origin
@@ -60,6 +60,8 @@ class Stage:
         """Columns that are copied into the array of the same name."""
         self._as_they_are += ["observation", "final_observation"] if self._shown.plain else []
         self._as_they_are += ["action"] if self._actions.plain else []
+        self._made = not (self._shown.plain and self._actions.plain) or self._actions.masked
+        """Whether anything is made of several columns."""
         for name, (shape, kind) in self._forms(segments, fields).items():
             tensor = torch.from_numpy(np.zeros(shape, kind))
             if device.type == "cuda":
@@ -67,6 +69,7 @@ class Stage:
             self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
         self._valid = np.zeros(segments, np.int64)
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
+        self._lumps = self._records.view(LUMP)
         self._batch = self._segments(lambda tensor: tensor) if device.type == "cpu" else None
         """Where the memory that fills up is what an update reads, its views are made once."""
         self.count = 0
@@ -140,15 +143,15 @@ class Stage:
         n, at = len(records), self.count
         source = place_of(records["slot"])
         mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at
+        columns = arrival.ring.columns
         with arrival.ring.reading():
             for name in self._as_they_are:
-                target = self._arrays[name]
                 if isinstance(source, slice) or name == "final_row":
-                    target[at : at + n] = arrival.ring.columns[name][source]
+                    self._arrays[name][at : at + n] = columns[name][source]
                 else:
-                    np.take(arrival.ring.columns[name], source, axis=0, out=target[at : at + n])
-            versions = arrival.ring.columns["version"][records["slot"][mixed], : self._length] if mixed.any() else None
-            there = self._read(arrival, records, source, slice(at, at + n))
+                    np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
+            versions = columns["version"][records["slot"][mixed], : self._length] if mixed.any() else None
+            there = self._read(arrival, records, source, slice(at, at + n)) if self._made else True
             intact = arrival.ring.intact(records) & there
         if not intact.all():
             versions = None if versions is None else versions[intact[mixed]]
@@ -158,13 +161,15 @@ class Stage:
             self._counters.add(f"dropped.recycled.{self._policy}", torn)
             n -= torn
             records = records[intact]
-        self._valid[at : at + n] = records["valid"]
-        self._records[at : at + n] = records
+        valid = self._valid[at : at + n]
+        valid[:] = records["valid"]
+        self._lumps[at : at + n] = records.view(LUMP)
         self._actors[at : at + n] = [(arrival.actor, arrival.incarnation)] * n
-        self._count_lag(records, versions, now)
+        rows = int(valid.sum())
+        self._count_lag(records, valid, rows, versions, now)
         self.count += n
         self._counters.add(f"received.{self._policy}", n)
-        self._counters.add(f"rows_received.{self._policy}", int(records["valid"].sum()))
+        self._counters.add(f"rows_received.{self._policy}", rows)
 
     def _fresh(self, records: NDArray[np.void], now: Version, most: int) -> NDArray[np.void]:
         """Those of segments [n] whose oldest row is at most `most` versions old, or whose newest was made with the
@@ -173,9 +178,7 @@ class Stage:
         self._counters.add(f"dropped.stale.{self._policy}", len(records) - int(fresh.sum()))
         return records[fresh]
 
-    def _read(
-        self, arrival: Arrival, records: NDArray[np.void], source: slice | NDArray[np.int64], to: slice
-    ) -> NDArray[np.bool_]:
+    def _read(self, arrival: Arrival, records: NDArray[np.void], source: Place, to: slice) -> NDArray[np.bool_]:
         """Fills places `to` of what is made of several columns; [n]: whether all common observations were there."""
         columns = arrival.ring.columns
         arrays = {name: array[to] for name, array in self._arrays.items()}
@@ -215,11 +218,18 @@ class Stage:
             kept = target[at : at + n][intact]
             target[at : at + len(kept)] = kept
 
-    def _count_lag(self, records: NDArray[np.void], mixed: NDArray[np.uint64] | None, now: Version) -> None:
-        """Of the rows of segments [n]; `mixed` [m, T] are the versions of those that have more than one."""
-        if len(records) == 0:
+    def _count_lag(
+        self,
+        records: NDArray[np.void],
+        valid: NDArray[np.int64],
+        rows: int,
+        mixed: NDArray[np.uint64] | None,
+        now: Version,
+    ) -> None:
+        """Of the `rows` rows of segments [n], `valid` each; `mixed` [m, T] are the versions of those that have more
+        than one."""
+        if rows == 0:
             return
-        valid = records["valid"].astype(np.int64)
         lags = lag(now, records["version_min"])
         total = lags * valid  # the oldest version has the largest lag
         if mixed is not None:
@@ -227,6 +237,6 @@ class Stage:
             real = np.arange(self._length) < valid[which, None]
             total[which] = np.where(real, lag(now, mixed), 0).sum(1)
         most = max(self._counters[f"lag_max.{self._policy}"], int(lags.max()))
-        self._counters.add(f"lag_rows.{self._policy}", int(valid.sum()))
+        self._counters.add(f"lag_rows.{self._policy}", rows)
         self._counters.add(f"lag_sum.{self._policy}", int(total.sum()))
         self._counters.set(f"lag_max.{self._policy}", most)
