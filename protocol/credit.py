@@ -133,6 +133,11 @@ class Credit:
         return tuple(self._flight)
 
     @property
+    def messages(self) -> int:
+        """How many blocks are in flight."""
+        return len(self._flight)
+
+    @property
     def newest(self) -> int:
         """The highest segment number in flight; 0 if none is."""
         return self._flight[-1].last if self._flight else 0

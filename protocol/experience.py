@@ -23,6 +23,7 @@ from protocol.common import CommonWriter
 from protocol.counters import Counters
 from protocol.credit import Block, Credit
 from protocol.errors import WireError
+from protocol.holding import Holding
 from protocol.messages import Ack, Route, Segments
 from protocol.outlet import Outlet, Outlets
 from protocol.ring import Ring
@@ -75,6 +76,8 @@ class ExperienceSender:
         self._named = {kind: f"{kind}.{policy}" for kind in kinds}
         self._compress = list(compress)
         self._common = common
+        alone = common is not None  # a message brings the moments of its block
+        self._held = Holding(credit, block, block * ring.layout.segment_bytes, alone)
         self._route: Route | None = None
         self._inline = False
         self._outlets = outlets or Outlets(context)
@@ -111,10 +114,12 @@ class ExperienceSender:
             start = time.monotonic()
             try:
                 while (slots := self._blocks.take()) is None:
+                    self._send_held()
                     self._receive_acks(_WAIT_MS)
                     on_wait()
             finally:
                 self._counters.add(f"waits.credit.{self._policy}", time.monotonic() - start)
+        self._held.begin(slots, time.monotonic())
         return slots
 
     def finish(self, slots: slice, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]) -> None:
@@ -122,9 +127,12 @@ class ExperienceSender:
 
         Its segments get the next numbers and are announced as credit allows; slots without a row are no segments."""
         count = self._blocks.finish(slots, valid, before)
+        self._held.finish(slots, time.monotonic())
         if count:
             self._counters.add(self._named["produced"], count)
             self._announce_new()
+            if not self._held.waits:
+                self._send_held()
             if self._credit.backlog:
                 self._receive_acks(0)  # credit may be back already
             self._levels()
@@ -149,6 +157,7 @@ class ExperienceSender:
         """Takes in acknowledgements and announces what credit allows; never waits."""
         self._receive_acks(0)
         self._announce_new()
+        self._send_held()
         self._levels()
 
     def drain(self, seconds: float, on_wait: Callable[[], None]) -> bool:
@@ -166,6 +175,7 @@ class ExperienceSender:
 
     def disconnect(self, linger: float = 0.0) -> None:
         """Closes the sockets, giving queued headers up to `linger` seconds; the ring stays."""
+        self._send_held()
         if self._outlet is not None:
             self._outlets.leave(self._outlet, int(linger * 1000))
         if self._acks is not None:
@@ -189,8 +199,12 @@ class ExperienceSender:
             self._heard_at = time.monotonic()  # nothing was missing until now
         if self._outlet.generation != self._generation:  # another policy's sender made the connection anew
             self._announce_again(self._heard)
-        for block in self._credit.announce():
-            self._announce(block, resent=False)
+        self._held.add(self._credit.announce())
+
+    def _send_held(self) -> None:
+        if self._held:
+            for first, last in self._held.runs():
+                self._announce(first, resent=False, last=last)
 
     def _announce_again(self, beyond: int) -> None:
         """Everything in flight with numbers beyond `beyond`, in order, over a connection in which nothing of it waits,
@@ -198,15 +212,18 @@ class ExperienceSender:
         assert self._outlet is not None
         self._generation = self._outlet.generation
         self._heard_at = time.monotonic()
+        self._held.runs()  # they are in flight, too
         for block in self._credit.again(beyond):
             self._announce(block, resent=True)
             self._counters.add(f"resent.{self._policy}", block.segments)
 
-    def _announce(self, block: Block, resent: bool) -> None:
+    def _announce(self, block: Block, resent: bool, last: Block | None = None) -> None:
+        """One message for `block`, or for all blocks from there to `last`, which lie side by side."""
         assert self._outlet is not None
         assert self._header is not None
-        slots, ring, layout = self._blocks.slots(block.index), self.ring, self.ring.layout
-        whole = block.segments == self._blocks.block
+        last, ring, layout = last or block, self.ring, self.ring.layout
+        slots = slice(self._blocks.slots(block.index).start, self._blocks.slots(last.index).stop)
+        whole = last.last - block.first + 1 == slots.stop - slots.start
         records = ring.table[slots] if whole else ring.segments(slots)
         moments: list[Any] = []
         if self._common is not None and self._inline:
@@ -271,6 +288,8 @@ class ExperienceSender:
             self._credit.acknowledge(newest.settled)
             self._recover(newest.announced)
             self._announce_new()
+            if not self._held.waits:
+                self._send_held()
             self._levels()
 
     def _ack(self, frames: list[bytes]) -> Ack | None:
@@ -294,7 +313,7 @@ class ExperienceSender:
         now = time.monotonic()
         if heard != self._heard:
             self._heard, self._heard_at, self._patience = heard, now, _RESEND_AFTER
-        elif self._credit.newest <= heard:
+        elif self._held or self._credit.newest <= heard:
             self._heard_at = now  # nothing is missing
         elif now - self._heard_at > self._patience:
             self._patience = min(2 * self._patience, _MOST_PATIENCE)

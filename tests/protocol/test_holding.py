@@ -1,0 +1,153 @@
+"""Blocks that travel together: fewer messages for the same segments, and nothing waits for what may not come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import experience, holding
+from protocol.credit import Block, Credit
+from protocol.holding import Holding
+from tests.protocol.parts import BLOCK, POLICY, Actor, Learner, closing, until
+
+PATHS = pytest.mark.parametrize("inline", [False, True], ids=["memory", "inline"])
+RING = "rookery-run1-actor-0.1-gem.ring"
+
+
+def _held(written: int, nbytes: int = 1, seconds: float = 0.0, alone: bool = False) -> tuple[Credit, Holding]:
+    """`written` blocks of two segments that took `seconds` each, none of which was sent but the first eight."""
+    credit = Credit(60, 50, 1, "stream", "block")
+    held = Holding(credit, 2, nbytes, alone)
+    for i in range(written):
+        index = credit.take()
+        assert index is not None
+        slots = slice(2 * index, 2 * index + 2)
+        held.begin(slots, 10.0)
+        credit.finish(Block(index, 2 * i + 1, 2 * i + 2))
+        held.finish(slots, 10.0 + seconds)
+        held.add(credit.announce())
+        if i < 8:
+            assert not held.waits
+            held.runs()
+    return credit, held
+
+
+@pytest.mark.parametrize(("written", "waits"), [(8, True), (9, True), (15, True), (16, False), (20, False)])
+def test_quick_blocks_wait_behind_eight_others_until_they_are_eight(written: int, waits: bool) -> None:
+    _, held = _held(written)
+    assert held.waits is waits
+    assert len(held) == written - 8
+
+
+def test_a_block_that_took_long_is_not_held() -> None:
+    assert not _held(10, seconds=0.0011)[1].waits
+
+
+def test_eight_megabytes_travel_together_at_most() -> None:
+    assert [_held(10, nbytes)[1].waits for nbytes in (2**21, 2**22, 2**23, 2**30)] == [True, False, False, False]
+    _, held = _held(8 + 5, nbytes=2**22)
+    assert [(a.index, b.index) for a, b in held.runs()] == [(8, 9), (10, 11), (12, 12)]
+
+
+def test_who_travels_alone_is_never_held() -> None:
+    _, held = _held(10, alone=True)
+    assert not held.waits
+    assert all(first == last for first, last in held.runs())
+
+
+def test_acknowledgements_that_leave_less_than_eight_in_flight_end_the_wait() -> None:
+    credit, held = _held(10)
+    assert held.waits
+    credit.acknowledge(2)
+    assert not held.waits
+
+
+def test_whole_blocks_side_by_side_share_a_message_and_no_others() -> None:
+    credit = Credit(60, 50, 1, "stream", "block")
+    held = Holding(credit, 2, 1, False)
+    blocks = [Block(3, 1, 2), Block(4, 3, 4), Block(6, 5, 6), Block(7, 7, 7), Block(8, 8, 9), Block(0, 10, 11)]
+    held.add(blocks)
+    assert [(a.index, b.index) for a, b in held.runs()] == [(3, 4), (6, 6), (7, 7), (8, 8), (0, 0)]
+    assert not held.runs()
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, every block counts as a quick one; what seems lost is missed sooner."""
+    monkeypatch.setattr(holding, "_QUICK", 1e9)
+    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.3)
+
+
+def _sent(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many segments were in each message since."""
+    outlet, counts = actor.sender._outlet, []
+    assert outlet is not None
+    send = outlet.send
+
+    def counted(frames: list[Any], copy: bool) -> None:
+        counts.append(len(frames[1]) // 64)
+        send(frames, copy)
+
+    monkeypatch.setattr(outlet, "send", counted)
+    return counts
+
+
+def _take_in(learner: Learner) -> None:
+    learner.use()
+
+
+@PATHS
+@pytest.mark.usefixtures("endless")
+def test_many_blocks_in_few_messages_arrive_whole_in_order_and_once(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch, inline: bool
+) -> None:
+    actor, learner = Actor(memory_dir / RING, blocks=50, credits=40), Learner(pool=100)
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        sent = _sent(actor, monkeypatch)
+        for _ in range(5):  # round the ring, so that a run is cut at its end
+            actor.write(31)
+            assert actor.counters[f"flight.{POLICY}"] == 31 * BLOCK
+            assert actor.sender.drain(10, lambda: _take_in(learner))
+        assert sent[:12] == [BLOCK] * 8 + [8 * BLOCK, 8 * BLOCK, 7 * BLOCK, BLOCK]
+        assert sum(sent) == 5 * 31 * BLOCK
+        assert [number for _, _, number in learner.got] == list(range(1, 5 * 31 * BLOCK + 1))
+        assert learner.wrong == 0
+        assert not any(learner.counters.snapshot().values())
+        assert actor.counters[f"resent.{POLICY}"] == 0
+
+
+@PATHS
+@pytest.mark.usefixtures("endless")
+def test_a_wait_for_credit_sends_what_is_held(memory_dir: Path, inline: bool) -> None:
+    """Else writer and learner might wait for each other."""
+    actor, learner = Actor(memory_dir / RING, blocks=14, credits=12), Learner(pool=40)
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline)
+        actor.write(13)  # the last one in the backlog
+        assert len(actor.sender._held) == 4
+        held: list[int] = []
+
+        def on_wait() -> None:
+            held.append(len(actor.sender._held))
+            _take_in(learner)
+
+        actor.sender.take(on_wait)
+        assert held[0] == 0
+        until(lambda: learner.uses(12 * BLOCK))
+        assert learner.wrong == 0
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_learner_that_is_found_anew_gets_what_was_held(memory_dir: Path) -> None:
+    actor, first, second = Actor(memory_dir / RING, blocks=20, credits=16), Learner(), Learner(incarnation=2)
+    with closing(actor, first, second):
+        actor.sender.route(first.route, inline=False)
+        actor.write(11)
+        assert len(actor.sender._held) == 3
+        actor.sender.route(second.route, inline=False)
+        assert len(actor.sender._held) == 0
+        until(lambda: second.uses(11 * BLOCK))
+        assert [number for _, _, number in second.got] == list(range(1, 11 * BLOCK + 1))
