@@ -1,10 +1,11 @@
 """Finished blocks that may travel together: held for a moment while the next ones are about to come.
 
 What a message costs both ends hardly depends on how much is in it. A block is therefore held while the learner has
-eight other messages to take and blocks are written in less than a millisecond each, so that the next is about to come.
-Nothing waits for what may not come: a block that took longer, a wait for credit, an acknowledgement that leaves less
-than eight in flight, `pump`, `drain` and the end send what is held at once. An actor, whose blocks take many turns of
-its environment, never holds any; a window of credit that is no more than eight messages never lets one be held.
+eight other messages to take and blocks are begun and finished within a millisecond of the one before, so that the next
+is about to come. Who writes like this calls again at once, and nothing waits for what may not come: a block that took
+longer, a wait for credit, an acknowledgement that leaves less than eight in flight, `pump`, `drain` and the end send
+what is held. An actor, whose blocks take many turns of its environment, never holds any, and a window of credit of no
+more than eight messages never lets one be held.
 
 In flow: blocks as credit lets them go, and when each was begun. Out flow: runs of blocks for one message each. Pure.
 """
@@ -34,6 +35,7 @@ class Holding:
         self._blocks: list[Block] = []
         self._begun: dict[int, float] = {}
         """When each block was begun that is being written, by its first slot."""
+        self._finished = 0.0
         self._quick = False
 
     def __len__(self) -> int:
@@ -51,7 +53,8 @@ class Holding:
 
     def finish(self, slots: slice, now: float) -> None:
         """It is whole."""
-        self._quick = now - self._begun.pop(slots.start) < _QUICK
+        self._quick = now - min(self._begun.pop(slots.start), self._finished) < _QUICK
+        self._finished = now
 
     def add(self, blocks: list[Block]) -> None:
         """These may be sent now."""

@@ -16,17 +16,20 @@ PATHS = pytest.mark.parametrize("inline", [False, True], ids=["memory", "inline"
 RING = "rookery-run1-actor-0.1-gem.ring"
 
 
-def _held(written: int, nbytes: int = 1, seconds: float = 0.0, alone: bool = False) -> tuple[Credit, Holding]:
-    """`written` blocks of two segments that took `seconds` each, none of which was sent but the first eight."""
+def _held(
+    written: int, nbytes: int = 1, seconds: float = 0.0, pause: float = 0.0, alone: bool = False
+) -> tuple[Credit, Holding]:
+    """`written` blocks of two segments that took `seconds` each, `pause` apart; none was sent but the first eight."""
     credit = Credit(60, 50, 1, "stream", "block")
     held = Holding(credit, 2, nbytes, alone)
     for i in range(written):
         index = credit.take()
         assert index is not None
         slots = slice(2 * index, 2 * index + 2)
-        held.begin(slots, 10.0)
+        now = 10.0 + i * (seconds + pause)
+        held.begin(slots, now)
         credit.finish(Block(index, 2 * i + 1, 2 * i + 2))
-        held.finish(slots, 10.0 + seconds)
+        held.finish(slots, now + seconds)
         held.add(credit.announce())
         if i < 8:
             assert not held.waits
@@ -41,8 +44,10 @@ def test_quick_blocks_wait_behind_eight_others_until_they_are_eight(written: int
     assert len(held) == written - 8
 
 
-def test_a_block_that_took_long_is_not_held() -> None:
+def test_a_block_that_took_long_or_came_late_is_not_held() -> None:
     assert not _held(10, seconds=0.0011)[1].waits
+    assert not _held(10, pause=0.0011)[1].waits
+    assert _held(10, seconds=0.0004, pause=0.0004)[1].waits
 
 
 def test_eight_megabytes_travel_together_at_most() -> None:

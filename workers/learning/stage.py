@@ -151,8 +151,10 @@ class Stage:
                 else:
                     np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
             versions = columns["version"][records["slot"][mixed], : self._length] if mixed.any() else None
-            there = self._read(arrival, records, source, slice(at, at + n)) if self._made else True
-            intact = arrival.ring.intact(records) & there
+            there = self._read(arrival, records, source, slice(at, at + n)) if self._made else None
+            intact = arrival.ring.intact(records)
+        if there is not None:
+            intact &= there
         if not intact.all():
             versions = None if versions is None else versions[intact[mixed]]
             self._squeeze(at, n, intact)
