@@ -19,7 +19,7 @@ RING = "rookery-run1-actor-0.1-gem.ring"
 def _held(
     written: int, nbytes: int = 1, seconds: float = 0.0, pause: float = 0.0, alone: bool = False
 ) -> tuple[Credit, Holding]:
-    """`written` blocks of two segments that took `seconds` each, `pause` apart; none was sent but the first eight."""
+    """`written` blocks of two segments that took `seconds` each, `pause` apart; none was sent but the first sixteen."""
     credit = Credit(60, 50, 1, "stream", "block")
     held = Holding(credit, 2, nbytes, alone)
     for i in range(written):
@@ -31,39 +31,39 @@ def _held(
         credit.finish(Block(index, 2 * i + 1, 2 * i + 2))
         held.finish(slots, now + seconds)
         held.add(credit.announce())
-        if i < 8:
+        if i < 16:
             assert not held.waits
             held.runs()
     return credit, held
 
 
-@pytest.mark.parametrize(("written", "waits"), [(8, True), (9, True), (15, True), (16, False), (20, False)])
-def test_quick_blocks_wait_behind_eight_others_until_they_are_eight(written: int, waits: bool) -> None:
+@pytest.mark.parametrize(("written", "waits"), [(16, True), (17, True), (23, True), (24, False), (28, False)])
+def test_quick_blocks_wait_behind_sixteen_others_until_they_are_eight(written: int, waits: bool) -> None:
     _, held = _held(written)
     assert held.waits is waits
-    assert len(held) == written - 8
+    assert len(held) == written - 16
 
 
 def test_a_block_that_took_long_or_came_late_is_not_held() -> None:
-    assert not _held(10, seconds=0.0011)[1].waits
-    assert not _held(10, pause=0.0011)[1].waits
-    assert _held(10, seconds=0.0004, pause=0.0004)[1].waits
+    assert not _held(18, seconds=0.0011)[1].waits
+    assert not _held(18, pause=0.0011)[1].waits
+    assert _held(18, seconds=0.0004, pause=0.0004)[1].waits
 
 
 def test_eight_megabytes_travel_together_at_most() -> None:
-    assert [_held(10, nbytes)[1].waits for nbytes in (2**21, 2**22, 2**23, 2**30)] == [True, False, False, False]
-    _, held = _held(8 + 5, nbytes=2**22)
-    assert [(a.index, b.index) for a, b in held.runs()] == [(8, 9), (10, 11), (12, 12)]
+    assert [_held(18, nbytes)[1].waits for nbytes in (2**21, 2**22, 2**23, 2**30)] == [True, False, False, False]
+    _, held = _held(16 + 5, nbytes=2**22)
+    assert [(a.index, b.index) for a, b in held.runs()] == [(16, 17), (18, 19), (20, 20)]
 
 
 def test_who_travels_alone_is_never_held() -> None:
-    _, held = _held(10, alone=True)
+    _, held = _held(18, alone=True)
     assert not held.waits
     assert all(first == last for first, last in held.runs())
 
 
-def test_acknowledgements_that_leave_less_than_eight_in_flight_end_the_wait() -> None:
-    credit, held = _held(10)
+def test_acknowledgements_that_leave_less_than_sixteen_in_flight_end_the_wait() -> None:
+    credit, held = _held(18)
     assert held.waits
     credit.acknowledge(2)
     assert not held.waits
@@ -116,7 +116,7 @@ def test_many_blocks_in_few_messages_arrive_whole_in_order_and_once(
             actor.write(31)
             assert actor.counters[f"flight.{POLICY}"] == 31 * BLOCK
             assert actor.sender.drain(10, lambda: _take_in(learner))
-        assert sent[:12] == [BLOCK] * 8 + [8 * BLOCK, 8 * BLOCK, 7 * BLOCK, BLOCK]
+        assert sent[:20] == [BLOCK] * 16 + [8 * BLOCK, 7 * BLOCK, BLOCK, BLOCK]
         assert sum(sent) == 5 * 31 * BLOCK
         assert [number for _, _, number in learner.got] == list(range(1, 5 * 31 * BLOCK + 1))
         assert learner.wrong == 0
@@ -128,10 +128,10 @@ def test_many_blocks_in_few_messages_arrive_whole_in_order_and_once(
 @pytest.mark.usefixtures("endless")
 def test_a_wait_for_credit_sends_what_is_held(memory_dir: Path, inline: bool) -> None:
     """Else writer and learner might wait for each other."""
-    actor, learner = Actor(memory_dir / RING, blocks=14, credits=12), Learner(pool=40)
+    actor, learner = Actor(memory_dir / RING, blocks=22, credits=20), Learner(pool=40)
     with closing(actor, learner):
         actor.sender.route(learner.route, inline)
-        actor.write(13)  # the last one in the backlog
+        actor.write(21)  # the last one in the backlog
         assert len(actor.sender._held) == 4
         held: list[int] = []
 
@@ -141,18 +141,18 @@ def test_a_wait_for_credit_sends_what_is_held(memory_dir: Path, inline: bool) ->
 
         actor.sender.take(on_wait)
         assert held[0] == 0
-        until(lambda: learner.uses(12 * BLOCK))
+        until(lambda: learner.uses(20 * BLOCK))
         assert learner.wrong == 0
 
 
 @pytest.mark.usefixtures("endless")
 def test_a_learner_that_is_found_anew_gets_what_was_held(memory_dir: Path) -> None:
-    actor, first, second = Actor(memory_dir / RING, blocks=20, credits=16), Learner(), Learner(incarnation=2)
+    actor, first, second = Actor(memory_dir / RING, blocks=30, credits=24), Learner(), Learner(incarnation=2)
     with closing(actor, first, second):
         actor.sender.route(first.route, inline=False)
-        actor.write(11)
+        actor.write(19)
         assert len(actor.sender._held) == 3
         actor.sender.route(second.route, inline=False)
         assert len(actor.sender._held) == 0
-        until(lambda: second.uses(11 * BLOCK))
-        assert [number for _, _, number in second.got] == list(range(1, 11 * BLOCK + 1))
+        until(lambda: second.uses(19 * BLOCK))
+        assert [number for _, _, number in second.got] == list(range(1, 19 * BLOCK + 1))
