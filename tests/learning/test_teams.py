@@ -23,13 +23,17 @@ def test_the_penalty_game_is_soon_played_without_a_miss(run_dir: Path) -> None:
 
 @pytest.mark.learning
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("keys", "wanted"), [([PENALTY], 250), ([], 175)], ids=["penalty", "climbing"])
+@pytest.mark.parametrize(
+    ("preset", "keys", "wanted"),
+    [("matrix-game", [PENALTY], 250), ("matrix-game", [], 175), ("matrix-game-qmix", [], 250)],
+    ids=["penalty", "climbing", "penalty by a team"],
+)
 def test_matrix_games_are_played_as_well_as_by_published_algorithms(
-    tmp_path: Path, keys: list[str], wanted: float
+    tmp_path: Path, preset: str, keys: list[str], wanted: float
 ) -> None:
     """Median of three seeds; Papoudakis et al. 2021 (arXiv:2006.07869, table 3) have 250 and, mostly, 175."""
     found = []
     for seed in SEEDS:
-        train("matrix-game", tmp_path / str(seed), seed, set=keys)
-        found.append(min(greedy_returns(load("matrix-game", keys), tmp_path / str(seed)).values()))
+        train(preset, tmp_path / str(seed), seed, set=keys)
+        found.append(min(greedy_returns(load(preset, keys), tmp_path / str(seed)).values()))
     assert statistics.median(found) >= wanted
