@@ -149,9 +149,7 @@ def _policies(view: dict[str, Any]) -> Table:
             name,
             _number(policy["return"]),
             sparkline(policy["history"]),
-            str(policy["version"]),
-            f"{policy['train_steps']:,}",
-            f"{policy['lag']:.2f}",
+            *_learned(policy),
         )
     for name, auxiliary in view["auxiliaries"].items():
         table.add_row(name, "", "", str(auxiliary["version"]), f"{auxiliary['train_steps']:,}", "")
@@ -180,6 +178,13 @@ def sparkline(values: list[float], width: int = 30) -> str:
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(_BLOCKS[int((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
+
+
+def _learned(policy: dict[str, Any]) -> tuple[str, str, str]:
+    """Version, train steps and lag, of a policy that learns."""
+    if policy["version"] is None:
+        return "fixed", "–", "–"
+    return str(policy["version"]), f"{policy['train_steps']:,}", f"{policy['lag']:.2f}"
 
 
 def _number(value: float | None) -> str:

@@ -17,6 +17,7 @@ from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from protocol.fixed import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.learned import Learned
 from protocol.off_policy import DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.offline import BC, Dataset
@@ -36,6 +37,8 @@ __all__ = [
     "AuxiliaryConfig",
     "Dataset",
     "EnvironmentConfig",
+    "Fixed",
+    "FrozenPolicy",
     "Multiprocessing",
     "Network",
     "OnStream",
@@ -43,6 +46,7 @@ __all__ = [
     "Replayed",
     "Run",
     "Sampled",
+    "ScriptedPolicy",
     "Streamed",
     "parse_run",
 ]
@@ -77,6 +81,10 @@ class PolicyConfig(Learned):
             data = _without_aliases(data)
             if isinstance(data.get("algorithm"), Mapping):
                 data["algorithm"] = {"name": "ppo", **data["algorithm"]}
+                if (name := data["algorithm"]["name"]) in FIXED:
+                    raise ValueError(
+                        f"{name} is a policy of its own, nothing that all have in common; write policies.NAME.algorithm"
+                    )
         return data
 
     @model_validator(mode="after")
@@ -137,7 +145,7 @@ class Run(Section):
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     """What every policy has in common."""
     policies: dict[Label, dict[str, Any]] = Field(default_factory=dict)
-    """Overrides by policy name."""
+    """Overrides by policy name, or what a policy is that does not learn (protocol/fixed.py)."""
     agents: dict[str, Label] = Field(default_factory=dict)
     """agent -> policy; an agent not named has a policy of its own, called like the agent."""
     auxiliaries: dict[Label, AuxiliaryConfig] = Field(default_factory=dict)
@@ -189,13 +197,22 @@ class Run(Section):
             object.__setattr__(self, "policy", self.policy.model_copy(update={"publish_mode": mode}))
         for name in self.policies:
             try:
-                self.policy_config(name)
+                if self.fixed(name) is None:
+                    self.policy_config(name)
             except ValidationError as fault:
                 raise ValueError(_sentence(fault, f"policies.{name}")) from None
         return self
 
+    def fixed(self, name: str) -> Fixed | None:
+        """What policy `name` is if it does not learn; None if it does."""
+        algorithm = self.policies.get(name, {}).get("algorithm")
+        if not isinstance(algorithm, Mapping) or algorithm.get("name") not in FIXED:
+            return None
+        return FixedConfig.model_validate(self.policies[name]).algorithm
+
     def policy_config(self, name: str) -> PolicyConfig:
-        """The configuration of policy `name`: the common one with its overrides, sections merged key by key.
+        """The configuration of policy `name`, which learns: the common one with its overrides, sections merged key by
+        key.
 
         An override of `algorithm` that names another algorithm starts from that algorithm's defaults.
         """

@@ -55,7 +55,7 @@ class SharedMemoryError(RookeryError):
 
 
 class EnvironmentFault(RookeryError):
-    """An environment raised or gave data that contradict its own spaces."""
+    """An environment, or a program that plays in it, raised or gave what contradicts the environment's spaces."""
 
     exit_code = 7
 

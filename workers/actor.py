@@ -30,14 +30,14 @@ from protocol.weights import WeightSubscriber
 from workers import numerics
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
-from workers.acting.seat import Seat
-from workers.acting.seating import seat_agents, watched
+from workers.acting.seating import Table, seat_agents, seat_fixed, watched
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, Outside
+from workers.fixed_plan import plan_fixed
 from workers.life import Life, Stop, log_to, run_dir_of, worker_command
 from workers.plan import Plan, plan_policies, seed_of
 from workers.policies.build import build, published
@@ -61,9 +61,12 @@ class Actor:
         self._quota = welcome.quota
         plans = plan_policies(run, environment.world)
         auxiliaries = plan_auxiliaries(run, plans)
+        fixed, me = plan_fixed(run, environment.world), (welcome.name, welcome.incarnation)
         self._plans: dict[str, Plan] = {**plans, **auxiliaries}
-        self._policies = plans
-        self._counters = self._open_counters([*self._plans])
+        self._counters = self._open_counters([*self._plans], [*fixed])
+        self._table = Table()
+        for name, strategy in fixed.items():
+            self._table.add(name, seat_fixed(strategy, environment.world, run.environment, run.seed, me))
         self._performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
         self._subscribers = {
             name: WeightSubscriber(life.context, name, p.manifest, run.transport)
@@ -76,20 +79,17 @@ class Actor:
         self._outlets = Outlets(life.context)
         self._senders = {name: self._sender(plan) for name, plan in self._plans.items()}
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
-        self._seats: dict[tuple[int, int], Seat] = {}
-        me = (welcome.name, welcome.incarnation)
         for name, plan in plans.items():
             performer = self._performers[name]
             sender = watched(plan, plans, auxiliaries, self._senders, self._common)
-            self._seats |= seat_agents(plan, environment.world, performer, sender, run.seed, me, self._common)
+            seats = seat_agents(plan, environment.world, performer, sender, run.seed, me, self._common)
+            self._table.add(name, seats)
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
         self._drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
-        self._report = ActorReport(
-            self._counters, self._quota, self._performers, self._subscribers, [*self._seats.values()]
-        )
+        self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._table.of)
 
     def run(self) -> None:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
@@ -98,7 +98,8 @@ class Actor:
         client.start(self._report.snapshot)
         self._first_weights()
         self._report.state = "acting"
-        log.info("event=acting quota=%d agents=%d copies=%d", self._quota, len(self._seats), self._environment.copies)
+        seats, copies = len(self._table.seats), self._environment.copies
+        log.info("event=acting quota=%d agents=%d copies=%d", self._quota, seats, copies)
         self._act()
         self._report.state = "draining"
         self._drain()
@@ -114,7 +115,7 @@ class Actor:
         self._environment.close()
 
     def _act(self) -> None:
-        seats, environment = self._seats, self._environment
+        seats, environment = self._table.seats, self._environment
         turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
         env_steps = agent_steps = turns = 0
         while agent_steps < self._quota:
@@ -124,7 +125,7 @@ class Actor:
             if self._common is not None and turn.common is not None:
                 self._common.write(turn.common)
                 if self._common.turns is not None:  # who is away for long must not hold up memory
-                    for seat in seats.values():
+                    for seat in self._table.writing:
                         seat.flush(self._check)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, self._check)
@@ -145,8 +146,9 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            self._report.environment = count_environment(self._counters, self._environment, self._policies)
-            for seat in self._seats.values():
+            figures = count_environment(self._counters, self._environment, self._table.policy_of)
+            self._report.environment = figures
+            for seat in self._table.writing:
                 seat.flush(self._check)
             for name in self._plans.keys() - self._performers.keys():
                 self._listen(self._subscribers[name])
@@ -250,8 +252,8 @@ class Actor:
         for name, sender in self._senders.items():
             if not sender.drain(max(0.0, end - time.monotonic()), self._follow_routes):
                 log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
-        self._counters.set("unfinished_steps", sum(seat.open_rows for seat in self._seats.values()))
-        count_environment(self._counters, self._environment, self._policies)
+        self._counters.set("unfinished_steps", self._table.open_rows)
+        count_environment(self._counters, self._environment, self._table.policy_of)
 
     def _share(self, plan: CommonPlan | None) -> CommonWriter | None:
         """Where what all agents see is written."""
@@ -280,11 +282,11 @@ class Actor:
             self._outlets,
         )
 
-    def _open_counters(self, names: list[str]) -> Counters:
+    def _open_counters(self, names: list[str], fixed: list[str]) -> Counters:
         run_dir = run_dir_of(self._welcome)
         name = f"{self._welcome.name}.{self._welcome.incarnation}"
         members = list(self._run.environment.members or ())
-        counted = ActorReport.names(names, members, self._environment.counters)
+        counted = ActorReport.names(names, members, self._environment.counters, fixed)
         return Counters(run_dir / "counters" / name if run_dir else None, *counted)
 
 

@@ -63,11 +63,15 @@ def plan_auxiliaries(run: Run, policies: Mapping[str, PolicyPlan]) -> dict[str, 
 
 def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]) -> AuxiliaryPlan:
     known = ", ".join(policies)
+    if not policies:
+        raise ConfigurationError(f"auxiliary {name!r} has nobody to watch, as no policy learns; remove it")
     if name in policies:
         raise ConfigurationError(f"auxiliary {name!r} is called like a policy; give it a name that none of {known} has")
     for other in config.watches:
         if other not in policies:
-            raise ConfigurationError(f"auxiliary {name!r} watches {other!r}, which is no policy; name some of {known}")
+            raise ConfigurationError(
+                f"auxiliary {name!r} watches {other!r}, which is no policy that learns; name some of {known}"
+            )
     watched = [policy for policy in policies.values() if policy.name in config.watches or not config.watches]
     first = watched[0]
     for policy in watched:

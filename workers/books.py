@@ -20,6 +20,7 @@ from protocol.ledger import Ledger
 from workers.accounting import Page, Pages, environment_books, segment_books, total
 from workers.events import EventLog
 from workers.findings import findings_of, looks
+from workers.fixed_plan import FixedPlan
 from workers.returns_curve import NewestReturns, ReturnsCurve
 
 __all__ = ["Books"]
@@ -29,14 +30,22 @@ _AWAY = 30.0
 
 
 class Books:
-    """One run's measurements. `policies` in the order of the world's agents; `auxiliaries` learn beside them."""
+    """One run's measurements. `policies`, those that learn, in the order of the world's agents; `auxiliaries` learn
+    beside them, `fixed` are the policies that do not."""
 
-    def __init__(self, run: Run, policies: list[str], folder: Path, auxiliaries: Sequence[str] = ()) -> None:
-        self._run, self._policies, self._folder = run, policies, folder
-        self._learned = [*policies, *auxiliaries]
-        self._returns = {policy: ReturnsCurve(run.steps) for policy in policies}
-        self._recent: dict[str, list[float]] = {p: [] for p in policies}
-        self._newest = {policy: NewestReturns() for policy in policies}
+    def __init__(
+        self,
+        run: Run,
+        policies: list[str],
+        folder: Path,
+        auxiliaries: Sequence[str] = (),
+        fixed: Mapping[str, FixedPlan] = MappingProxyType({}),
+    ) -> None:
+        self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
+        self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
+        self._returns = {policy: ReturnsCurve(run.steps) for policy in self._played}
+        self._recent: dict[str, list[float]] = {p: [] for p in self._played}
+        self._newest = {policy: NewestReturns() for policy in self._played}
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
         """policy/member -> (episodes, sum of returns) at the last look."""
@@ -82,8 +91,8 @@ class Books:
         if made > self._made:
             self._made, self.acting_until = made, now
         rates = self._rates(now, env_steps, agent_steps)
-        policies = {policy: self._policy_view(policy, actors, learners) for policy in self._policies}
-        auxiliaries = {name: _learned(name, learners) for name in self._learned[len(policies) :]}
+        policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
+        auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
         self.view = {
             "steps": self._run.steps,
             "env_steps": env_steps,
@@ -130,18 +139,23 @@ class Books:
             "complete": complete,
             "env_steps": env_steps,
             "agent_steps": agent_steps,
+            "fixed_steps": total(actors.values(), "fixed_steps"),
             "seconds": seconds,
             "env_steps_per_second": env_steps / seconds,
             "agent_steps_per_second": agent_steps / seconds,
             "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._learned},
             "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._learned)) / seconds,
+            "fixed": {
+                policy: {"algorithm": plan.algorithm.name, "source": plan.source, **self._returns[policy].whole()}
+                for policy, plan in self._fixed.items()
+            },
             "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
             "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
-            "environments": environment_books(self._policies, self._members, actors),
+            "environments": environment_books(self._played, self._members, actors),
             "baselines": dict(baselines),
             "segments": segment_books(self._learned, actors, learners, self._ledgers(), clean),
             "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
-            / max(1, total(actors.values(), "agent_steps") + rows_read),
+            / max(1, agent_steps - total(actors.values(), "fixed_steps") + rows_read),
             "rows": {p: {k: total(pages, f"rows_{k}.{p}") for k in ("read", "trained")} for p in self._policies},
             "recorded": {p: total(pages, f"recorded.{p}") for p in self._policies},
             "unfinished_steps": total(actors.values(), "unfinished_steps"),
@@ -163,12 +177,14 @@ class Books:
         aside.rename(self._folder / "summary.json")
 
     def verdict(self, actors: Pages, learners: Pages) -> str:
-        """What the run waits for: `actor-bound`, `learner-bound` or `balanced`."""
+        """What the run waits for: `actor-bound` (always, where nothing learns), `learner-bound` or `balanced`."""
         seconds = self.seconds
         if seconds < 1:
             return "starting"
         if not self._run.actors:
             return "learner-bound"
+        if not self._policies:
+            return "actor-bound"
         credit = sum(_share(actors, f"waits.credit.{p}", seconds) for p in self._policies)
         data = [_share(learners, f"waits.data.{p}", seconds) for p in self._policies]
         starved = sum(data) / len(data)
@@ -230,11 +246,12 @@ class Books:
         recent = self._recent[policy]
         self._recent[policy] = []
         previous = self.view.get("policies", {}).get(policy, {}).get("return")
+        learns = policy not in self._fixed
         return {
             "return": sum(recent) / len(recent) if recent else previous,
             "history": self._returns[policy].history,
-            **_learned(policy, learners),
-            "lag": _lag(learners.values(), [policy])["mean"],
+            **(_learned(policy, learners) if learns else {"version": None, "train_steps": None}),
+            "lag": _lag(learners.values(), [policy])["mean"] if learns else None,
             **self._by_environment(policy, actors),
         }
 

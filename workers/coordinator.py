@@ -35,6 +35,7 @@ from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
 from workers.environments.registry import describe
 from workers.facts import facts_of
+from workers.fixed_plan import check_fixed, plan_fixed
 from workers.life import INCOMPLETE, claim, log_to
 from workers.membership import Membership
 from workers.plan import plan_policies
@@ -59,8 +60,9 @@ class Coordinator:
         self._parts = {name: run.steps * plan.share(world) for name, plan in plans.items()}
         """Rows that each policy is trained on where there are no actors."""
         self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
-        self._books = Books(run, list(plans), folder, auxiliaries)
-        self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json")
+        fixed = plan_fixed(run, world)
+        self._books = Books(run, list(plans), folder, auxiliaries, fixed)
+        self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json", [*fixed])
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._stop_after: float | None = None
@@ -333,6 +335,7 @@ def _run(context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bi
         )
     world = describe(run.environment)
     plan_all(run, world)
+    check_fixed(run, world)
     ports = Ports(context, host, int(port), advertise)
     address = ports.bind({0: zmq.ROUTER})[0]
     lock = claim(run, folder)

@@ -75,7 +75,9 @@ def examine(folder: Path) -> list[Layer]:
             faults = {layer: says} if layer else {}
         found += _layers(evidence, faults, notes)
     if not found:
-        raise ConfigurationError(words or f"no worker began in {folder}; see its logs, or let the run go on for longer")
+        raise ConfigurationError(
+            words or f"no worker began in {folder}, or no policy learns; see its logs, or let the run go on for longer"
+        )
     return found
 
 

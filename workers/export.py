@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
-from protocol.config import PolicyConfig, Run
+from protocol.config import Run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
-from protocol.spaces import Agent, Box, DictPopulation, World
 from workers import numerics
 from workers.coordinator import read_config
-from workers.facts import network_facts
 from workers.learning import checkpoint
 from workers.policies import exported, recorded
-from workers.policies.build import Policy, build
-from workers.policies.deployed import Deployed
-from workers.policies.exported import Manifest, Provenance
-from workers.policies.interface import Interface
+from workers.policies.build import Policy
+from workers.policies.manifest import Manifest
+from workers.policies.trained import deployed, read
 
 __all__ = ["export", "main"]
 
@@ -37,25 +32,24 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
     if not (run / "config.yaml").is_file():
         raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
-    config = read_config(run / "config.yaml")
-    name = _policy(run, policy, config)
-    step, manifest, trained = _found(run, config, name, which)
+    name = _policy(run, policy, read_config(run / "config.yaml"))
+    step, manifest, found = _found(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "safetensors":
-        exported.write(path, manifest, trained)
+        exported.write(path, manifest, found)
     else:
-        deployed = _deployed(manifest.interface, manifest.config, trained)
-        (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, deployed)
+        module = deployed(manifest.interface, manifest.config, found)
+        (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, module)
     return path
 
 
-def _found(run: Path, config: Run, name: str, which: str) -> tuple[int, Manifest, Policy]:
+def _found(run: Path, name: str, which: str) -> tuple[int, Manifest, Policy]:
     """The checkpoint `which`; another newest one, if a run that goes on removed it meanwhile."""
     while True:
         step = _step(run, name, which)
         try:
-            return step, *_trained(run, config, name, step)
+            return step, *read(run / "checkpoints" / name / str(step))
         except ConfigurationError:
             if (run / "checkpoints" / name / str(step)).exists():
                 raise
@@ -92,69 +86,6 @@ def _step(run: Path, policy: str, which: str) -> int:
         f"{run} has no checkpoint {which} of policy {policy!r}; give --checkpoint newest, best or one of "
         f"{', '.join(map(str, steps))}"
     )
-
-
-def _trained(run: Path, config: Run, name: str, step: int) -> tuple[Manifest, Policy]:
-    """The policy of a checkpoint and its manifest."""
-    path = run / "checkpoints" / name / str(step)
-    found = checkpoint.load(path)
-    facts = found.manifest
-    try:
-        agent = Agent.model_validate(facts.agent)
-        common = TypeAdapter(Box | None).validate_python(facts.common)
-        own = PolicyConfig.model_validate(facts.config)
-    except ValidationError as fault:
-        raise ConfigurationError(
-            f"checkpoint {path} does not tell what its policy sees and does ({_first(fault)}); "
-            "use the release that wrote it"
-        ) from None
-    members = config.environment.members
-    world = World(
-        id=config.environment.id if members is None else "+".join(members),
-        population=DictPopulation(agents=(agent,), common=common),
-    )
-    deployed = world.deployed()
-    interface = Interface.at(deployed, deployed.places[0])
-    policy = build(Interface.at(world, world.places[0]), own, 0)
-    try:
-        policy.load_state_dict(found.weights)
-    except RuntimeError:
-        raise ConfigurationError(f"checkpoint {path} is of another network; use the release that wrote it") from None
-    module = _deployed(interface, own, policy)
-    return Manifest(
-        policy=name,
-        world=world.id,
-        agent=deployed.places[0].agent,
-        common=common,
-        withheld=tuple(leaf.name for leaf in world.places[0].leaves if leaf.evaluation_only),
-        config=own,
-        network=network_facts(interface, own),
-        inputs=module.inputs,
-        outputs=module.outputs,
-        provenance=Provenance(
-            run=_run_id(run),
-            folder=run.resolve().name,
-            incarnation=facts.incarnation,
-            version=facts.version,
-            train_steps=facts.train_steps,
-            rows=facts.rows,
-        ),
-    ), policy
-
-
-def _deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Deployed:
-    return Deployed(interface, policy, exported.frames_of(config), config.network.state)
-
-
-def _run_id(run: Path) -> str:
-    """As its coordinator gave it; a sequential run has none."""
-    told = run / "run_id"
-    return told.read_text().strip() if told.is_file() else ""
-
-
-def _first(fault: Exception) -> str:
-    said: Any = fault.errors()[0]["msg"] if isinstance(fault, ValidationError) else fault
-    return " ".join(str(said).split())
 
 
 @click.command(name="export", context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ __all__ = ["Membership"]
 
 
 class Membership:
-    """The members of one run and what is known of those that ended."""
+    """The members of one run and what is known of those that ended. `policies` learn, those in `fixed` do not."""
 
-    def __init__(self, run: Run, policies: list[str], path: Path) -> None:
-        self._run, self._policies = run, policies
+    def __init__(self, run: Run, policies: list[str], path: Path, fixed: Sequence[str] = ()) -> None:
+        self._run, self._played = run, {*policies, *fixed}
         self._places = Places(run, policies)
         self._register = Register(path)
         self.run_id = self._register.run_id
@@ -89,7 +90,7 @@ class Membership:
         fresh = []
         for entry in episodes:
             key, steps = (member.name, member.incarnation, entry[0]), entry[1]
-            if entry[0] in self._policies and steps > self._register.told.get(key, -1):
+            if entry[0] in self._played and steps > self._register.told.get(key, -1):
                 self._register.told[key] = steps
                 fresh.append(entry)
         return fresh
@@ -207,7 +208,9 @@ class Membership:
         return join.name.startswith(f"{join.role}-")
 
     def _unfit(self, join: Join) -> str:
-        """Empty, or why this run has no use for a relay there."""
+        """Empty, or why this run has no use for a learner, or for a relay there."""
+        if join.role in ("learner", "relay") and not self.learners_wanted:
+            return f"no policy of this run learns, which leaves nothing to do for a {join.role}; start none"
         if join.role == "relay" and not join.node:
             return "a relay that does not say which node it serves; give it --node"
         if join.role == "relay" and self._run.transport != "auto":

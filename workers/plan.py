@@ -158,15 +158,17 @@ class PolicyPlan(Plan):
 
 
 def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
-    """The plan of every policy, in the order in which the world names their agents; raises ConfigurationError."""
+    """The plan of every policy that learns, in the order in which the world names their agents; raises
+    ConfigurationError."""
     mapping = run.policy_of(world)
+    names = [name for name in dict.fromkeys(mapping.values()) if run.fixed(name) is None]
     plans: dict[str, PolicyPlan] = {}
     where, box = run.environment, common_of(world)
     common = None
-    if box is not None:
-        moments = min(run.policy_config(name).segment_length for name in mapping.values())
+    if box is not None and names:
+        moments = min(run.policy_config(name).segment_length for name in names)
         common = common_layout(box, where.copies // where.async_factor, moments)
-    for name in dict.fromkeys(mapping.values()):
+    for name in names:
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
         places = [world.places[i] for i in agents]
         config = run.policy_config(name)

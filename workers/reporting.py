@@ -11,10 +11,10 @@ from protocol.messages import Route
 from protocol.report import Report
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import findings
+from workers.acting.fixed_seat import FixedSeat
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Environment
-from workers.plan import PolicyPlan
 
 __all__ = ["ActorReport", "LearnerReport", "count_environment"]
 
@@ -23,7 +23,8 @@ _BINS = 200
 
 
 class ActorReport:
-    """Counts steps and collects the returns of finished episodes."""
+    """Counts steps and collects the returns of finished episodes. `seats`: those of each policy, fixed ones included;
+    `performers` and `subscribers` are of those that learn."""
 
     def __init__(
         self,
@@ -31,14 +32,14 @@ class ActorReport:
         quota: int,
         performers: dict[str, Performer],
         subscribers: dict[str, WeightSubscriber],
-        seats: Sequence[Seat],
+        seats: Mapping[str, Sequence[Seat | FixedSeat]],
     ) -> None:
         self.state = "starting"
         self._counters = counters
         self._bin = max(1, quota // _BINS)
         self._next_bin = self._bin
         self._performers, self._subscribers, self._seats = performers, subscribers, seats
-        self._policy_of = [next(n for n, p in performers.items() if p is seat.performer) for seat in seats]
+        self._fixed = [seat for group in seats.values() for seat in group if isinstance(seat, FixedSeat)]
         self._lock = threading.Lock()
         self._episodes: list[tuple[str, int, int, float]] = []
         self._agent_steps = self._collected_at = 0
@@ -47,13 +48,17 @@ class ActorReport:
 
     @staticmethod
     def names(
-        policies: Sequence[str], members: Sequence[str] = (), environment: Sequence[str] = ()
+        policies: Sequence[str],
+        members: Sequence[str] = (),
+        environment: Sequence[str] = (),
+        fixed: Sequence[str] = (),
     ) -> tuple[list[str], list[str]]:
         """Names of an actor's counters: whole ones, and seconds and returns. `members` of a collection; `environment`:
-        what its world counts itself."""
+        what its world counts itself; `fixed`: policies that do not learn."""
         whole = [
             "env_steps",
             "agent_steps",
+            "fixed_steps",
             "unfinished_steps",
             "environment_restarts",
             "push_full",
@@ -74,7 +79,7 @@ class ActorReport:
                 )
             ]
         waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain") for policy in policies]
-        places = [f"{policy}/{member}" for policy in policies for member in members]
+        places = [f"{policy}/{member}" for policy in (*policies, *fixed) for member in members]
         whole += [f"episodes.{place}" for place in places]
         return whole, [*waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]
 
@@ -82,6 +87,8 @@ class ActorReport:
         """After each turn: totals so far."""
         self._counters.set("env_steps", env_steps)
         self._counters.set("agent_steps", agent_steps)
+        if self._fixed:
+            self._counters.set("fixed_steps", sum(seat.steps for seat in self._fixed))
         self._agent_steps = agent_steps
         if agent_steps >= self._next_bin:
             self._next_bin = agent_steps + self._bin
@@ -91,11 +98,10 @@ class ActorReport:
         """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each
         policy one entry, with more steps than the last, by which the coordinator knows what it was told before."""
         found: dict[str, tuple[int, float]] = {}
-        for seat, policy in zip(self._seats, self._policy_of, strict=True):
-            episodes, total = seat.take_episodes()
-            if episodes:
-                count, returns = found.get(policy, (0, 0.0))
-                found[policy] = (count + episodes, returns + total)
+        for policy, seats in self._seats.items():
+            told = [seat.take_episodes() for seat in seats]
+            if episodes := sum(count for count, _ in told):
+                found[policy] = (episodes, sum(total for _, total in told))
         if found:
             at = self._collected_at = max(self._agent_steps, self._collected_at + 1)
             with self._lock:
@@ -115,17 +121,15 @@ class ActorReport:
         return Report(self.state, counters=self._counters.snapshot(), metrics=metrics, episodes=episodes)
 
 
-def count_environment(
-    counters: Counters, environment: Environment, plans: Mapping[str, PolicyPlan]
-) -> dict[str, float]:
+def count_environment(counters: Counters, environment: Environment, policy_of: Mapping[int, str]) -> dict[str, float]:
     """Brings an actor's counters up to date: restarts, what ended in which member of a collection, and what the world
-    counts itself. What it measures besides."""
+    counts itself. What it measures besides. `policy_of`: by number of the agent."""
     figures = environment.figures()
     for name in environment.counters:
         counters.set(name, figures.pop(name, 0.0))
     counters.set("environment_restarts", environment.restarts)
     for (member, agent), (episodes, returns) in environment.take_episodes().items():
-        policy = next(name for name, plan in plans.items() if agent in plan.agents)
+        policy = policy_of[agent]
         counters.add(f"episodes.{policy}/{member}", episodes)
         counters.add(f"returns.{policy}/{member}", returns)
     return figures

@@ -45,6 +45,11 @@ class ReturnsCurve:
             "best": max(mean for mean in windows if mean is not None),
         }
 
+    def whole(self) -> dict[str, float | None]:
+        """`episodes` of the whole run and their `return_mean`."""
+        episodes, returns = (sum(entry[k] for entry in self._parts.values()) for k in (0, 1))
+        return {"episodes": episodes, "return_mean": returns / episodes if episodes else None}
+
     def to_plain(self) -> dict[str, list[float]]:
         """For a file."""
         return {str(part): entry for part, entry in self._parts.items()}

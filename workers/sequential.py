@@ -32,8 +32,8 @@ from protocol.weights import WeightSource
 from workers import numerics
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
-from workers.acting.seat import Seat, Sender
-from workers.acting.seating import seat_agents, watched
+from workers.acting.seat import Sender
+from workers.acting.seating import Table, seat_agents, seat_fixed, watched
 from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.books import Books
 from workers.channel import Channel
@@ -42,6 +42,7 @@ from workers.coordinator import read_config
 from workers.datasets.source import load
 from workers.environments.checked import Checked
 from workers.environments.registry import make
+from workers.fixed_plan import plan_fixed
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
@@ -66,19 +67,21 @@ class Sequential:
         self._run, self._folder = run, folder
         self._environment = Checked(make(run.environment))
         world = self._environment.world
-        self._plans = plan_policies(run, world)
+        self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         auxiliaries = plan_auxiliaries(run, self._plans)
         names = [*self._plans, *auxiliaries]
+        self._table = Table()
+        for name, strategy in fixed.items():
+            self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, _NAME))
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else Common(self._common.ring)
-        counted = ActorReport.names(names, list(run.environment.members or ()))
+        counted = ActorReport.names(names, list(run.environment.members or ()), fixed=[*fixed])
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *counted)
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
         self._members: list[Member] = []
         self._performers: dict[str, Performer] = {}
-        seats: dict[tuple[int, int], Seat] = {}
         channels: dict[str, Sender] = {}
         for each in (*auxiliaries.values(), *self._plans.values()):  # who consults others comes after them
             source: Source
@@ -95,9 +98,8 @@ class Sequential:
         for plan in self._plans.values() if run.actors else ():
             performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
             sender = watched(plan, self._plans, auxiliaries, channels, self._common)
-            seats |= seat_agents(plan, world, performer, sender, run.seed, _NAME, self._common)
-        self._seats = seats
-        self._books = Books(run, list(self._plans), folder, list(auxiliaries))
+            self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, _NAME, self._common))
+        self._books = Books(run, list(self._plans), folder, list(auxiliaries), fixed)
         self._stopping = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
 
@@ -126,7 +128,7 @@ class Sequential:
         return done or (self._run.seconds is not None and self._books.seconds >= self._run.seconds)
 
     def _act_and_learn(self) -> bool:
-        environment, seats, run = self._environment, self._seats, self._run
+        environment, seats, run = self._environment, self._table.seats, self._run
         turn = environment.reset(seed_of(run.seed, "environment", *_NAME))
         env_steps = agent_steps = turns = 0
         observed = -math.inf
@@ -137,7 +139,7 @@ class Sequential:
             if self._common is not None and turn.common is not None:
                 self._common.write(turn.common)
                 if self._common.turns is not None:  # who is away for long must not hold up memory
-                    for seat in seats.values():
+                    for seat in self._table.writing:
                         seat.flush(_never)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, _never)
@@ -158,7 +160,7 @@ class Sequential:
                     break
             if self._stopping.is_set():
                 break
-        self._actor_page.set("unfinished_steps", sum(seat.open_rows for seat in seats.values()))
+        self._actor_page.set("unfinished_steps", self._table.open_rows)
         self._observe(agent_steps)  # what the last episodes earned
         for member in self._members:
             member.finish()
@@ -211,11 +213,12 @@ class Sequential:
                     performer.swap(version)
 
     def _observe(self, agent_steps: int) -> None:
-        count_environment(self._actor_page, self._environment, self._plans)
-        for seat, policy in zip(self._seats.values(), self._policy_of_seats(), strict=True):
-            count, total = seat.take_episodes()
-            if count:
-                self._books.episodes(policy, agent_steps, count, total)
+        count_environment(self._actor_page, self._environment, self._table.policy_of)
+        self._actor_page.set("fixed_steps", self._table.fixed_steps)
+        for policy, seats in self._table.of.items():
+            told = [seat.take_episodes() for seat in seats]
+            if count := sum(episodes for episodes, _ in told):
+                self._books.episodes(policy, agent_steps, count, sum(total for _, total in told))
         returns = self._books.mean_returns([member.name for member in self._members])
         for member in self._members:
             member.mean_return = returns.get(member.name)
@@ -238,9 +241,6 @@ class Sequential:
         except BrokenPipeError:  # who showed it is gone
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
             self._stopping.set()
-
-    def _policy_of_seats(self) -> list[str]:
-        return [next(n for n, p in self._performers.items() if p is seat.performer) for seat in self._seats.values()]
 
 
 def _never() -> None:

@@ -6,7 +6,7 @@ import io
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -28,26 +28,25 @@ class Told:
     """An environment that has only this to tell, once."""
 
     restarts = 2
+    counters = ()
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
+
+    def figures(self) -> dict[str, float]:
+        return {}
 
     def take_episodes(self) -> Episodes:
         taken, self.episodes = self.episodes, {}
         return taken
 
 
-class Plan:
-    def __init__(self, *agents: int) -> None:
-        self.agents = agents
-
-
 def page(path: Path, *episodes: Episodes) -> dict[str, float]:
     """What an actor leaves behind that told this, heartbeat by heartbeat."""
     counters = Counters(path, *ActorReport.names(["a.b", "a"], [*MEMBERS]))
-    plans = {"a.b": Plan(0, 2), "a": Plan(1)}
+    policies = {0: "a.b", 1: "a", 2: "a.b"}
     for one in episodes:
-        count_environment(counters, cast("Environment", Told(one)), cast("Any", plans))
+        count_environment(counters, cast("Environment", Told(one)), policies)
     return read_counters(path)
 
 

@@ -11,8 +11,8 @@ from workers.reporting import ActorReport
 class Seat:
     """One that has ended `count` episodes since it was last asked."""
 
-    def __init__(self, performer: object) -> None:
-        self.performer, self.count = performer, 0
+    def __init__(self) -> None:
+        self.count = 0
 
     def take_episodes(self) -> tuple[int, float]:
         count, self.count = self.count, 0
@@ -21,14 +21,13 @@ class Seat:
 
 def test_entries_of_a_policy_have_more_steps_each() -> None:
     """Also where episodes ended between two looks without a step."""
-    gem, shell = cast("Any", object()), cast("Any", object())
-    seats = [Seat(gem), Seat(gem), Seat(shell)]
+    seats = [Seat(), Seat(), Seat()]
     report = ActorReport(
         Counters(None, *ActorReport.names(["gem", "shell"])),
         10**6,
-        {"gem": gem, "shell": shell},
         {},
-        cast("Any", seats),
+        {},
+        cast("Any", {"gem": seats[:2], "shell": seats[2:]}),
     )
     report.count(10, 40)
     for ended in ((1, 2, 0), (0, 1, 1), (0, 0, 0)):
@@ -38,7 +37,6 @@ def test_entries_of_a_policy_have_more_steps_each() -> None:
     report.count(20, 80)
     seats[0].count = 1
     report.collect()
-    report._performers = {}
     assert report.snapshot().episodes == [
         ("gem", 40, 3, 4.5),
         ("gem", 41, 1, 1.5),

@@ -6,10 +6,12 @@ In flow: a turn. Out flow: the actions of all who are present in it, in its orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.acting.fixed_seat import FixedSeat
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Present, Turn
@@ -17,10 +19,16 @@ from workers.environments.base import Present, Turn
 __all__ = ["act_together"]
 
 
-def act_together(seats: Mapping[tuple[int, int], Seat], turn: Turn, on_wait: Callable[[], None]) -> list[NDArray]:
+def act_together(
+    seats: Mapping[tuple[int, int], Seat | FixedSeat], turn: Turn, on_wait: Callable[[], None]
+) -> list[NDArray]:
     """Actions for each entry of `turn.present`. Each seat draws from its own noise, so that who sits beside it changes
     nothing but the last bits of a matrix product."""
     places = [(seats[present.agent, turn.group], present) for present in turn.present]
+    if turn.common is not None:
+        for seat, _ in places:
+            if isinstance(seat, FixedSeat):
+                seat.look(turn.common)
     policies = {id(seat.performer) for seat, _ in places}
     if len(policies) == len(places):
         return [seat.act(present, on_wait) for seat, present in places]
@@ -37,21 +45,22 @@ def act_together(seats: Mapping[tuple[int, int], Seat], turn: Turn, on_wait: Cal
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def _act(cast: Sequence[tuple[Seat, Present]], on_wait: Callable[[], None]) -> list[NDArray]:
-    """Seats of one policy."""
-    if len(cast) == 1:
-        seat, present = cast[0]
-        return [seat.act(present, on_wait)]
-    performer: Performer = cast[0][0].performer
-    seen = [seat.observe(present, on_wait) for seat, present in cast]
-    masks = [mask for seat, present in cast if (mask := seat.legal(present)) is not None]
-    states = [state for seat, _ in cast if (state := seat.state) is not None]
-    noise = _Side([seat.noise for seat, _ in cast], [len(part) for part in seen])
+def _act(places: Sequence[tuple[Seat | FixedSeat, Present]], on_wait: Callable[[], None]) -> list[NDArray]:
+    """Seats of one performer."""
+    if len(places) == 1:
+        (chair, present), *_ = places
+        return [chair.act(present, on_wait)]
+    together = cast("Sequence[tuple[Seat, Present]]", places)  # a performer that does not learn has one seat
+    performer: Performer = together[0][0].performer
+    seen = [seat.observe(present, on_wait) for seat, present in together]
+    masks = [mask for seat, present in together if (mask := seat.legal(present)) is not None]
+    states = [state for seat, _ in together if (state := seat.state) is not None]
+    noise = _Side([seat.noise for seat, _ in together], [len(part) for part in seen])
     legal = np.concatenate(masks) if masks else None
     acted = performer.act(np.concatenate(seen), noise, legal=legal, state=np.concatenate(states) if states else None)
     ends = np.cumsum([len(part) for part in seen])
     actions = []
-    for (seat, present), end, part in zip(cast, ends.tolist(), seen, strict=True):
+    for (seat, present), end, part in zip(together, ends.tolist(), seen, strict=True):
         mine = slice(end - len(part), end)
         actions.append(seat.record(present, {name: array[mine] for name, array in acted.items()}))
     return actions

@@ -5,19 +5,57 @@ In flow: a policy's plan. Out flow: its seats by (agent, group), and who looks o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from protocol.common import Common, CommonWriter
+from protocol.config import EnvironmentConfig, FrozenPolicy
 from protocol.spaces import World
+from workers.acting.fixed_seat import FixedPlayer, FixedSeat
+from workers.acting.frozen_player import FrozenPlayer
 from workers.acting.performer import Performer
+from workers.acting.script import script
 from workers.acting.seat import Seat, Sender
 from workers.acting.witness import Watched, Witness
 from workers.auxiliary_plan import AuxiliaryPlan
+from workers.fixed_plan import FixedPlan, check_frozen
 from workers.plan import PolicyPlan, seed_of
+from workers.policies import trained
+from workers.policies.frozen import Frozen
 
-__all__ = ["seat_agents", "watched"]
+__all__ = ["Table", "seat_agents", "seat_fixed", "watched"]
+
+log = logging.getLogger(__name__)
+
+
+class Table:
+    """All seats of one actor by (agent, group), by policy, and those whose policies learn; each agent's policy."""
+
+    def __init__(self) -> None:
+        self.seats: dict[tuple[int, int], Seat | FixedSeat] = {}
+        self.of: dict[str, list[Seat | FixedSeat]] = {}
+        self.writing: list[Seat] = []
+        self.policy_of: dict[int, str] = {}
+
+    def add(self, policy: str, seats: Mapping[tuple[int, int], Seat | FixedSeat]) -> None:
+        """Those of one policy."""
+        self.seats |= seats
+        self.of[policy] = [*seats.values()]
+        self.policy_of |= {agent: policy for agent, _ in seats}
+        self.writing += [seat for seat in seats.values() if isinstance(seat, Seat)]
+
+    @property
+    def fixed_steps(self) -> int:
+        """Actions of those whose policies do not learn."""
+        return sum(seat.steps for seat in self.seats.values() if isinstance(seat, FixedSeat))
+
+    @property
+    def open_rows(self) -> int:
+        """Rows acted that are in no finished segment yet."""
+        return sum(seat.open_rows for seat in self.writing)
 
 
 def seat_agents(
@@ -34,12 +72,10 @@ def seat_agents(
     seats = {}
     for position, agent in enumerate(plan.agents):
         for group in range(plan.groups):
-            source = seed_of(seed, "noise", *actor, agent, *([group] if group else []))
-            generator = np.random.Generator(np.random.Philox(source))
             first = position * plan.copies * plan.many + group * plan.block
             name, after = world.agents[agent].name, plan.config.flush_after
-            seat = Seat(name, performer, sender, plan.block, first, generator, after, common=common)
-            seats[agent, group] = seat
+            noise = _noise(seed, actor, agent, group)
+            seats[agent, group] = Seat(name, performer, sender, plan.block, first, noise, after, common=common)
     return seats
 
 
@@ -58,3 +94,47 @@ def watched(
         if plan.name in one.watches
     ]
     return Watched(senders[plan.name], witnesses) if witnesses else senders[plan.name]
+
+
+def seat_fixed(
+    plan: FixedPlan, world: World, where: EnvironmentConfig, seed: int, actor: tuple[str, int]
+) -> dict[tuple[int, int], FixedSeat]:
+    """The same for a policy that does not learn, which is loaded or made here; ConfigurationError where it cannot be,
+    or does not fit."""
+    algorithm = plan.algorithm
+    frozen = _frozen(plan, world) if isinstance(algorithm, FrozenPolicy) else None
+    seats = {}
+    for agent in plan.agents:
+        place = world.places[agent]
+        streams = plan.block * place.many
+        for group in range(plan.groups):
+            noise = _noise(seed, actor, agent, group)
+            player: FixedPlayer
+            if isinstance(algorithm, FrozenPolicy):
+                assert frozen is not None
+                player = FrozenPlayer(frozen, plan.block, None if algorithm.greedy else noise, place.many)
+            else:
+                player = script(plan.name, algorithm, place, streams, noise, where)
+            seats[agent, group] = FixedSeat(place.name, player, streams)
+    return seats
+
+
+def _frozen(plan: FixedPlan, world: World) -> Frozen:
+    check_frozen(plan, world)
+    path = Path(plan.source)
+    frozen = Frozen(*trained.read(path)) if path.is_dir() else Frozen.load(path)
+    source = frozen.manifest.provenance
+    log.info(
+        "event=frozen policy=%s path=%s run=%s version=%d train_steps=%d",
+        plan.name,
+        path,
+        source.run,
+        source.version,
+        source.train_steps,
+    )
+    return frozen
+
+
+def _noise(seed: int, actor: tuple[str, int], agent: int, group: int) -> np.random.Generator:
+    """Counter-based: its numbers depend on nothing but who draws and how often."""
+    return np.random.Generator(np.random.Philox(seed_of(seed, "noise", *actor, agent, *([group] if group else []))))

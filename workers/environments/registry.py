@@ -5,16 +5,14 @@ In flow: an `EnvironmentConfig`. Out flow: the environment, or a ConfigurationEr
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import World
+from workers.entries import find, said
 from workers.environments import gymnasium_adapter, gymnasium_multi, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
@@ -76,7 +74,7 @@ def make(
         raise
     except (Exception, SystemExit) as fault:
         raise EnvironmentFault(
-            f"{config.id} raised before its first episode ({_said(fault)}); correct the environment, the traceback "
+            f"{config.id} raised before its first episode ({said(fault)}); correct the environment, the traceback "
             "tells where"
         ) from fault
 
@@ -149,7 +147,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
     many; any other is called once for each copy and returns what speaks as a `gymnasium.Env`, a PettingZoo environment
     (parallel or in turns), a `dm_env.Environment`, ML-Agents' `BaseEnv` or a gridworld in Sorrel's manner does.
     """
-    function = _function(config.id)
+    function = find(config.id, "environment.id", _FORMS)
     if "copies" in _parameters(function):
         return _whole(config, function)
     first = _call(config, function, {})
@@ -205,33 +203,6 @@ def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environme
     return environment
 
 
-def _function(id: str) -> Callable[..., Any]:
-    """The user's function; modules of the working directory are found last, so that they shadow none of ours."""
-    module, _, name = id.partition(":")
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as fault:
-        missing = fault.name or module
-        if missing == module or module.startswith(f"{missing}."):
-            raise ConfigurationError(
-                f"environment.id {id!r} names module {module!r}, which is not found in {here} nor installed; "
-                f"correct it or start in its folder (environment.id is one of {_FORMS})"
-            ) from None
-        raise ConfigurationError(
-            f"{id} needs a package that is missing; run: pip install {missing.partition('.')[0]}"
-        ) from fault
-    except AttributeError:
-        raise ConfigurationError(f"module {module!r} has no function {name!r}; correct environment.id {id!r}") from None
-    except Exception as fault:
-        raise ConfigurationError(f"{id} cannot be imported ({_said(fault)}); correct that module") from fault
-    if not callable(function):
-        raise ConfigurationError(f"{id} is not a function; correct environment.id")
-    return function
-
-
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:
     try:
         return frozenset(inspect.signature(function).parameters)
@@ -246,10 +217,6 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
         raise
     except (Exception, SystemExit) as fault:
         raise ConfigurationError(
-            f"{config.id} cannot be made with the settings {config.settings} ({_said(fault)}); "
+            f"{config.id} cannot be made with the settings {config.settings} ({said(fault)}); "
             "correct environment.settings or the function"
         ) from fault
-
-
-def _said(fault: BaseException) -> str:
-    return " ".join(f"{type(fault).__name__}: {fault}".split())

@@ -16,24 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protocol.section import Section
 from protocol.spaces import Leaf
 from workers.policies.build import Policy
 from workers.policies.evaluation import Said, evaluate
 from workers.policies.interface import Interface
+from workers.policies.manifest import Port
 from workers.policies.shown import Part
 
-__all__ = ["NEXT_STATE", "STATE", "Deployed", "Port", "ports_in"]
+__all__ = ["NEXT_STATE", "STATE", "Deployed", "ports_in"]
 
 STATE, NEXT_STATE = "state", "next_state"
-
-
-class Port(Section):
-    """One array that goes in or comes out: [n, *shape] of `dtype` (as numpy writes it)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 def ports_in(interface: Interface, frames: int, state: int) -> tuple[Port, ...]:

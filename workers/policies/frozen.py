@@ -22,7 +22,7 @@ from workers.policies.build import Policy
 from workers.policies.central import CentralActorCritic
 from workers.policies.deployed import NEXT_STATE, STATE
 from workers.policies.distributions import Noise
-from workers.policies.exported import Manifest
+from workers.policies.manifest import Manifest
 
 __all__ = ["Frozen"]
 

@@ -17,7 +17,8 @@ import torch
 
 from protocol.errors import ConfigurationError
 from workers.policies.deployed import Deployed
-from workers.policies.exported import KEY, Manifest, write_beside
+from workers.policies.exported import write_beside
+from workers.policies.manifest import KEY, Manifest
 
 __all__ = ["write_onnx", "write_torchscript"]
 

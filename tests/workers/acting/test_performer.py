@@ -114,7 +114,7 @@ def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: 
     learner.publish(1)
     until(lambda: performer.sync(learner.subscriber))
     counters = Counters(None, *ActorReport.names(["a"]))
-    report = ActorReport(counters, 100, {"a": performer}, {"a": learner.subscriber}, [])
+    report = ActorReport(counters, 100, {"a": performer}, {"a": learner.subscriber}, {})
     for number in range(2, 12):
         learner.publish(number)
 

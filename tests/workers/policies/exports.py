@@ -20,8 +20,8 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build
 from workers.policies.central import CentralActorCritic
 from workers.policies.deployed import Deployed, ports_in
-from workers.policies.exported import Manifest, Provenance, frames_of
 from workers.policies.interface import Interface
+from workers.policies.manifest import Manifest, Provenance, frames_of
 
 PLAIN = Agent(name="p", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 REACH = Agent(name="r", observation=Box(shape=(3,)), action=Box(shape=(2, 1), low=-2.0, high=(4.0, 6.0)))
@@ -80,8 +80,12 @@ class Case:
 
 
 def case(name: str) -> Case:
-    """One of CASES, as `rookery export` puts it together."""
-    world, algorithm, network = CASES[name]
+    """One of CASES."""
+    return made(name, *CASES[name])
+
+
+def made(name: str, world: World, algorithm: Any, network: dict[str, Any]) -> Case:
+    """A policy of the first agent of `world`, as `rookery export` puts it together."""
     whole, world = world, world.deployed()
     config = PolicyConfig.model_validate({"algorithm": algorithm, "network": network})
     interface = Interface.at(world, world.places[0])

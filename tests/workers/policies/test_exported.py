@@ -20,8 +20,8 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.tools import skip_or_fail
 from tests.workers.policies.exports import CASES, Case, batches, case, live
 from workers.policies import exported
-from workers.policies.exported import KEY, Manifest
 from workers.policies.frozen import Frozen
+from workers.policies.manifest import KEY, Manifest
 from workers.policies.recorded import write_onnx, write_torchscript
 
 Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]

@@ -1,0 +1,167 @@
+"""Which policies of a run do not learn, and whether they fit: planned, checked and refused without torch (J1, J7)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.config import FrozenPolicy, ScriptedPolicy, parse_run
+from protocol.errors import ConfigurationError
+from protocol.messages import Join, Refusal
+from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
+from tests.tools import ROOT
+from tests.workers.policies.exports import CASES, case
+from workers.common_plan import plan_common
+from workers.fixed_plan import check_fixed, plan_fixed
+from workers.membership import Membership
+from workers.plan import plan_policies
+from workers.policies import exported
+
+SEEN, DONE = Box(shape=(3, 2), dtype="uint8"), Discrete(n=4)
+WORLD = World(id="pair", agents=tuple(Agent(name=name, observation=SEEN, action=DONE) for name in "ab"))
+RANDOM = {"algorithm": {"name": "scripted"}}
+
+
+def frozen(path: Path | str, **more: Any) -> dict[str, Any]:
+    return {"algorithm": {"name": "frozen", "path": str(path), **more}}
+
+
+def run(**policies: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "environment": {"id": "treasure_hunt", "copies": 8, "processes": 2, "async_factor": 2},
+        "policies": policies,
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A policy of an agent that sees SEEN and does DONE."""
+    one = case("gru")
+    exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    return tmp_path / "p.safetensors"
+
+
+def test_a_fixed_policy_has_no_ring_and_no_learner_J1() -> None:
+    plain = parse_run(run(b=RANDOM))
+    assert [*plan_policies(plain, WORLD)] == ["a"]
+    plan = plan_fixed(plain, WORLD)["b"]
+    assert (plan.agents, plan.block, plan.groups, plan.source) == ((1,), 4, 2, "random")
+    shared = parse_run({**run(both=RANDOM), "agents": {"a": "both", "b": "both"}})
+    assert plan_policies(shared, WORLD) == {}
+    assert plan_fixed(shared, WORLD)["both"].agents == (0, 1)
+
+
+def test_what_all_agents_see_is_stored_for_those_who_learn_only() -> None:
+    world = World(id="pair", population=DictPopulation(agents=WORLD.agents, common=Box(shape=(2,))))
+    everyone, nobody = parse_run(run(b=RANDOM)), parse_run(run(a=RANDOM, b=RANDOM))
+    assert plan_common(plan_policies(everyone, world), world) is not None
+    assert plan_common(plan_policies(nobody, world), world) is None
+
+
+def test_the_configuration_says_what_it_is_and_survives_the_wire() -> None:
+    told = parse_run(run(a=frozen("x", greedy=True), b={"algorithm": {"name": "scripted", "settings": {"k": [1]}}}))
+    again = parse_run(json.loads(told.model_dump_json()))
+    for one in (told, again):
+        assert one.fixed("a") == FrozenPolicy(path="x", greedy=True)
+        assert one.fixed("b") == ScriptedPolicy(settings={"k": [1]})
+        assert one.fixed("c") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (run(a={"algorithm": {"name": "frozen"}}), "policies.a.algorithm.path: Field required"),
+        (run(a={**RANDOM, "learning_rate": 0.1}), "unknown configuration key 'policies.a.learning_rate'; remove it"),
+        (run(a=frozen("x", entry="y")), "unknown configuration key 'policies.a.algorithm.entry'"),
+        ({"policy": RANDOM}, "scripted is a policy of its own, .* write policies.NAME.algorithm"),
+    ],
+)
+def test_keys_that_a_fixed_policy_has_not_are_refused(data: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        parse_run(data)
+
+
+def test_other_policies_may_be_recurrent_or_learn_as_they_like(file: Path) -> None:
+    """What all have in common is for those that learn."""
+    common = {"policy": {"network": {"recurrent": "gru"}}}
+    check_fixed(parse_run({**run(b=frozen(file)), **common}), WORLD)
+
+
+@pytest.mark.parametrize(
+    ("agent", "common", "said"),
+    [
+        ({"observation": Box(shape=(3, 3), dtype="uint8")}, None, r"observes .*\[3,2\].*, and 'b' of w .*\[3,3\].*"),
+        ({"observation": Box(shape=(3, 2))}, None, "observes .*uint8.*, and 'b' of w .*"),
+        ({"action": Discrete(n=5)}, None, "does .*4.*, and 'b' of w .*5.*"),
+        ({"action_mask": True}, None, "has masks of legal actions no, and 'b' of w yes"),
+        ({}, Box(shape=(2,)), "observes in common with others nothing, and 'b' of w .*2.*"),
+    ],
+)
+def test_an_export_of_other_spaces_is_refused_and_both_are_named_J7(
+    file: Path, agent: dict[str, Any], common: Box | None, said: str
+) -> None:
+    other = Agent.model_validate({"name": "b", "observation": SEEN, "action": DONE, **agent})
+    world = World(id="w", population=DictPopulation(agents=(other,), common=common))
+    with pytest.raises(ConfigurationError, match=f"policy 'b': the agent that {file} was trained as {said}; give"):
+        check_fixed(parse_run(run(b=frozen(file))), world)
+
+
+def test_parts_that_only_learners_see_make_no_difference_I2(file: Path) -> None:
+    """The export was deployed without them; the world has them."""
+    one, world = case("all at once"), CASES["all at once"][0]
+    assert one.manifest.withheld
+    exported.write(file, one.manifest, one.policy)
+    check_fixed(parse_run(run(**{world.agents[0].name: frozen(file)})), world)
+
+
+@pytest.mark.parametrize("kind", ["missing", "junk", "bare", "folder", "checkpoint"])
+def test_what_is_no_exported_policy_is_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "it"
+    said = "cannot be read as an exported policy"
+    if kind == "missing":
+        said = f"there is no {path} from {Path.cwd()}; give the path of a file"
+    elif kind == "junk":
+        path.write_bytes(b"no weights at all")
+    elif kind == "bare":
+        path.write_bytes((8).to_bytes(8, "little") + b"{}      ")
+        said = "holds weights without a manifest; make it with `rookery export`"
+    else:
+        path.mkdir()
+        said = "is a folder and no checkpoint, which is RUN/checkpoints/POLICY/TRAIN_STEP; give one of these"
+        if kind == "checkpoint":
+            (path / "manifest.json").write_text("{}")
+            said = "does not tell what its policy sees and does"
+    with pytest.raises(ConfigurationError, match=said):
+        check_fixed(parse_run(run(b=frozen(path))), WORLD)
+
+
+def test_planning_and_checking_need_no_torch(file: Path) -> None:
+    """The coordinator starts in a fraction of a second."""
+    data = json.dumps(run(a=RANDOM, b=frozen(file)))
+    code = (
+        "import sys\nfrom protocol.config import parse_run\nfrom protocol.spaces import parse_world\n"
+        "from workers.fixed_plan import check_fixed\n"
+        f"check_fixed(parse_run({json.loads(data)!r}), parse_world({WORLD.model_dump_json()!r}))\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_a_run_in_which_nothing_learns_wants_neither_learner_nor_relay(tmp_path: Path) -> None:
+    members = Membership(parse_run({}), [], tmp_path / "state.json", ["a", "b"])
+    assert members.learners_wanted == 0
+    for role in ("learner", "relay"):
+        told = members.join(Join(role=role, token=role, release="1", host="h", pid=1, node="n"), {})
+        assert isinstance(told, Refusal)
+        assert told.reason == f"no policy of this run learns, which leaves nothing to do for a {role}; start none"
+    actor = members.join(Join(role="actor", token="a", release="1", host="h", pid=1, node="n"), {})
+    assert not isinstance(actor, Refusal)
+    assert members.untold(actor, [("a", 5, 1, 2.0), ("stranger", 5, 1, 2.0)]) == [("a", 5, 1, 2.0)]

@@ -1,0 +1,63 @@
+"""The seat of an agent whose policy does not learn: nothing of what it does is written down but its returns.
+
+In flows: an agent's turns, and outcomes between them. Out flows: actions; episodes and the sum of their returns.
+
+Legend: `n` streams that act, of all streams of the agent in a group of copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from workers.acting.block import Index
+from workers.acting.tally import Tally
+from workers.environments.base import Outcome, Present
+
+__all__ = ["FixedPlayer", "FixedSeat"]
+
+
+class FixedPlayer(Protocol):
+    """A `Player` that is told what comes beside its turns."""
+
+    def __call__(self, present: Present) -> NDArray[Any]:
+        """n actions."""
+
+    def receive(self, outcome: Outcome) -> None:
+        """Rewards and ends between its turns."""
+
+    def look(self, common: NDArray[Any]) -> None:
+        """What all agents see in this turn, before it acts."""
+
+
+class FixedSeat:
+    """Agent `name`, which `performer` plays in `streams` streams. It takes turns as a `Seat` does."""
+
+    def __init__(self, name: str, performer: FixedPlayer, streams: int) -> None:
+        self.name, self.performer = name, performer
+        self.steps = 0
+        """Actions so far."""
+        self._tally = Tally(streams)
+
+    def look(self, common: NDArray[Any]) -> None:
+        """What all agents see in this turn."""
+        self.performer.look(common)
+
+    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[Any]:
+        """n actions; never waits."""
+        streams: Index = slice(None) if present.copies is None else present.copies
+        self._tally.add(streams, present.reward, present.terminated | present.truncated)
+        actions = self.performer(present)
+        self.steps += len(actions)
+        return actions
+
+    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+        """What arrived between the agent's turns."""
+        self._tally.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
+        self.performer.receive(outcome)
+
+    def take_episodes(self) -> tuple[int, float]:
+        """(episodes, sum of their returns) since the last call."""
+        return self._tally.take()

@@ -1,0 +1,50 @@
+"""The user's own code, by the name that the configuration gives it.
+
+In flow: `module:name`, as in `environment.id`. Out flow: what is called so, or a ConfigurationError in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["find", "said"]
+
+
+def find(entry: str, key: str, forms: str) -> Callable[..., Any]:
+    """The function or class `entry`, which `key` names, one of `forms`; modules of the working directory are found
+    last, so that they shadow none of ours."""
+    module, _, name = entry.partition(":")
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as fault:
+        missing = fault.name or module
+        if missing == module or module.startswith(f"{missing}."):
+            raise ConfigurationError(
+                f"{key} {entry!r} names module {module!r}, which is not found in {here} nor installed; "
+                f"correct it or start in its folder ({key} is one of {forms})"
+            ) from None
+        raise ConfigurationError(
+            f"{entry} needs a package that is missing; run: pip install {missing.partition('.')[0]}"
+        ) from fault
+    except AttributeError:
+        raise ConfigurationError(f"module {module!r} has nothing called {name!r}; correct {key} {entry!r}") from None
+    except Exception as fault:
+        raise ConfigurationError(f"{entry} cannot be imported ({said(fault)}); correct that module") from fault
+    if not callable(found):
+        raise ConfigurationError(f"{entry} is neither a function nor a class; correct {key}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def said(fault: BaseException) -> str:
+    """An exception in one line."""
+    return " ".join(f"{type(fault).__name__}: {fault}".split())

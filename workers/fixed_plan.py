@@ -1,0 +1,136 @@
+"""What follows from a run's configuration for the policies that do not learn, and whether they fit. Without torch.
+
+In flows: the configuration, the world, the manifests of frozen policies. Out flows: a `FixedPlan` for each such policy,
+or a ConfigurationError in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
+
+from protocol.config import Fixed, FrozenPolicy, Run
+from protocol.errors import ConfigurationError
+from protocol.layout import common_of
+from protocol.spaces import Agent, Box, DictPopulation, World
+from workers.acting.script import script
+from workers.policies.manifest import KEY, parse_manifest
+
+__all__ = ["FixedPlan", "check_fixed", "check_frozen", "plan_fixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPlan:
+    """One policy that does not learn: `agents` are the indices of the agents it plays, each in `copies` copies in as
+    many groups."""
+
+    name: str
+    agents: tuple[int, ...]
+    algorithm: Fixed
+    copies: int
+    groups: int
+
+    @property
+    def block(self) -> int:
+        """Copies of a group."""
+        return self.copies // self.groups
+
+    @property
+    def source(self) -> str:
+        """What it is, for people."""
+        algorithm = self.algorithm
+        return algorithm.path if isinstance(algorithm, FrozenPolicy) else algorithm.entry
+
+
+def plan_fixed(run: Run, world: World) -> dict[str, FixedPlan]:
+    """The policies of `run` that do not learn, in the order in which the world names their agents."""
+    mapping, plans = run.policy_of(world), {}
+    for name in dict.fromkeys(mapping.values()):
+        algorithm = run.fixed(name)
+        if algorithm is not None:
+            agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
+            where = run.environment
+            plans[name] = FixedPlan(name, agents, algorithm, where.copies, where.async_factor)
+    return plans
+
+
+def check_fixed(run: Run, world: World) -> None:
+    """Whether all of them can act here, which workers elsewhere find out for themselves."""
+    for plan in plan_fixed(run, world).values():
+        if isinstance(plan.algorithm, FrozenPolicy):
+            check_frozen(plan, world)
+            continue
+        for agent in plan.agents:
+            place = world.places[agent]
+            script(plan.name, plan.algorithm, place, place.many, np.random.default_rng(0), run.environment)
+
+
+def check_frozen(plan: FixedPlan, world: World) -> None:
+    """Whether a frozen policy was trained on the spaces of the agents that it plays."""
+    path = Path(plan.source)
+    theirs, common = _trained_on(path)
+    deployed = world.deployed()
+    for number in plan.agents:
+        mine = deployed.agents[number]
+        for what, trained, here in (
+            ("observes", theirs.observation, mine.observation),
+            ("does", theirs.action, mine.action),
+            ("has masks of legal actions", theirs.action_mask, mine.action_mask),
+            ("observes in common with others", common, common_of(deployed)),
+        ):
+            if trained != here:
+                raise ConfigurationError(
+                    f"policy {plan.name!r}: the agent that {path} was trained as {what} {_said(trained)}, and "
+                    f"{mine.name!r} of {world.id} {_said(here)}; give a policy that was trained on the same spaces"
+                )
+
+
+def _trained_on(path: Path) -> tuple[Agent, Box | None]:
+    """What the policy in the file or checkpoint `path` sees and does, as deployed, and what all see beside."""
+    if not path.exists():
+        raise ConfigurationError(
+            f"there is no {path} from {Path.cwd()}; give the path of a file that `rookery export` wrote, or of a "
+            "checkpoint"
+        )
+    if path.is_dir():
+        return _of_checkpoint(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            text = (file.metadata() or {}).get(KEY)
+    except (OSError, SafetensorError) as fault:
+        raise ConfigurationError(
+            f"{path} cannot be read as an exported policy ({fault}); write it by `rookery export`, as safetensors"
+        ) from None
+    manifest = parse_manifest(path, text)
+    return manifest.agent, manifest.common
+
+
+def _of_checkpoint(path: Path) -> tuple[Agent, Box | None]:
+    if not (path / "manifest.json").is_file():
+        raise ConfigurationError(
+            f"{path} is a folder and no checkpoint, which is RUN/checkpoints/POLICY/TRAIN_STEP; give one of these, or "
+            "a file that `rookery export` wrote"
+        )
+    try:
+        facts = json.loads((path / "manifest.json").read_text())
+        agent = Agent.model_validate(facts["agent"])
+        common = TypeAdapter(Box | None).validate_python(facts["common"])
+    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        raise ConfigurationError(
+            f"checkpoint {path} does not tell what its policy sees and does; use the release that wrote it"
+        ) from None
+    deployed = World(id="alone", population=DictPopulation(agents=(agent,), common=common)).deployed()
+    return deployed.agents[0], common_of(deployed)
+
+
+def _said(space: Any) -> str:
+    """A space in one line."""
+    if isinstance(space, bool | None):
+        return {True: "yes", False: "no", None: "nothing"}[space]
+    return str(space.model_dump_json(exclude_none=True))

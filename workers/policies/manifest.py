@@ -1,0 +1,101 @@
+"""What is to be known of an exported policy beside its weights: a JSON manifest. Without torch.
+
+In flow: the JSON, from a file's header or beside it. Out flow: a `Manifest`, or a ConfigurationError in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from protocol import RELEASE
+from protocol.config import PolicyConfig, Replayed
+from protocol.errors import ConfigurationError
+from protocol.section import Section
+from protocol.spaces import Agent, Box, DictPopulation, World
+from workers.policies.interface import Interface
+
+__all__ = ["FORMAT", "KEY", "Manifest", "Port", "Provenance", "frames_of", "parse_manifest"]
+
+FORMAT = 1
+KEY = "rookery"
+"""Under which files of all kinds hold the manifest."""
+
+
+class Port(Section):
+    """One array that goes in or comes out: [n, *shape] of `dtype` (as numpy writes it)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Provenance(Section):
+    """Where weights come from: the run's id and folder, and how far it was."""
+
+    run: str
+    folder: str
+    incarnation: int
+    version: int
+    train_steps: int
+    rows: int
+    """Rows received up to then."""
+
+
+class Manifest(Section):
+    """All that is to be known of an exported policy beside its weights."""
+
+    format: int = FORMAT
+    release: str = RELEASE
+    policy: str
+    world: str
+    agent: Agent
+    """As deployed: without what only learners see."""
+    common: Box | None
+    """What all agents of the world see beside."""
+    withheld: tuple[str, ...]
+    """Columns that learners saw and that are no input."""
+    config: PolicyConfig
+    network: dict[str, Any]
+    """How to compute actions (protocol/README.md, "Acting"), with `inputs` and `outputs` of the network itself."""
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    provenance: Provenance
+
+    @property
+    def interface(self) -> Interface:
+        """What the policy sees and does."""
+        world = World(id=self.world, population=DictPopulation(agents=(self.agent,), common=self.common))
+        return Interface.at(world, world.places[0])
+
+    @property
+    def frames(self) -> int:
+        """Observations that it stacks."""
+        return frames_of(self.config)
+
+    def text(self) -> str:
+        """As JSON."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
+def frames_of(config: PolicyConfig) -> int:
+    """Observations that a policy stacks."""
+    return config.algorithm.frames if isinstance(config.algorithm, Replayed) else 1
+
+
+def parse_manifest(path: Path, text: str | None) -> Manifest:
+    """That of the file `path`, which holds `text` as its manifest."""
+    if text is None:
+        raise ConfigurationError(f"{path} holds weights without a manifest; make it with `rookery export`")
+    try:
+        plain = json.loads(text)
+        if plain.get("format") != FORMAT:
+            raise ConfigurationError(
+                f"{path} has format {plain.get('format')!r}, this release reads {FORMAT}; use the release that wrote it"
+            )
+        return Manifest.model_validate(plain)
+    except (ValueError, AttributeError, ValidationError):
+        raise ConfigurationError(f"{path} has a manifest that is not valid; export the policy again") from None

@@ -1,0 +1,87 @@
+"""The policy of a checkpoint, as it would be exported.
+
+In flow: the folder of a checkpoint, RUN/checkpoints/POLICY/TRAIN_STEP. Out flow: its manifest, and the policy with its
+weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from protocol.config import PolicyConfig
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, DictPopulation, World
+from workers.coordinator import read_config
+from workers.facts import network_facts
+from workers.learning import checkpoint
+from workers.policies.build import Policy, build
+from workers.policies.deployed import Deployed
+from workers.policies.interface import Interface
+from workers.policies.manifest import Manifest, Provenance, frames_of
+
+__all__ = ["deployed", "read"]
+
+
+def read(path: Path) -> tuple[Manifest, Policy]:
+    """The policy of a checkpoint and its manifest; ConfigurationError in one sentence."""
+    found = checkpoint.load(path)
+    facts = found.manifest
+    try:
+        agent = Agent.model_validate(facts.agent)
+        common = TypeAdapter(Box | None).validate_python(facts.common)
+        own = PolicyConfig.model_validate(facts.config)
+    except ValidationError as fault:
+        raise ConfigurationError(
+            f"checkpoint {path} does not tell what its policy sees and does ({_first(fault)}); "
+            "use the release that wrote it"
+        ) from None
+    run = path.resolve().parents[2]
+    where = read_config(run / "config.yaml").environment
+    world = World(
+        id=where.id if where.members is None else "+".join(where.members),
+        population=DictPopulation(agents=(agent,), common=common),
+    )
+    seen = world.deployed()
+    interface = Interface.at(seen, seen.places[0])
+    policy = build(Interface.at(world, world.places[0]), own, 0)
+    try:
+        policy.load_state_dict(found.weights)
+    except RuntimeError:
+        raise ConfigurationError(f"checkpoint {path} is of another network; use the release that wrote it") from None
+    module = deployed(interface, own, policy)
+    return Manifest(
+        policy=path.resolve().parent.name,
+        world=world.id,
+        agent=seen.places[0].agent,
+        common=common,
+        withheld=tuple(leaf.name for leaf in world.places[0].leaves if leaf.evaluation_only),
+        config=own,
+        network=network_facts(interface, own),
+        inputs=module.inputs,
+        outputs=module.outputs,
+        provenance=Provenance(
+            run=_run_id(run),
+            folder=run.name,
+            incarnation=facts.incarnation,
+            version=facts.version,
+            train_steps=facts.train_steps,
+            rows=facts.rows,
+        ),
+    ), policy
+
+
+def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Deployed:
+    """The policy as it acts outside."""
+    return Deployed(interface, policy, frames_of(config), config.network.state)
+
+
+def _run_id(run: Path) -> str:
+    """As its coordinator gave it; a sequential run has none."""
+    told = run / "run_id"
+    return told.read_text().strip() if told.is_file() else ""
+
+
+def _first(fault: ValidationError) -> str:
+    return " ".join(str(fault.errors()[0]["msg"]).split())
