@@ -19,13 +19,14 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.fixed import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.learned import Learned
-from protocol.off_policy import DQN, IQN, QMIX, SAC, VDN, Replayed
+from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.offline import BC, Dataset
 from protocol.section import Section
 from protocol.spaces import Label, World, policy_map
 
 __all__ = [
     "BC",
+    "C51",
     "DQN",
     "IMPALA",
     "IQN",
@@ -58,7 +59,7 @@ Sampled = Replayed | BC
 class PolicyConfig(Learned):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
-    algorithm: Annotated[PPO | IMPALA | IQN | DQN | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
+    algorithm: Annotated[PPO | IMPALA | IQN | DQN | C51 | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
         default_factory=PPO
     )
     network: Network = Field(default_factory=Network, alias="model_config")

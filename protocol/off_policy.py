@@ -6,13 +6,13 @@ replay discipline itself reads, whatever is learned from its batches.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from protocol.section import Section
 
-__all__ = ["DQN", "IQN", "QMIX", "SAC", "VDN", "Replayed", "ValueBased"]
+__all__ = ["C51", "DQN", "IQN", "QMIX", "SAC", "VDN", "Replayed", "ValueBased"]
 
 
 class Replayed(Section):
@@ -91,6 +91,22 @@ class DQN(ValueBased):
     name: Literal["dqn"] = "dqn"
     kappa: float = Field(default=1.0, gt=0)
     """Error beyond which the loss is linear."""
+
+
+class C51(ValueBased):
+    """Categorical distributions of returns on replay, with all else as `dqn`."""
+
+    name: Literal["c51"] = "c51"
+    atoms: int = Field(default=51, ge=2, le=1_001)
+    """Values that a return is taken to have, at equal distances from `v_min` to `v_max`."""
+    v_min: float = -10.0
+    v_max: float = 10.0
+
+    @model_validator(mode="after")
+    def _span(self) -> Self:
+        if self.v_min >= self.v_max:
+            raise ValueError(f"v_min {self.v_min:g} is not below v_max {self.v_max:g}; raise v_max or lower v_min")
+        return self
 
 
 class VDN(ValueBased):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from protocol.config import IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
+from protocol.config import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
 from protocol.messages import PolicyFacts
 from protocol.off_policy import ValueBased
 from protocol.spaces import World
@@ -48,6 +48,8 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         facts = {**common, "frames": algorithm.frames, "dueling": algorithm.dueling, "noisy": algorithm.noisy}
         if isinstance(algorithm, IQN):
             return {"kind": "quantile", **facts, "cosines": algorithm.cosines}
+        if isinstance(algorithm, C51):
+            return {"kind": "categorical", **facts}
         if isinstance(algorithm, VDN | QMIX):
             return {"kind": "members", **facts, "shared": algorithm.shared, **_members(interface)}
         return {"kind": "value", **facts}

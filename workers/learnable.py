@@ -6,7 +6,7 @@ agent, with the remedy.
 
 from __future__ import annotations
 
-from protocol.config import DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
+from protocol.config import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
 from workers.policies.members import members_of, unshareable
 
@@ -20,7 +20,7 @@ def unlearnable(algorithm: Streamed | Sampled, interface: Interface) -> str | No
     actions = interface.actions
     if isinstance(algorithm, VDN | QMIX):
         return _undividable(algorithm, interface)
-    if isinstance(algorithm, IQN | DQN) and not actions.single:
+    if isinstance(algorithm, IQN | DQN | C51) and not actions.single:
         remedy = "use sac or ppo" if actions.bounded and not actions.sizes else "use ppo"
         if members_of(interface):
             remedy = "use vdn, qmix or ppo"

@@ -94,7 +94,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"policy": {"algorithm": {"name": "a2c"}}},
         "policy.algorithm: ",
-        "'ppo', 'impala', 'iqn', 'dqn', 'vdn', 'qmix', 'sac'",
+        "'ppo', 'impala', 'iqn', 'dqn', 'c51', 'vdn', 'qmix', 'sac'",
     ),
     ({"policy": {"algorithm": "iqn"}}, "policy.algorithm: ", "got 'iqn'; correct it"),
     ({"policy": None}, "policy: ", "got None; correct it"),

@@ -32,9 +32,8 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build, published
 from workers.policies.central import CentralActorCritic
 from workers.policies.decomposed import Decomposed
-from workers.policies.quantile import QuantileNetwork
+from workers.policies.greedy import EpsilonGreedy
 from workers.policies.squashed import SoftActorCritic
-from workers.policies.value import ValueNetwork
 
 WORLD = World(
     id="w",
@@ -325,7 +324,7 @@ def test_the_documents_arithmetic_is_that_of_any_space() -> None:
 
 
 @pytest.mark.parametrize(("hidden", "activation", "dueling"), [([], "relu", False), ([8, 6], "tanh", True)])
-@pytest.mark.parametrize("name", ["iqn", "dqn"])
+@pytest.mark.parametrize("name", ["iqn", "dqn", "c51"])
 def test_the_documents_arithmetic_is_that_of_dqn_and_of_masks(
     name: str, hidden: list[int], activation: str, dueling: bool
 ) -> None:
@@ -334,13 +333,13 @@ def test_the_documents_arithmetic_is_that_of_dqn_and_of_masks(
         network={"hidden": hidden, "activation": activation},
     )
     policy, weights, facts = told(plan)
-    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    assert isinstance(policy, EpsilonGreedy)
     rng = np.random.default_rng(2)
     frames, legal = rng.standard_normal((16, 3, 2, 3)).astype(np.float32), rng.random((16, 4)) < 0.6
     legal[:, 2] = True
     acted = policy.act(torch.from_numpy(frames), rng, greedy=True, legal=legal)
     for i, seen in enumerate(frames):
-        q = (quantile if name == "iqn" else value)(seen.reshape(-1), weights, facts)
+        q = RETURNS[name](seen.reshape(-1), weights, facts)
         assert int(np.where(legal[i], q, -np.inf).argmax()) == acted["action"][i]
     assert len(set(acted["action"])) > 1
 
@@ -354,16 +353,28 @@ def value(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
     return q[0] + q[1:] - q[1:].mean() if facts["dueling"] else q
 
 
-@pytest.mark.parametrize("name", ["iqn", "dqn"])
+def categorical(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
+    """Mean returns [A] of `x` [frames * I] by C51."""
+    y = value(x, w, facts | {"dueling": False}).reshape(len(w["support"]), -1)
+    y = y[:, :1] + y[:, 1:] - y[:, 1:].mean(1, keepdims=True) if facts["dueling"] else y
+    p = np.exp(y) / np.exp(y).sum(0)
+    q: NDArray = w["support"] @ p
+    return q
+
+
+RETURNS = {"iqn": quantile, "dqn": value, "c51": categorical}
+
+
+@pytest.mark.parametrize("name", ["iqn", "dqn", "c51"])
 def test_the_documents_arithmetic_is_that_of_noisy_heads(name: str) -> None:
     """From the same normal numbers, the same actions; and they differ from those without noise."""
     plan = plan_of(algorithm={"name": name, "noisy": True, "epsilon": 0.0}, network={"hidden": [8]})
     policy, weights, facts = told(plan)
-    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    assert isinstance(policy, EpsilonGreedy)
     assert facts["noisy"]
     frames = np.random.default_rng(2).standard_normal((64, 1, 2, 3)).astype(np.float32)
     acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))["action"]
-    normal = np.random.default_rng(5).standard_normal((64, 8 + 4), np.float32)
+    normal = np.random.default_rng(5).standard_normal((64, policy.numbers), np.float32)
     factors = np.sign(normal) * np.sqrt(np.abs(normal))
     for i, seen in enumerate(frames):
         spread = weights["online.head.weight_scale"] * np.outer(factors[i, 8:], factors[i, :8])
@@ -372,7 +383,7 @@ def test_the_documents_arithmetic_is_that_of_noisy_heads(name: str) -> None:
             "online.head.weight": weights["online.head.weight"] + spread,
             "online.head.bias": weights["online.head.bias"] + weights["online.head.bias_scale"] * factors[i, 8:],
         }
-        assert int((quantile if name == "iqn" else value)(seen.reshape(-1), drawn, facts).argmax()) == acted[i]
+        assert int(RETURNS[name](seen.reshape(-1), drawn, facts).argmax()) == acted[i]
     assert (acted != policy.act(torch.from_numpy(frames), np.random.default_rng(5), greedy=True)["action"]).any()
 
 

@@ -9,7 +9,19 @@ import pytest
 from pydantic import BaseModel
 
 from protocol.collection import Adversarial, Curriculum, Member, Split
-from protocol.config import DQN, IMPALA, IQN, PPO, SAC, EnvironmentConfig, Multiprocessing, Network, PolicyConfig, Run
+from protocol.config import (
+    C51,
+    DQN,
+    IMPALA,
+    IQN,
+    PPO,
+    SAC,
+    EnvironmentConfig,
+    Multiprocessing,
+    Network,
+    PolicyConfig,
+    Run,
+)
 from tests.tools import ROOT
 
 RESOLVED = {
@@ -49,6 +61,7 @@ READ = attributes(ROOT / "protocol") | attributes(ROOT / "workers") | attributes
         IMPALA,
         IQN,
         DQN,
+        C51,
         SAC,
         Multiprocessing,
         Member,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocol.config import BC, AuxiliaryConfig, PolicyConfig
 from workers.algorithms.bc import BCUpdate
+from workers.algorithms.c51 import C51Update
 from workers.algorithms.decomposition import DecompositionUpdate
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
@@ -12,6 +13,7 @@ from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.sac import SACUpdate
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
+from workers.policies.categorical import CategoricalNetwork
 from workers.policies.central import CentralActorCritic
 from workers.policies.decomposed import Decomposed
 from workers.policies.distillation import Distillation
@@ -20,7 +22,7 @@ from workers.policies.value import ValueNetwork
 
 __all__ = ["Update", "build_update"]
 
-Update = PPOUpdate | IQNUpdate | DQNUpdate | DecompositionUpdate | SACUpdate | BCUpdate | RNDUpdate
+Update = PPOUpdate | IQNUpdate | DQNUpdate | C51Update | DecompositionUpdate | SACUpdate | BCUpdate | RNDUpdate
 
 
 def build_update(policy: Policy | Distillation, config: PolicyConfig | AuxiliaryConfig, seed: int = 0) -> Update:
@@ -39,6 +41,8 @@ def build_update(policy: Policy | Distillation, config: PolicyConfig | Auxiliary
         return PPOUpdate(policy, config, seed)
     if isinstance(policy, QuantileNetwork):
         return IQNUpdate(policy, config, seed)
+    if isinstance(policy, CategoricalNetwork):
+        return C51Update(policy, config, seed)
     if isinstance(policy, Decomposed):
         return DecompositionUpdate(policy, config, seed)
     return DQNUpdate(policy, config, seed) if isinstance(policy, ValueNetwork) else SACUpdate(policy, config, seed)

@@ -7,8 +7,9 @@ from typing import overload
 
 import torch
 
-from protocol.config import BC, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
+from protocol.config import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.categorical import CategoricalNetwork
 from workers.policies.central import CentralActorCritic
 from workers.policies.core import Core
 from workers.policies.decomposed import Decomposed, MemberTower, Sight
@@ -23,7 +24,15 @@ from workers.policies.value import ValueNetwork
 
 __all__ = ["Policy", "build", "published"]
 
-Policy = ActorCritic | CentralActorCritic | QuantileNetwork | ValueNetwork | Decomposed | SoftActorCritic
+Policy = (
+    ActorCritic
+    | CentralActorCritic
+    | QuantileNetwork
+    | CategoricalNetwork
+    | ValueNetwork
+    | Decomposed
+    | SoftActorCritic
+)
 
 
 @overload
@@ -79,6 +88,20 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             frames=frames,
             cosines=algorithm.cosines,
             acting_quantiles=algorithm.acting_quantiles,
+            dueling=dueling,
+            noisy=noisy,
+            epsilon=epsilon,
+        )
+    if isinstance(algorithm, C51):
+        return CategoricalNetwork(
+            shape,
+            choices,
+            hidden,
+            activation,
+            atoms=algorithm.atoms,
+            v_min=algorithm.v_min,
+            v_max=algorithm.v_max,
+            frames=frames,
             dueling=dueling,
             noisy=noisy,
             epsilon=epsilon,

@@ -55,6 +55,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ppo recurrent": ("choices", STREAM, {"recurrent": "lstm", "recurrent_size": 6}),
     "impala": ("choices", {"name": "impala"}, {"recurrent": "gru", "recurrent_size": 6}),
     "iqn by priority": ("choices", VALUES | {"name": "iqn"}, {}),
+    "c51": ("choices", VALUES | {"name": "c51", "atoms": 7, "dueling": True}, {}),
     "dqn": ("choices", VALUES | {"name": "dqn", "priority_alpha": 0.0}, {}),
     "sac": ("numbers", REPLAY | {"name": "sac", "priority_alpha": 0.3}, {}),
 }

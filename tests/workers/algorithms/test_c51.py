@@ -1,0 +1,165 @@
+"""C51: its projection by hand, with everything that Rainbow combines, and that it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.config import C51, DQN, Network, PolicyConfig, parse_run
+from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.build import build_update
+from workers.algorithms.c51 import C51Update, divergence, estimates, projected
+from workers.learning.batches import Transitions
+from workers.policies.build import build
+from workers.policies.categorical import CategoricalNetwork
+from workers.policies.flat import flatten_
+from workers.policies.interface import Interface
+
+AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
+B = 6
+
+
+def setting(**algorithm: Any) -> tuple[CategoricalNetwork, PolicyConfig]:
+    config = PolicyConfig(algorithm=C51(**algorithm), model_config=Network(hidden=(16,)), learning_rate=0.01)
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, CategoricalNetwork)
+    return policy, config
+
+
+def transitions(rows: int = B, seed: int = 0) -> Transitions:
+    g = torch.Generator().manual_seed(seed)
+    return Transitions(
+        observation=torch.randn(rows, 1, 3, generator=g),
+        action=torch.randint(4, (rows,), generator=g),
+        reward=torch.randn(rows, generator=g),
+        discount=torch.where(torch.rand(rows, generator=g) < 0.3, 0.0, 0.97),
+        next_observation=torch.randn(rows, 1, 3, generator=g),
+    )
+
+
+@pytest.mark.parametrize(
+    ("reward", "discount", "expected"),
+    [
+        (0.0, 1.0, [0.2, 0.3, 0.5]),  # as it was
+        (0.5, 1.0, [0.1, 0.25, 0.65]),  # each atom halfway to the next, the last at the end
+        (1.0, 1.0, [0.0, 0.2, 0.8]),
+        (-9.0, 1.0, [1.0, 0.0, 0.0]),  # all beyond the end
+        (0.25, 0.0, [0.0, 0.75, 0.25]),  # terminated: a return of 0.25 for certain
+        (1.0, 0.0, [0.0, 0.0, 1.0]),
+        (0.0, 0.5, [0.1, 0.65, 0.25]),  # -0.5, 0 and 0.5
+    ],
+)
+def test_the_projection_by_hand(reward: float, discount: float, expected: list[float]) -> None:
+    """Atoms at -1, 0 and 1 with chances of 0.2, 0.3 and 0.5."""
+    found = projected(
+        torch.tensor([[0.2, 0.3, 0.5]]), torch.tensor([reward]), torch.tensor([discount]), torch.linspace(-1, 1, 3)
+    )
+    torch.testing.assert_close(found, torch.tensor([expected]), rtol=0, atol=1e-6)
+
+
+def test_the_projection_loses_no_chance_and_keeps_the_mean_of_what_is_within_the_ends() -> None:
+    support, g = torch.linspace(-3.3, 7.1, 51), torch.Generator().manual_seed(0)
+    chances = torch.rand(64, 51, generator=g)
+    chances /= chances.sum(1, keepdim=True)
+    reward, discount = torch.rand(64, generator=g), torch.full((64,), 0.8)
+    found = projected(chances, reward, discount, support)
+    torch.testing.assert_close(found.sum(1), torch.ones(64))
+    torch.testing.assert_close(found @ support, reward + discount * (chances @ support), rtol=0, atol=1e-5)
+
+
+def test_the_divergence_by_hand() -> None:
+    target = torch.tensor([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0]])
+    log_chances = torch.tensor([[0.25, 0.25, 0.5], [0.5, 0.25, 0.25]]).log()
+    expected = torch.tensor([0.5 * np.log(2.0), np.log(4.0)], dtype=torch.float32)
+    torch.testing.assert_close(divergence(log_chances, target), expected)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_the_target_is_that_of_the_action_of_greatest_mean_among_the_legal_ones(double: bool) -> None:
+    """Row by row; where the two networks differ, `double` lets the online one choose."""
+    policy, _ = setting(v_min=-2.0, v_max=2.0, atoms=11)
+    for parameter in policy.target.parameters():
+        parameter.copy_(torch.randn(parameter.shape) * 0.5)
+    legal = torch.rand(B, 4) < 0.6
+    legal[:, 1] = True
+    batch = replace(transitions(), next_legal=legal)
+    found = estimates(policy, batch, double=double)
+    with torch.no_grad():
+        for row in range(B):
+            following = batch.next_observation[row].reshape(1, -1)
+            chooser = (policy.online if double else policy.target)(following)[0].exp()
+            means = torch.where(legal[row], policy.support @ chooser, -torch.inf)
+            chances = policy.target(following)[0, :, means.argmax()].exp()
+            expected = projected(chances[None], batch.reward[[row]], batch.discount[[row]], policy.support)[0]
+            torch.testing.assert_close(found.target[row], expected)
+            here = policy.online(batch.observation[row].reshape(1, -1))[0, :, batch.action[row]]
+            torch.testing.assert_close(found.log_chances[row].detach(), here)
+    assert not found.target.requires_grad
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_chances_sum_to_one_and_means_lie_within_the_atoms(dueling: bool) -> None:
+    policy, _ = setting(dueling=dueling, noisy=True)
+    chances = policy.online(torch.randn(5, 3) * 9, torch.randn(5, policy.numbers)).exp()
+    assert chances.shape == (5, 51, 4)
+    torch.testing.assert_close(chances.sum(1), torch.ones(5, 4))
+    assert policy.means(torch.randn(5, 3)).abs().max() < 10
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_estimates_come_closer_to_their_targets_with_weights_or_without(dueling: bool, noisy: bool) -> None:
+    """Fixed targets (every transition ends): after many steps the chances are the rewards'."""
+    policy, config = setting(dueling=dueling, noisy=noisy, v_min=-3.0, v_max=3.0)
+    update = build_update(policy, config)
+    assert isinstance(update, C51Update)
+    batch = replace(transitions(), discount=torch.zeros(B), weight=torch.full((B,), 0.5))
+    first = update.update(batch)
+    for _ in range(200):
+        last = update.update(batch)
+    assert last["td_error"] < 0.2 * first["td_error"]
+    assert last["value_mean"] == pytest.approx(batch.reward.mean().item(), abs=0.2)
+    assert update.errors.shape == (B,)
+    assert (update.errors >= 0).all()
+    assert update.train_steps == 201
+
+
+def test_a_resumed_update_goes_on_bit_by_bit() -> None:
+    def made() -> C51Update:
+        update = build_update(*setting(noisy=True))
+        assert isinstance(update, C51Update)
+        return update
+
+    first, second = made(), made()
+    for seed in range(3):
+        first.update(transitions(seed=seed))
+    second.policy.load_state_dict(first.policy.state_dict())
+    second.load_state(first.state())
+    for update in (first, second):
+        update.update(transitions(seed=9))
+    assert torch.equal(flatten_(first.policy).storage, flatten_(second.policy).storage)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ({"v_min": 2.0, "v_max": 2.0}, "v_min 2 is not below v_max 2; raise v_max or lower v_min"),
+        ({"atoms": 1}, "greater than or equal to 2"),
+        ({"v_max": float("inf")}, "finite"),
+        ({"quantiles": 3}, "unknown configuration key"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_what_cannot_be_is_refused_in_a_sentence(algorithm: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        parse_run({"policy": {"algorithm": {"name": "c51"} | algorithm}})
+
+
+def test_another_algorithms_configuration_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the configuration of c51, not of dqn"):
+        C51Update(setting()[0], PolicyConfig(algorithm=DQN()))

@@ -1,0 +1,95 @@
+"""Distributional Q-learning with fixed atoms on replayed transitions (Bellemare et al. 2017), with double Q-learning
+and a target network.
+
+In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
+metrics.
+
+Legend: `B` transitions, `A` actions, `Z` atoms.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from protocol.config import C51, PolicyConfig
+from workers.algorithms.adam import FlatAdam
+from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
+from workers.learning.batches import Transitions
+from workers.policies.categorical import CategoricalNetwork
+from workers.policies.greedy import best
+
+__all__ = ["C51Update", "Estimates", "divergence", "estimates", "projected"]
+
+
+class Estimates(NamedTuple):
+    """Both sides of the temporal difference."""
+
+    log_chances: Tensor
+    """[B, Z] of the action taken, with gradient"""
+    target: Tensor
+    """[B, Z]: the chances they should have, detached"""
+
+
+def projected(chances: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+    """Chances [B, Z] of reward + discount * support, put onto the atoms of `support` [Z] (algorithm 1): what lies
+    between two atoms is shared by both, by how near they are; what lies beyond the ends is at the ends."""
+    least, step = support[0], support[1] - support[0]
+    moved = (reward[:, None] + discount[:, None] * support).clamp(least, support[-1])
+    place = ((moved - least) / step).clamp(0, len(support) - 1)
+    below = place.floor()
+    above_share = place - below
+    found = torch.zeros_like(chances)
+    found.scatter_add_(1, below.long(), chances * (1 - above_share))
+    return found.scatter_add_(1, place.ceil().long(), chances * above_share)
+
+
+def divergence(log_chances: Tensor, target: Tensor) -> Tensor:
+    """Kullback-Leibler divergence [B] of estimates from `target` [B, Z]; its gradient is the cross-entropy's."""
+    return (torch.xlogy(target, target) - target * log_chances).sum(1)
+
+
+def estimates(policy: CategoricalNetwork, batch: Transitions, *, double: bool, noise: Noises = PLAIN) -> Estimates:
+    """The chances of the actions taken, and their targets: those of reward + discount * Z_target(next, a*), with a* the
+    legal action of greatest mean return by the online network (`double`: van Hasselt et al. 2016) or else by the target
+    network itself."""
+    here = _of(batch.action, policy.online(policy.inputs(batch.observation), noise[0]))
+    with torch.no_grad():
+        following = policy.inputs(batch.next_observation)
+        future = policy.target(following, noise[1])
+        chooser = policy.online(following, noise[2]) if double else future
+        chosen = best(policy.mean(chooser), batch.next_legal)
+        target = projected(_of(chosen, future).exp(), batch.reward, batch.discount, policy.support)
+    return Estimates(here, target)
+
+
+def _of(action: Tensor, log_chances: Tensor) -> Tensor:
+    """Those [B, Z] of one action [B] a row, from those of all [B, Z, A]."""
+    return log_chances.gather(2, action[:, None, None].expand(-1, log_chances.shape[1], 1)).squeeze(2)
+
+
+class C51Update(OffPolicyUpdate):
+    """Trains `policy`, which must be on its final device."""
+
+    def __init__(self, policy: CategoricalNetwork, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, C51):
+            raise ValueError(f"C51Update needs the configuration of c51, not of {config.algorithm.name}")
+        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
+        self.policy, self.algorithm = policy, config.algorithm
+        self._schedules = Schedules(policy, config.algorithm)
+
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
+        noise = noises(self.policy, rows, self.generator)
+        found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
+        losses = divergence(found.log_chances, found.target)
+        support = self.policy.support
+        numbers = {
+            "value_mean": (found.log_chances.detach().exp() @ support).mean(),
+            "target_mean": (found.target @ support).mean(),
+        }
+        return Step(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
+
+    def _follow(self) -> dict[str, Tensor]:
+        return self._schedules.follow(self.train_steps)
