@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -106,23 +108,32 @@ def test_a_killed_auxiliary_stops_nobody_and_comes_back_from_where_it_was_G1_J1(
     tmp_path: Path, memory_dir: Path
 ) -> None:
     """kill -9 of its learner: the policies go on with its last weights, and it resumes, never from random."""
-    data = runs.paced(tmp_path, 6_400, pause=0.004, auxiliaries={"novelty": runs.NOVELTY})
+    data = runs.paced(tmp_path, 10_000_000, pause=0.004, auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
     data["policy"]["algorithm"] = runs.curious()
+    log = tmp_path / "run" / "logs" / "learner-novelty.log"
+
+    def newest() -> int:
+        return int(told(tmp_path, "novelty")[-1]["version"])
+
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: runs.agent_steps(tmp_path) >= 1_600 and len(runs.workers_of(tmp_path)) == 5)
         runs.kill(runs.workers_of(tmp_path)["learner-novelty"])
-        assert worker.wait() == 0, worker.said
+        before, trained = newest(), told(tmp_path, "agent_0")[-1]["train_steps"]
+        runs.until(lambda: "event=resumed" in log.read_text(), what="it is back")
+        runs.until(lambda: newest() > before + 5, what="it learns on")
+        assert told(tmp_path, "agent_0")[-1]["train_steps"] > trained
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1, worker.said
     assert "Traceback" not in worker.said
     summary = runs.summary_of(tmp_path)
-    assert summary["complete"] is True
     assert summary["restarts"] == {"learner-novelty": 1}
     assert runs.balanced(summary["segments"]), summary["segments"]
-    assert min(summary["segments"]["dropped"].values()) >= 0
-    log = (tmp_path / "run" / "logs" / "learner-novelty.log").read_text()
-    (resumed,) = [line for line in log.splitlines() if "event=resumed" in line]
-    version = int(resumed.rpartition("version=")[2].split()[0])
-    assert version > 1
-    assert summary["versions"]["novelty"] > version
+    assert min(*summary["segments"]["dropped"].values(), summary["segments"]["lost_in_learner"]) >= 0
+    (resumed,) = [line for line in log.read_text().splitlines() if "event=resumed" in line]
+    assert int(resumed.rpartition("version=")[2].split()[0]) > 1
+    mine = (tmp_path / "run" / "logs" / "learner-agent_0.log").read_text()
+    ages = [float(age) for age in re.findall(r"intrinsic_age=([\d.e+-]+)", mine)]
+    assert max(ages) > 0.2, "while it was away its last weights served on"
     assert runs.files(memory_dir) == []
 
 
