@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from launch.configuration import load
 from tests.learning.greedy import greedy_returns
 from tests.learning.test_presets import SEEDS, train
+from workers.life import claim
 from workers.sequential import Sequential
 
 WITHOUT = "policy.algorithm.central_critic=false"
@@ -20,9 +22,11 @@ def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path:
     """In short: one turn, one seed, in this process; the same settings without the critic's view."""
     found: list[float] = []
     for keys in ([], [WITHOUT]):
-        run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=40_000), tmp_path / str(len(found))
+        run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=30_000), tmp_path / str(len(found))
+        lock = claim(run, folder)
         sequential = Sequential(run, folder)
         sequential.finish(sequential.run())
+        os.close(lock)
         found.append(greedy_returns(run, folder)["agent_0"])
     assert found[0] >= 0.95
     assert found[1] <= 0.8
