@@ -34,6 +34,8 @@ from workers.environments.players import random_player, random_rows
 from workers.environments.registry import describe, make
 from workers.environments.team import TeamEnvironment
 from workers.environments.team_world import part_of, team_world
+from workers.policies.interface import Interface
+from workers.policies.members import members_of
 
 EYES = Observation(
     components={
@@ -263,6 +265,14 @@ def test_members_that_take_turns_are_refused_before_anything_starts() -> None:
         describe(EnvironmentConfig.model_validate(hunt))
     world = describe(EnvironmentConfig.model_validate({**hunt, "turn_mode": "simultaneous"}))
     assert [agent.name for agent in world.agents] == ["hunters"]
+
+
+def test_what_others_see_makes_a_team_no_other_team() -> None:
+    """Members are told from what the team sees and does itself, not from what only learners see of the others."""
+    keys = {"id": "tag", "turn_mode": "simultaneous", "teams": {"t": ["agent_0", "agent_1"]}, "central_state": "joint"}
+    world = describe(EnvironmentConfig.model_validate(keys))
+    assert any(leaf.evaluation_only for leaf in world.places[0].observed.leaves)
+    assert [member.name for member in members_of(Interface.at(world, world.places[0]))] == ["agent_0", "agent_1"]
 
 
 def test_simulators_are_in_no_team() -> None:
