@@ -13,7 +13,6 @@ counts as cut: what the simulator shows next begins another one.
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -25,11 +24,11 @@ import zmq
 
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, Timeout
+from protocol.simulator_line import Line
 from protocol.simulator_session import Acted, Begun, Event, Over, RunOver, Session, SimulatorFault, Wrong
-from protocol.sockets import arrived, connect, open_context, poll
 from protocol.spaces import World
 
-__all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault", "address_of", "again"]
+__all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault", "again"]
 
 _ASK_EVERY = 1.0
 """Seconds of silence after which the actor is asked whether it lives."""
@@ -63,12 +62,9 @@ class Simulator:
         keys: str = "",
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
-        self._endpoint, self._patience, self._deadline = endpoint, patience, deadline
-        self._context = context or open_context(keys, "simulator")
-        self._owns_context = context is None
+        self._patience, self._deadline = patience, deadline
+        self._line = Line(endpoint, keys, context)
         self.session = Session(name, drives, lease, world, f"rookery {RELEASE}, Python {platform.python_version()}")
-        self._socket: zmq.Socket[bytes] | None = None
-        self._address = ""
         self._request: tuple[Mapping[str, Any], Mapping[str, Any], Sequence[str]] | None = None
         """What was asked and not answered: observations, masks, elements."""
         self._earned: dict[str, float] = {}
@@ -101,10 +97,8 @@ class Simulator:
         """Asks until it is let in. SimulatorFault if it never will be, Timeout if nobody answers."""
         end, refused = time.monotonic() + self._patience, ""
         while True:
-            self._open()
-            if self._socket is not None:
-                self._socket.poll(int(_ASK_EVERY * 1000), zmq.POLLOUT)
-            self._send(self.session.hello())
+            self._line.open(_ASK_EVERY)
+            self._line.send(self.session.hello())
             answer_by = time.monotonic() + _ASK_EVERY
             while self.session.admitted is None and (left := answer_by - time.monotonic()) > 0:
                 event = self._receive(left)
@@ -115,9 +109,9 @@ class Simulator:
             if self.session.admitted is not None:
                 return
             if time.monotonic() >= end:
+                silent = f"no actor answered at {self._line.address}" if self._line.address else "no actor serves yet"
                 raise Timeout(
-                    f"{refused or f'no actor answered at {self._address or self._endpoint}'} (waited "
-                    f"{self._patience:g} s); start the run, or correct the endpoint"
+                    f"{refused or silent} (waited {self._patience:g} s); start the run, or correct the endpoint"
                 )
 
     def act(
@@ -185,7 +179,7 @@ class Simulator:
             self._earned.clear()
             return
         total = {name: reward + self._earned.pop(name, 0.0) for name, reward in rewards.items()}
-        self._send(self.session.end(total, truncated, observations, over))
+        self._line.send(self.session.end(total, truncated, observations, over))
         if over:
             self._earned.clear()
 
@@ -199,20 +193,16 @@ class Simulator:
 
     def ping(self) -> str:
         """Keeps the lease while nothing is asked; `waiting` if no actions are given for now, else `going`."""
-        self._send(self.session.ping())
-        while self._socket is not None and poll([self._socket], 0):
-            self._heed(self._receive(0.0))
+        self._line.send(self.session.ping())
+        while (event := self._receive(0.0)) is not None:
+            self._heed(event)
         return self.session.pace
 
     def close(self, reason: str = "") -> None:
         """Says farewell; what is going on counts as cut."""
-        if self._socket is not None:
-            if self.session.admitted is not None:
-                self._send(self.session.bye(reason))
-            self._socket.close(linger=500)
-            self._socket = None
-        if self._owns_context:
-            self._context.term()
+        if self.session.admitted is not None:
+            self._line.send(self.session.bye(reason))
+        self._line.close()
 
     def _only(self) -> str:
         cast = self.session.cast
@@ -225,7 +215,7 @@ class Simulator:
         late, self._late = self._late, 0
         frames = self.session.observe(observations, rewards if any(rewards.values()) else {}, masks, elements, late)
         self._request = (observations, masks, elements)
-        self._send(frames)
+        self._line.send(frames)
 
     def _answer(self, deadline: float | None) -> dict[str, Any] | None:
         """Actions for what was asked; None if they did not come in time."""
@@ -242,10 +232,10 @@ class Simulator:
         """The next thing that the actor says; asks it whether it lives if it says nothing."""
         now = time.monotonic()
         if now >= end and not quietly:
-            raise Timeout(f"the actor at {self._address} gave no answer within {self._patience:g} s; see its log")
+            raise Timeout(f"the actor at {self._line.address} gave no answer within {self._patience:g} s; see its log")
         event = self._receive(max(0.0, min(_ASK_EVERY, end - now)))
         if event is None and not quietly:
-            self._send(self.session.ping())
+            self._line.send(self.session.ping())
         self._heed(event)
         return event
 
@@ -273,33 +263,8 @@ class Simulator:
         if request is not None:
             self._ask(*request)
 
-    def _open(self) -> None:
-        """A socket to where the actor is now."""
-        address = address_of(self._endpoint)
-        if not address or (self._socket is not None and address == self._address):
-            return
-        if self._socket is not None:
-            self._socket.close(linger=0)
-        self._address = address
-        # Nothing is queued for an actor that is away: it would find what it can make no sense of.
-        self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
-
-    def _send(self, frames: list[bytes]) -> None:
-        """What cannot be sent is found out when the answer does not come."""
-        if self._socket is None:
-            return
-        try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
-            return  # the next ping, or hello, tells whether the actor knows of it
-
     def _receive(self, seconds: float) -> Event | None:
-        if self._socket is None:
-            time.sleep(min(seconds, 0.1))
-            return None
-        frames = arrived(self._socket)
-        if frames is None and poll([self._socket], int(seconds * 1000)):
-            frames = arrived(self._socket)
+        frames = self._line.receive(seconds)
         return None if frames is None else self.session.take(frames)
 
 
@@ -308,13 +273,3 @@ def again(wrong: Wrong) -> str:
     if wrong.fatal or wrong.code not in _AGAIN:
         raise SimulatorFault(wrong.code, wrong.reason)
     return wrong.reason
-
-
-def address_of(endpoint: str | Path) -> str:
-    """The address of an actor; of the first one that serves in a run's folder, empty if none does yet."""
-    if str(endpoint).startswith("tcp://"):
-        return str(endpoint)
-    folder = Path(endpoint)
-    for path in sorted((folder / "simulators").glob("*.json")):
-        return str(json.loads(path.read_text())["address"])
-    return ""

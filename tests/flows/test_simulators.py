@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import psutil
+import pytest
 
 from tests.flows import runs
 from tests.tools import ROOT
@@ -37,3 +42,41 @@ def test_two_simulators_drive_and_every_step_is_accounted_for_I8_J5(tmp_path: Pa
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert summary["segments"]["unexplained"] == 0
     assert runs.files(memory_dir) == []
+
+
+@pytest.mark.slow
+def test_fifty_killed_simulators_and_a_killed_actor_leave_whole_books_I7_I12(tmp_path: Path, memory_dir: Path) -> None:
+    """I7 I12: kill -9 at random, of those that the actor starts; its own end; the run is complete all the same, and
+    every segment is accounted for."""
+    command = f"{runs.PYTHON} {EXAMPLE} {{address}} {{name}}"
+    data = config(30_000, copies=5, settings={"command": command})
+    data["environment"]["restarts"] = 100
+    chance = random.Random(0)
+    with runs.training(data, tmp_path) as worker:
+        killed = 0
+        while killed < 50 and worker.popen.poll() is None:
+            actor = runs.workers_of(tmp_path).get("actor-0")
+            playing = _playing(actor) if actor else []
+            if playing:
+                runs.kill(chance.choice(playing))
+                killed += 1
+            if killed == 25 and actor:
+                runs.kill(actor)
+                killed += 1
+            time.sleep(chance.random() * 0.3)
+        assert worker.wait(240) == 0, worker.said
+    assert killed == 50
+    summary = runs.summary_of(tmp_path)
+    assert summary["complete"] is True
+    assert runs.balanced(summary["segments"]), summary["segments"]
+    assert summary["segments"]["unexplained"] == summary["segments"]["torn"] == 0
+    assert runs.files(memory_dir) == []
+
+
+def _playing(actor: int) -> list[int]:
+    """Processes of the simulators that an actor started."""
+    try:
+        children = psutil.Process(actor).children(recursive=True)
+        return [child.pid for child in children if EXAMPLE in child.cmdline()[:2]]
+    except psutil.Error:
+        return []

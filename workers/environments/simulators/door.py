@@ -22,6 +22,8 @@ from protocol.messages import Message
 from protocol.schema import Schemas
 from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
+from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
+from workers.environments.simulators.quarantine import STRIKES, Quarantine
 
 __all__ = ["COUNTERS", "Door", "Terms"]
 
@@ -32,12 +34,6 @@ _NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)  # the enume
 _AT_ONCE = 4096
 _INBOX = 64
 """Messages of one simulator that may wait to be looked at."""
-_STRIKES = 20
-"""Faults in a row after which a simulator is quarantined."""
-_QUARANTINE = 60.0
-"""Seconds in which its identity is not let in again, and a connection that is no simulator's is not listened to."""
-_STRANGERS = 1000
-"""Connections without a guest whose faults are remembered."""
 _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
@@ -75,10 +71,7 @@ class Door:
         self._incarnations: dict[str, int] = {}
         self._home: dict[str, int] = {}
         """The copy that an identity had last."""
-        self._barred: dict[str, float] = {}
-        """Until when an identity is in quarantine."""
-        self._strangers: dict[bytes, tuple[int, float]] = {}
-        """Connection -> faults, and until when it is not listened to."""
+        self._quarantine = Quarantine(clock)
         self._looked_at = 0.0
         self.waiting = False
         """Whether no actions are given for now, because training cannot take in more."""
@@ -112,12 +105,12 @@ class Door:
     def blame(self, guest: Guest, fault: GuestFault) -> None:
         """Tells a guest what it did wrong; one that does little else is quarantined."""
         guest.strikes += 1
-        if guest.strikes >= _STRIKES:
-            reason = f"{_STRIKES} messages in a row were refused, so this simulator is in quarantine for "
-            fault = GuestFault("quarantined", f"{reason}{_QUARANTINE:g} s; the last one: {fault.reason}", True)
+        if guest.strikes >= STRIKES:
+            reason = f"{STRIKES} messages in a row were refused, so this simulator is in quarantine for "
+            fault = GuestFault("quarantined", f"{reason}{QUARANTINED:g} s; the last one: {fault.reason}", True)
         self._fault(guest.route, fault, guest.name, guest.schema_number)
         if fault.fatal:
-            self._barred[guest.name] = self._clock() + _QUARANTINE
+            self._quarantine.bar(guest.name)
             self.dismiss(guest, "quarantined", fault.reason)
 
     def dismiss(self, guest: Guest, count: str, reason: str) -> None:
@@ -148,7 +141,7 @@ class Door:
 
     def _hear(self, route: bytes, frames: list[bytes]) -> None:
         now, guest = self._clock(), self.guests.get(route)
-        if guest is None and self._is_barred(route, now):
+        if guest is None and self._quarantine.ignores(route):
             self.counts["ignored"] += 1
             return
         try:
@@ -194,7 +187,7 @@ class Door:
                 "give both the same agents and spaces",
                 True,
             )
-        if self._barred.get(hello.name, 0.0) > now:
+        if self._quarantine.bars(hello.name):
             raise GuestFault("quarantined", f"the simulator {hello.name!r} is in quarantine; correct it, then wait")
         self._make_room(route, hello)
         copy = self._copy_for(hello.name)
@@ -202,7 +195,7 @@ class Door:
         lease = min(hello.lease, _LONGEST_LEASE)
         guest = Guest(route, hello, incarnation, copy, lease, now, number)
         self.guests[route] = self._named[hello.name] = guest
-        self._strangers.pop(route, None)
+        self._quarantine.forgive(route)
         self.counts["admitted"] += 1
         about = {"name": hello.name, "incarnation": incarnation, "copy_number": copy, "lease": lease}
         log.info(
@@ -262,21 +255,10 @@ class Door:
         if guest is not None and route in self.guests:
             self.blame(guest, fault)
             return
-        now = self._clock()
-        if len(self._strangers) >= _STRANGERS and route not in self._strangers:
-            del self._strangers[next(iter(self._strangers))]  # the one known longest
-        faults = self._strangers.get(route, (0, 0.0))[0] + 1
-        self._strangers[route] = (faults, now + _QUARANTINE if faults >= _STRIKES else 0.0)
-        if faults == _STRIKES:
+        if self._quarantine.strike(route):
             self.counts["quarantined"] += 1
-            log.warning("event=stranger_quarantined who=%s faults=%d reason=%s", route.hex(), faults, fault.reason)
+            log.warning("event=stranger_quarantined who=%s reason=%s", route.hex(), fault.reason)
         self._fault(route, fault, route.hex(), SCHEMA)
-
-    def _is_barred(self, route: bytes, now: float) -> bool:
-        faults, until = self._strangers.get(route, (0, 0.0))
-        if until and now >= until:
-            del self._strangers[route]
-        return faults >= _STRIKES and now < until
 
     def _fault(self, route: bytes, fault: GuestFault, who: str, number: int) -> None:
         self.counts["faults"] += 1

@@ -124,6 +124,7 @@ def serving(
     policy: Callable[[Present], NDArray[Any]] = counted,
     context: zmq.Context[zmq.Socket[bytes]] | None = None,
     folder: Path | None = None,
+    restarts: int = 3,
     **settings: Any,
 ) -> Iterator[Serving]:
     """Serves until the block ends."""
@@ -131,7 +132,7 @@ def serving(
     context = context or zmq.Context(1)
     outside = Outside(context, "127.0.0.1", 0, "", "0123abcd", "actor-0", 0, folder)
     tree = world.model_dump(mode="json")
-    config = EnvironmentConfig(id="external", copies=copies, settings={"world": tree, **settings})
+    config = EnvironmentConfig(id="external", copies=copies, restarts=restarts, settings={"world": tree, **settings})
     external = make(config, outside=outside)
     assert isinstance(external, External)
     environment = Checked(external)

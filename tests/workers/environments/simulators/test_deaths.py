@@ -19,9 +19,7 @@ from tests.workers.environments.simulators.serving import Serving, serving
 
 def vanish(sim: Simulator) -> None:
     """As kill -9 does: the connection ends, nothing is said."""
-    assert sim._socket is not None
-    sim._socket.close(linger=0)
-    sim._socket = None
+    sim._line.drop()
     sim.close()
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from typing import Any
 
 import pytest
 
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, EnvironmentFault, Timeout
 from protocol.simulator import RunOver, Simulator
+from protocol.simulator_async import AsyncSimulator
 from tests.flows.runs import until
 from tests.workers.environments.simulators.serving import serving
+from workers.environments.registry import make
 
 
 def play_three(sim: Simulator) -> None:
@@ -57,3 +63,70 @@ def test_the_end_of_a_run_reaches_every_simulator(_: int) -> None:
     for thread in threads:
         thread.join(10)
     assert len(ended) == 2
+
+
+def test_simulators_of_asyncio_are_served_side_by_side() -> None:
+    async def drive(address: str, name: str, first: int) -> list[int]:
+        async with AsyncSimulator(address, name) as sim:
+            done = [int(await sim.act([float(first + k), 0.0], 1.0 if k else 0.0)) for k in range(4)]
+            await sim.end_episode(1.0)
+            return done
+
+    async def both(address: str) -> list[list[int]]:
+        return [*await asyncio.gather(drive(address, "one", 0), drive(address, "two", 4))]
+
+    with serving() as served:
+        assert asyncio.run(both(served.address)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        served.settle()
+    assert sorted(row.reward for copy in range(2) for row in served.rows(copy=copy)) == [1.0] * 8
+
+
+def test_what_is_not_in_the_space_is_told_before_it_is_sent() -> None:
+    with serving() as served, Simulator(served.address, "one") as sim:
+        for wrong, said in (
+            ([1.0], r"walker: observation should have the shape \[2\]"),
+            (["a", "b"], "observation should be float32"),
+            ([float("nan"), 1.0], "not finite"),
+        ):
+            with pytest.raises(EnvironmentFault, match=said):
+                sim.act(wrong)
+        assert sim.act([3.0, 0.0]) == 3
+        with pytest.raises(EnvironmentFault, match="there is no agent 'runner' in this world; its agents are walker"):
+            sim.act([3.0, 0.0], agent="runner")
+
+
+def test_nobody_answers_is_told_in_time() -> None:
+    with pytest.raises(Timeout, match=r"no actor answered at tcp://127\.0\.0\.1:9 \(waited 0\.2 s\)"):
+        Simulator("tcp://127.0.0.1:9", "one", patience=0.2).__enter__()
+
+
+def test_a_turn_without_anybody_lets_the_actor_go_on() -> None:
+    """Weights, routes and the order to stop are looked at in between."""
+    with serving() as served:
+        until(lambda: served.empty > 3, 5, what="empty turns")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"processes": 2}, "simulators are processes by themselves"),
+        ({"turn_mode": "sequential"}, "asks when it wants"),
+        ({"settings": {}}, "world"),
+        ({"settings": {"world": "missing.json"}}, "is no tree"),
+        ({"settings": {"world": "matrix_game"}}, "declares payoffs"),
+        ({"settings": {"world": "treasure_hunt", "prot": 1}}, "has no setting 'prot'"),
+        ({"id": "collection", "members": {"a": {"id": "external"}}}, "never one of several"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_start(keys: dict[str, Any], said: str) -> None:
+    base: dict[str, Any] = {"id": "external", "copies": 2, "settings": {"world": "memory"}}
+    if "members" in keys:
+        del base["settings"]
+    with pytest.raises(ConfigurationError, match=said):
+        make(EnvironmentConfig.model_validate(base | keys))
+
+
+def test_simulators_are_never_played_in_one_process() -> None:
+    world = make(EnvironmentConfig(id="external", copies=2, settings={"world": "memory"}))
+    with pytest.raises(EnvironmentFault, match="leave --sequential out"):
+        world.reset(0)

@@ -1,0 +1,80 @@
+"""A simulator's connection to an actor: found where the run says it is, opened anew when it moves.
+
+In flows: frames. Out flows: frames; nothing is queued for an actor that is away.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import zmq
+
+from protocol.sockets import arrived, connect, open_context, poll
+
+__all__ = ["Line", "address_of"]
+
+_FAREWELL_MS = 500
+
+
+class Line:
+    """To `endpoint`: an actor's address, or the folder of a run. `context`: one to share, else its own with `keys`."""
+
+    def __init__(self, endpoint: str | Path, keys: str, context: zmq.Context[zmq.Socket[bytes]] | None) -> None:
+        self._endpoint = endpoint
+        self._context = context or open_context(keys, "simulator")
+        self._owns_context = context is None
+        self._socket: zmq.Socket[bytes] | None = None
+        self.address = ""
+
+    def open(self, seconds: float) -> None:
+        """To where the actor is now, if that is known; waits so long until it can be spoken to."""
+        address = address_of(self._endpoint)
+        if address and (self._socket is None or address != self.address):
+            self.drop()
+            self.address = address
+            # What were queued for an actor that is away, it could make no sense of when it is back.
+            self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
+        if self._socket is not None:
+            self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
+
+    def send(self, frames: list[bytes]) -> None:
+        """What cannot be sent is found out when the answer does not come."""
+        if self._socket is None:
+            return
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return  # the next ping, or hello, tells whether the actor knows of it
+
+    def receive(self, seconds: float) -> list[bytes] | None:
+        """The next message, if one comes in time."""
+        if self._socket is None:
+            time.sleep(min(seconds, 0.1))
+            return None
+        frames = arrived(self._socket)
+        if frames is None and poll([self._socket], int(seconds * 1000)):
+            frames = arrived(self._socket)
+        return frames
+
+    def drop(self, linger: int = 0) -> None:
+        """Closes the connection; what is to be said yet has `linger` milliseconds."""
+        if self._socket is not None:
+            self._socket.close(linger=linger)
+            self._socket = None
+
+    def close(self) -> None:
+        """Closes everything."""
+        self.drop(_FAREWELL_MS)
+        if self._owns_context:
+            self._context.destroy()
+
+
+def address_of(endpoint: str | Path) -> str:
+    """The address of an actor; of the first one that serves in a run's folder, empty if none does yet."""
+    if str(endpoint).startswith("tcp://"):
+        return str(endpoint)
+    for path in sorted((Path(endpoint) / "simulators").glob("*.json")):
+        return str(json.loads(path.read_text())["address"])
+    return ""
