@@ -29,6 +29,7 @@ PROMISED = {
         "adapter.pettingzoo_ratio",
         "adapter.gymnasium_ratio",
     ],
+    "simulator": ["simulator.ratio_to_echo"],
     "weights": ["weights.large_ratio", "weights.small_ratio", "weights.large_ms", "weights.small_ms"],
 }
 """Names that scripts rely on."""

@@ -77,7 +77,9 @@ def test_what_crashes_too_often_ends_the_run_in_one_sentence(tmp_path: Path) -> 
         pytest.raises(
             EnvironmentFault, match=r"all simulators have ended, the first because it ended with exit code 3"
         ),
-        serving(copies=2, folder=tmp_path, command=f"{sys.executable} -c 'raise SystemExit(3)'") as served,
+        serving(
+            copies=2, folder=tmp_path, restarts=1, command=f"{sys.executable} -S -c 'raise SystemExit(3)'"
+        ) as served,
     ):
         until(lambda: served.fault is not None, 60, what="they are given up")
 
