@@ -23,7 +23,6 @@ from protocol.inheritance import deliver_inheritance, rings_of
 from protocol.memory import PREFIX, memory_dir, unlink_if_unused
 from protocol.messages import Welcome
 from protocol.outlet import Outlets
-from protocol.sockets import check_bind
 from protocol.spaces import parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
@@ -36,7 +35,7 @@ from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
-from workers.environments.simulators import EXTERNAL, Outside
+from workers.environments.simulators import EXTERNAL, lend
 from workers.fixed_plan import plan_fixed
 from workers.life import Life, Stop, log_to, run_dir_of, worker_command
 from workers.plan import Plan, plan_policies, seed_of
@@ -298,10 +297,7 @@ def main(life: Life) -> None:
     run_dir = run_dir_of(welcome)
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    host, base = life.options.host_and_base
-    lent = Outside(life.context, host, base, life.options.advertise, welcome.run, welcome.name, welcome.index, run_dir)
-    if run.environment.id == EXTERNAL:
-        check_bind(host, life.options.keys, life.options.insecure)
+    lent = lend(life, welcome) if run.environment.id == EXTERNAL else None
     environment = Checked(make(run.environment, outside=lent))
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError(

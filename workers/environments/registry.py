@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
-from protocol.spaces import World
+from protocol.spaces import World, parse_world
 from workers.entries import find, said
 from workers.environments import gymnasium_adapter, gymnasium_multi, pettingzoo_adapter
 from workers.environments.base import Environment
@@ -88,7 +88,8 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
             )
     if config.id == EXTERNAL:
         settings = settings_of(config)
-        return External(config, settings, world_of(settings, describe), outside)
+        known = parse_world(outside.world) if outside is not None and outside.world else None
+        return External(config, settings, known or world_of(settings, describe), outside)
     if config.processes:
         return ProcessEnvironment(config)
     if config.central_state == "joint":

@@ -15,14 +15,16 @@ from pathlib import Path
 import zmq
 
 from protocol.errors import ConfigurationError
+from protocol.messages import Welcome
 from protocol.simulator_messages import Admit, facts_of
-from protocol.sockets import Ports
+from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
 from workers.environments.simulators.door import Terms
 from workers.environments.simulators.reading import Reading
 from workers.environments.simulators.settings import SimulatorSettings
+from workers.life import Life, run_dir_of
 
-__all__ = ["Outside", "open_ports", "terms_of"]
+__all__ = ["Outside", "lend", "open_ports", "terms_of"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,16 @@ class Outside:
     name: str
     index: int
     folder: Path | None
+    world: str = ""
+    """The tree as the coordinator knows it, JSON: a file with it need not be here. Empty: as the settings say."""
+
+
+def lend(life: Life, welcome: Welcome) -> Outside:
+    """What this actor lends; ConfigurationError where others could reach it that nothing keeps out."""
+    options, (host, base) = life.options, life.options.host_and_base
+    check_bind(host, options.keys, options.insecure)
+    who = (welcome.run, welcome.name, welcome.index)
+    return Outside(life.context, host, base, options.advertise, *who, run_dir_of(welcome), welcome.world)
 
 
 def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -> Terms:

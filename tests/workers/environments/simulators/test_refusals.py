@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 
 from protocol.codec import encode
+from protocol.errors import Timeout
+from protocol.security import RIGHTS, new_keys
 from protocol.simulator import Simulator, SimulatorFault
 from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.sockets import open_context
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, World
 from tests.flows.runs import until
 from tests.workers.environments.simulators.raw import raw, seen
@@ -171,3 +176,47 @@ def test_the_elements_of_an_action_that_is_not_atomic_are_done_one_by_one_I3() -
         assert sim.act([5.0, 6.0]).keys() == {"look", "move"}
         with pytest.raises(SimulatorFault, match=r"has no element 'jump'; it has look, move \(element\)"):
             sim.act([1.0, 1.0], elements=["jump"])
+
+
+def test_five_hundred_spoilt_messages_end_nothing() -> None:
+    """Whatever they are, from whoever is let in or not."""
+    chance = random.Random(0)
+    whole = [
+        [encode(Hello(name="raw", token="token of raw"))],
+        [encode(observe()), seen(1, 2)],
+        [encode(observe(number=3, rewards=[1.0])), seen(1, 2)],
+        [encode(end(truncated=True)), seen(1, 2)],
+        [encode(Ping())],
+    ]
+    with serving() as served, Simulator(served.address, "neighbour") as sim:
+        for _ in range(20):
+            with raw(served.address) as one:
+                for _ in range(25):
+                    frames = [bytearray(frame) for frame in chance.choice(whole)]
+                    for _ in range(chance.randrange(3)):
+                        frame = chance.choice(frames)
+                        frame[chance.randrange(len(frame))] = chance.randrange(256)
+                    if chance.random() < 0.2:
+                        frames.append(bytearray(chance.randbytes(8)))
+                    one.say(bytes(frames[0]), *map(bytes, frames[1:]))
+                one.say(Ping())
+                one.hear()
+            assert sim.act([3.0, 0.0]) == 3
+        assert served.figures()["simulators_faults"] > 100
+
+
+def test_keys_let_simulators_in_and_nobody_else(tmp_path: Path) -> None:
+    """Another role's key opens another door; to a learner's socket a simulator's key opens none (RIGHTS)."""
+    keys = tmp_path / "keys"
+    new_keys(keys)
+    context = open_context(str(keys), "actor")
+    with serving(context=context) as served:
+        with Simulator(served.address, "one", keys=str(keys)) as sim:
+            assert sim.act([3.0, 0.0]) == 3
+        for role in ("learner", "relay"):
+            other = open_context(str(keys), role)
+            with pytest.raises(Timeout):
+                Simulator(served.address, "two", context=other, patience=0.1).__enter__()
+            other.destroy(linger=0)
+    context.destroy(linger=0)
+    assert [door for door, roles in RIGHTS.items() if "simulator" in roles] == ["simulators"]

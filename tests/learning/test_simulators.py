@@ -1,0 +1,39 @@
+"""Cart-poles that are programs of their own, eight of them, learn as those of this process do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.learning.test_presets import check_books
+from tests.tools import ROOT, require
+
+EXAMPLE = ROOT / "protocol" / "clients" / "python" / "cartpole.py"
+
+
+def last(folder: Path, steps: int) -> float:
+    """Mean return of the last 5 % of a run whose carts are started by its actor."""
+    command = f"environment.settings.command={sys.executable} {EXAMPLE} {{address}} {{name}}"
+    options = ["--steps", str(steps), "--json", "--no-progress", "--run-dir", str(folder), "--set", command]
+    ended = subprocess.run(
+        [require("rookery"), "train", "external", *options], capture_output=True, text=True, timeout=900, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
+    check_books(summary["segments"])
+    return float(summary["returns"]["agent"]["last"])
+
+
+def test_eight_carts_from_outside_soon_balance(run_dir: Path) -> None:
+    """E10 I7: random falls after 22 steps."""
+    assert last(run_dir, 30_000) >= 100
+
+
+@pytest.mark.learning
+def test_eight_carts_from_outside_balance(run_dir: Path) -> None:
+    """E10 I7."""
+    assert last(run_dir, 300_000) >= 475
