@@ -58,7 +58,9 @@ def main() -> None:
 @main.command()
 @click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
-@click.option("--steps", type=click.IntRange(min=1), help="Agent steps until the run ends.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="Agent steps (without actors: rows trained) until the run ends."
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
 @click.option("--sequential", is_flag=True, help="The same configuration in one process, without any queue.")

@@ -55,12 +55,12 @@ class Plain(Silent):
         """Prints a line when it is time."""
         super().show(view)
         now = time.monotonic()
-        if not view or now - self._at < _PLAIN_EVERY or not view.get("agent_steps"):
+        if not view or now - self._at < _PLAIN_EVERY or not view.get("made"):
             return
         self._at = now
         returns = " ".join(f"{name}={_number(policy['return'])}" for name, policy in view["policies"].items())
         self.tell(
-            f"steps={view['agent_steps']} of={view['steps']} steps/s={view['agent_steps_per_second']:.0f} "
+            f"steps={view['made']} of={view['steps']} steps/s={view['made_per_second']:.0f} "
             f"return: {returns} verdict={view['verdict']}"
         )
 
@@ -126,14 +126,14 @@ def environments_table(summary: dict[str, Any]) -> Table | None:
 
 
 def _progress(view: dict[str, Any]) -> Table:
-    steps, done = view["steps"], view["agent_steps"]
+    steps, done = view["steps"], view["made"]
     rate = done / view["seconds"] if view["seconds"] > 1 else 0.0
     left = f"{(steps - done) / rate:.0f} s left" if rate else "starting"
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         ProgressBar(total=steps, completed=min(done, steps), width=30),
-        f"{done:,} of {steps:,} agent steps",
-        f"{view['agent_steps_per_second']:,.0f} agent steps/s",
+        f"{done:,} of {steps:,} {view['unit']}",
+        f"{view['made_per_second']:,.0f} {view['unit']}/s",
         left,
         Text(view["verdict"], style="bold"),
     )

@@ -60,6 +60,21 @@ def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> No
         assert word in text
 
 
+def test_a_run_without_actors_shows_the_rows_it_trained_J5(run_dir: Path) -> None:
+    run_dir.mkdir()
+    with closing(Books(Run(steps=1_000, actors=0), ["a"], run_dir)) as books:
+        for rows in (0, 400):
+            books.observe({}, {("learner-a", 1): {"rows_trained.a": rows, "train_steps.a": rows // 8}}, [], {})
+        console, stream = on(terminal=True)
+        with Display(console) as display:
+            display.show(books.view)
+        assert "400 of 1,000 rows trained" in stream.getvalue()
+        console, stream = on(terminal=False)
+        with Plain(console) as plain:
+            plain.show(books.view)
+        assert stream.getvalue().startswith("steps=400 of=1000 ")
+
+
 def test_plain_lines_come_every_few_seconds(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])

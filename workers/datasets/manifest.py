@@ -21,11 +21,11 @@ from protocol.layout import Field, Layout
 from protocol.section import Section
 from protocol.spaces import Agent
 
-__all__ = ["ACTOR", "FILES", "FORMAT", "MANIFEST", "RECORDS", "Manifest", "read_manifest"]
+__all__ = ["ACTOR", "EPISODE", "FILES", "FORMAT", "MANIFEST", "RECORDS", "Manifest", "read_manifest"]
 
 FORMAT = 1
 MANIFEST, FILES = "manifest.json", "[0-9]*.safetensors"
-ACTOR = "record.actor"
+ACTOR, EPISODE = "record.actor", "record.episode"
 RECORDS: dict[str, np.dtype[Any]] = {
     "record.number": np.dtype("<u8"),
     "record.stream": np.dtype("<u8"),
@@ -34,6 +34,7 @@ RECORDS: dict[str, np.dtype[Any]] = {
     "record.version_max": np.dtype("<u8"),
     "record.valid": np.dtype("<u2"),
     "record.before": np.dtype("<u2"),
+    EPISODE: np.dtype("<u4"),
     ACTOR: np.dtype("<i4"),
 }
 """Of each segment: what its record said (protocol/ring.py), and who sent it."""

@@ -24,7 +24,7 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout
 from protocol.ring import place_of
-from workers.datasets.manifest import ACTOR, MANIFEST, RECORDS, Manifest
+from workers.datasets.manifest import ACTOR, EPISODE, MANIFEST, RECORDS, Manifest
 from workers.learning.source import Source
 from workers.plan import Plan
 
@@ -32,7 +32,9 @@ __all__ = ["FILE_BYTES", "Recorder", "begin"]
 
 FILE_BYTES = 1 << 25
 """Of segments in a file; one segment at least."""
-_FIELDS = [name.partition(".")[2] for name in RECORDS if name != ACTOR]
+_FIELDS = [name.partition(".")[2] for name in RECORDS if name not in (ACTOR, EPISODE)]
+_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
+"""What the three bytes of a record's `episode` count."""
 
 
 def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
@@ -127,6 +129,7 @@ class Recorder:
                 intact = arrival.ring.intact(chunk)
             for name in _FIELDS:
                 self._arrays[f"record.{name}"][at : at + n] = chunk[name]
+            self._arrays[EPISODE][at : at + n] = chunk["episode"] @ _BYTES
             self._arrays[ACTOR][at : at + n] = self._actor((arrival.actor, arrival.incarnation))
             if not intact.all():
                 for array in self._arrays.values():

@@ -79,6 +79,8 @@ def test_what_is_recorded_is_what_lies_in_the_ring_bit_for_bit_J5(
             assert column.tobytes() == np.ascontiguousarray(ring.columns[name][place_of(mine["slot"])]).tobytes(), name
         for name in ("number", "stream", "stream_sequence", "version_min", "version_max", "valid", "before"):
             assert segments.records[f"record.{name}"].tolist() == mine[name].tolist()
+        counted = [int.from_bytes(one.tobytes(), "little") for one in mine["episode"]]
+        assert segments.records["record.episode"].tolist() == counted
         assert segments.actors == [("actor-0", 1)]
         at += n
     assert at == 9
