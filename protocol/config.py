@@ -121,9 +121,10 @@ class PolicyConfig(Learned):
         """ValueError where algorithm, dataset and record do not go together."""
         if isinstance(self.algorithm, BC) and self.dataset is None:
             raise ValueError("bc clones what is in a dataset; set policy.dataset.path or policy.dataset.minari")
-        if self.dataset is not None and isinstance(self.algorithm, PPO):
+        if self.dataset is not None and isinstance(self.algorithm, Streamed):
             raise ValueError(
-                "ppo learns from its own newest actions only, which no dataset holds; use bc, iqn, dqn or sac for it"
+                f"{self.algorithm.name} learns from its own newest actions only, which no dataset holds; use bc, iqn, "
+                "dqn or sac for it"
             )
         if self.dataset is not None and self.record:
             raise ValueError("record keeps what actors send, and a dataset is there already; leave record out")

@@ -216,6 +216,7 @@ def test_rows_that_no_actor_can_have_sent_are_refused_J5(tmp_path: Path) -> None
             {"policy": {"dataset": {"path": "x"}}},
             "ppo learns from its own newest actions only.*use bc, iqn, dqn or sac",
         ),
+        ({"policy": {"algorithm": {"name": "impala"}, "dataset": {"path": "x"}}}, "impala learns from its own newest"),
         ({"policy": {"algorithm": BC, "dataset": {}}}, "a path or a minari ID; give exactly one of the two"),
         ({"policy": {"algorithm": BC, "dataset": {"path": "x", "minari": "y"}}}, "give exactly one of the two"),
         ({"policy": {"algorithm": BC, "dataset": {"path": "x"}, "record": True}}, "leave record out"),
