@@ -71,6 +71,10 @@ class Simulator:
         """Rewards that no `observe` has told yet."""
         self._late = 0
         self._begun: Begun | None = None
+        self._acted: Acted | None = None
+        """What answered while something else was waited for."""
+        self._heard_at = self._asked_at = 0.0
+        """When the actor said something last, and when it was last asked something."""
         self.reconnects = 0
 
     def __enter__(self) -> Self:
@@ -104,7 +108,7 @@ class Simulator:
                 event = self._receive(left)
                 if isinstance(event, Over):
                     raise RunOver(event.reason)
-                if isinstance(event, Wrong):
+                if isinstance(event, Wrong) and event.code != "unknown":  # that answers what was said before hello
                     refused = again(event)
             if self.session.admitted is not None:
                 return
@@ -214,27 +218,29 @@ class Simulator:
         rewards = {name: self._earned.pop(name) for name in observations if name in self._earned}
         late, self._late = self._late, 0
         frames = self.session.observe(observations, rewards if any(rewards.values()) else {}, masks, elements, late)
-        self._request = (observations, masks, elements)
+        self._request, self._asked_at = (observations, masks, elements), time.monotonic()
+        self._heard_at = max(self._heard_at, self._asked_at)
         self._line.send(frames)
 
     def _answer(self, deadline: float | None) -> dict[str, Any] | None:
         """Actions for what was asked; None if they did not come in time."""
         end = time.monotonic() + (self._patience if deadline is None else deadline)
-        while True:
+        while self._acted is None:
             event = self._attend(end, quietly=deadline is not None)
-            if isinstance(event, Acted):
-                self._request = None
-                return event.actions
             if event is None and deadline is not None and time.monotonic() >= end:
                 return None
+        acted, self._acted, self._request = self._acted, None, None
+        return acted.actions
 
     def _attend(self, end: float, quietly: bool = False) -> Event | None:
-        """The next thing that the actor says; asks it whether it lives if it says nothing."""
+        """The next thing that the actor says; asks it whether it lives if it says nothing. `quietly`: that nothing came
+        by `end` is no error, unless it has been silent for longer than the patience."""
         now = time.monotonic()
-        if now >= end and not quietly:
+        if now >= (self._heard_at + self._patience if quietly else end):
             raise Timeout(f"the actor at {self._line.address} gave no answer within {self._patience:g} s; see its log")
         event = self._receive(max(0.0, min(_ASK_EVERY, end - now)))
-        if event is None and not quietly:
+        if event is None and time.monotonic() - max(self._heard_at, self._asked_at) > 0.9 * _ASK_EVERY:
+            self._asked_at = time.monotonic()
             self._line.send(self.session.ping())
         self._heed(event)
         return event
@@ -246,6 +252,8 @@ class Simulator:
                 raise RunOver(reason)
             case Begun():
                 self._begun = event
+            case Acted():
+                self._acted = event
             case Wrong(code="unknown"):
                 self._rejoin()
             case Wrong(code, _, reason):
@@ -256,7 +264,7 @@ class Simulator:
         """The actor does not know this simulator (any more): in again, as at the start of another episode."""
         self.reconnects += 1
         self._earned.clear()
-        request, self._request = self._request, None
+        request, self._request, self._acted = self._request, None, None
         self.connect()
         if not self.session.drives:
             raise EpisodeCut
@@ -265,7 +273,10 @@ class Simulator:
 
     def _receive(self, seconds: float) -> Event | None:
         frames = self._line.receive(seconds)
-        return None if frames is None else self.session.take(frames)
+        if frames is None:
+            return None
+        self._heard_at = time.monotonic()
+        return self.session.take(frames)
 
 
 def again(wrong: Wrong) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocol.errors import Timeout
 from protocol.simulator import EpisodeCut, RunOver, Simulator
 from protocol.simulator_messages import Admit, Fault, Hello, Observe, Ping, Pong
 from tests.flows.runs import until
@@ -149,6 +150,49 @@ def test_a_simulator_finds_an_actor_that_was_started_again(tmp_path: Any) -> Non
             ([1.0, 0.0], 0.0, "truncated"),
             ([2.0, 0.0], 0.0, ""),
         ]
+
+
+def test_a_simulator_that_paused_for_longer_than_its_lease_goes_on() -> None:
+    """It is told so twice: when the lease ended, and for what it said before it read that."""
+    with serving() as served, Simulator(served.address, "robot", lease=0.2) as sim:
+        assert sim.act([1.0, 0.0]) == 1
+        until(lambda: served.figures()["simulators_lost"] == 1, what="its lease ended")
+        assert sim.act([2.0, 0.0]) == 2
+        assert sim.reconnects == 1
+
+
+def test_a_simulator_with_a_deadline_finds_an_actor_that_was_started_again() -> None:
+    """Though it never waits for long, and what it asked for last was lost with the actor."""
+    known: list[Serving] = []
+
+    def forgetful(present: Any) -> Any:
+        door = known.pop().external._door if known else None
+        if door is not None:
+            door.dismiss(next(iter(door.guests.values())), "lost", "a test")
+        return np.clip(present.observation[:, 0], 0, 7).astype(np.int64)
+
+    with serving(policy=forgetful) as served, Simulator(served.address, "robot", deadline=0.05) as sim:
+        known.append(served)
+        assert sim.act([1.0, 0.0]) is None
+        assert until(lambda: sim.act([2.0, 0.0]), 10) == 1
+        assert sim.reconnects == 1
+
+
+def test_a_deadline_does_not_hide_that_nobody_is_there_any_more() -> None:
+    with serving() as served, Simulator(served.address, "robot", deadline=0.02, patience=0.3) as sim:
+        assert until(lambda: sim.act([1.0, 0.0]), 5) == 1
+        sim._line.drop()  # as a network that carries nothing any more
+        with pytest.raises(Timeout, match="no answer within"):
+            until(lambda: sim.act([2.0, 0.0]), 5)
+
+
+def test_a_ping_loses_no_action() -> None:
+    with serving() as served, Simulator(served.address, "robot", patience=2.0) as sim:
+        sim.ask({"walker": [3.0, 0.0]})
+        until(lambda: served.rows(), what="it was given its action")
+        time.sleep(0.1)
+        assert sim.ping() == "going"
+        assert sim.answer() == {"walker": 3}
 
 
 def test_a_driven_one_is_told_to_begin_again() -> None:
