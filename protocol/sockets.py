@@ -99,10 +99,13 @@ class Ports:
         self._chosen = base
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
 
-    def bind(self, kinds: dict[int, int], largest: dict[int, int] | None = None) -> dict[int, str]:
+    def bind(
+        self, kinds: dict[int, int], largest: dict[int, int] | None = None, waiting: int = HIGH_WATER
+    ) -> dict[int, str]:
         """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others.
 
-        `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says.
+        `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says. `waiting`:
+        most messages of one peer that wait, in each direction.
         """
         if self._chosen > _LAST_BASE:  # ZeroMQ would bind another port instead
             raise ConfigurationError(
@@ -113,9 +116,8 @@ class Ports:
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
             try:
                 for offset, kind in kinds.items():
-                    self.sockets[offset] = self._bind_one(
-                        kind, base + offset, self._doors.get(offset, ""), (largest or {}).get(offset)
-                    )
+                    socket = self._open_one(kind, self._doors.get(offset, ""), (largest or {}).get(offset), waiting)
+                    self.sockets[offset] = self._bind_one(socket, base + offset)
                 return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
             except zmq.ZMQError as fault:
                 self.close()
@@ -132,9 +134,11 @@ class Ports:
             socket.close(linger=0)
         self.sockets.clear()
 
-    def _bind_one(self, kind: int, port: int, door: str, largest: int | None) -> zmq.Socket[bytes]:
+    def _open_one(self, kind: int, door: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         _manners(socket, kind, largest)
+        socket.setsockopt(zmq.SNDHWM, waiting)
+        socket.setsockopt(zmq.RCVHWM, waiting)
         keys = _keys_of(self._context)
         if keys is not None:
             keys.serve(socket, door)
@@ -142,6 +146,9 @@ class Ports:
             socket.setsockopt(
                 zmq.XPUB_VERBOSER, 1
             )  # every subscriber of a topic must get the current value, not only the first
+        return socket
+
+    def _bind_one(self, socket: zmq.Socket[bytes], port: int) -> zmq.Socket[bytes]:
         try:
             socket.bind(f"tcp://{_bracket(self._host)}:{port}")
         except zmq.ZMQError:

@@ -22,6 +22,7 @@ from protocol.messages import Message
 from protocol.schema import Schemas
 from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
+from workers.environments.simulators.names import Names
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
 
@@ -37,6 +38,9 @@ _INBOX = 64
 _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
+_LONGEST_REASON = 1_000
+_AGAIN = ("identity", "full")
+"""Codes of refusals after which it is right to ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,7 @@ class Door:
         self.guests: dict[bytes, Guest] = {}
         """By connection."""
         self._named: dict[str, Guest] = {}
-        self._incarnations: dict[str, int] = {}
-        self._home: dict[str, int] = {}
-        """The copy that an identity had last."""
+        self._names = Names(terms.copies)
         self._quarantine = Quarantine(clock)
         self._looked_at = 0.0
         self.waiting = False
@@ -119,7 +121,7 @@ class Door:
             return
         del self._named[guest.name]
         self.counts[count] += 1
-        log.info("event=simulator_%s name=%s copy=%d reason=%s", count, guest.name, guest.copy, reason)
+        log.info("event=simulator_%s name=%s copy=%d reason=%s", count, guest.name, guest.copy, _told(reason))
         guest.gone = count == "quarantined"
         self._on_cut(guest)
         guest.gone = True
@@ -188,19 +190,22 @@ class Door:
                 True,
             )
         if self._quarantine.bars(hello.name):
-            raise GuestFault("quarantined", f"the simulator {hello.name!r} is in quarantine; correct it, then wait")
+            raise GuestFault("quarantined", f"{hello.name!r} is in quarantine; correct it, then wait", True)
+        before = self.guests.get(route)
         self._make_room(route, hello)
-        copy = self._copy_for(hello.name)
-        incarnation = self._incarnations[hello.name] = self._incarnations.get(hello.name, 0) + 1
+        copy = self._names.copy_for(hello.name, {guest.copy for guest in self.guests.values()})
+        incarnation = self._names.incarnation_of(hello.name)
         lease = min(hello.lease, _LONGEST_LEASE)
         guest = Guest(route, hello, incarnation, copy, lease, now, number)
+        if before is not None:  # who says hello again and again is no other connection
+            guest.told, guest.second = before.told, before.second
         self.guests[route] = self._named[hello.name] = guest
         self._quarantine.forgive(route)
         self.counts["admitted"] += 1
         about = {"name": hello.name, "incarnation": incarnation, "copy_number": copy, "lease": lease}
         log.info(
             "event=simulator_admitted name=%s incarnation=%d copy=%d drives=%s software=%s",
-            *(hello.name, incarnation, copy, hello.drives, hello.software),
+            *(hello.name, incarnation, copy, hello.drives, _told(hello.software)),
         )
         if self.tell(guest, terms.admit.model_copy(update=about)):
             self._on_admit(guest)
@@ -232,18 +237,6 @@ class Door:
         """Whether its connection is still there, as far as this end knows."""
         return self.tell(guest, Pong(pace="waiting" if self.waiting else "going"))
 
-    def _copy_for(self, name: str) -> int:
-        """Where it was before, if nobody is there; else where nobody has been, or is."""
-        taken = {guest.copy for guest in self.guests.values()}
-        home = self._home.get(name)
-        if home is None or home in taken:
-            free = [copy for copy in range(self._terms.copies) if copy not in taken]
-            known = set(self._home.values())
-            home = next((copy for copy in free if copy not in known), free[0])
-            self._home = {other: copy for other, copy in self._home.items() if copy != home}
-        self._home[name] = home
-        return home
-
     def _limit(self, guest: Guest, now: float) -> None:
         if now - guest.second >= 1.0:
             guest.second, guest.told = now, 0
@@ -255,16 +248,17 @@ class Door:
         if guest is not None and route in self.guests:
             self.blame(guest, fault)
             return
-        if self._quarantine.strike(route):
+        if self._quarantine.strike(route, fault.code in _AGAIN):
             self.counts["quarantined"] += 1
-            log.warning("event=stranger_quarantined who=%s reason=%s", route.hex(), fault.reason)
+            log.warning("event=stranger_quarantined who=%s reason=%s", route.hex(), _told(fault.reason))
         self._fault(route, fault, route.hex(), SCHEMA)
 
     def _fault(self, route: bytes, fault: GuestFault, who: str, number: int) -> None:
         self.counts["faults"] += 1
+        reason = _told(fault.reason)
         if self.counts["faults"] <= 1000 or not self.counts["faults"] % 1000:
-            log.warning("event=simulator_fault who=%s code=%s reason=%s", who, fault.code, fault.reason)
-        self._send(route, Fault(code=fault.code, answers=fault.answers, reason=fault.reason, fatal=fault.fatal), number)
+            log.warning("event=simulator_fault who=%s code=%s reason=%s", who, fault.code, reason)
+        self._send(route, Fault(code=fault.code, answers=fault.answers, reason=reason, fatal=fault.fatal), number)
 
     def _expire(self) -> None:
         """Those whose lease has ended. What they said before has been taken in."""
@@ -292,3 +286,8 @@ class Door:
             log.info("event=simulator_not_told type=%s reason=%s", message.type, fault.strerror)
             return False
         return True
+
+
+def _told(reason: str) -> str:
+    """What somebody else had a part in, as a line of a log: neither long nor more than one."""
+    return "".join(one if one.isprintable() else " " for one in reason[:_LONGEST_REASON])

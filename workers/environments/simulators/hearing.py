@@ -23,6 +23,8 @@ from workers.environments.simulators.reading import Reading
 __all__ = ["Hearing", "Request"]
 
 _MOST_REWARD = float(np.finfo(np.float32).max)
+_MOST_LATE = 2**53
+"""A counter holds no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class Hearing:
             self.steps += bool(self.desks[agent].open[row])
             self.desks[agent].ask(row, seen, mask, reward)
         guest.number, guest.episode, guest.playing = message.number, message.episode, True
-        self.late += message.late
+        self.late = min(self.late + message.late, _MOST_LATE)
         now = time.monotonic()
         self.requests.append(Request(guest, message.number, message.episode, rows, message.elements, at, now))
 

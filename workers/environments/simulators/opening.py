@@ -29,6 +29,8 @@ __all__ = ["Outside", "lend", "open_ports", "terms_of"]
 log = logging.getLogger(__name__)
 
 _LEAST_FRAME = 65_536
+_WAITING = 1_000
+"""Messages of one connection that wait; whoever sends more waits, and who reads none of so many is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def open_ports(outside: Outside, settings: SimulatorSettings, largest: int) -> t
     for base in bases:
         ports = Ports(outside.context, outside.host, base, outside.advertise, {0: "simulators"})
         try:
-            address = ports.bind({0: zmq.ROUTER}, {0: largest})[0]
+            address = ports.bind({0: zmq.ROUTER}, {0: largest}, _WAITING)[0]
             break
         except ConfigurationError:
             if base == bases[-1]:

@@ -12,6 +12,8 @@ __all__ = ["SECONDS", "STRIKES", "Quarantine"]
 STRIKES = 20
 """Faults in a row after which one is quarantined."""
 SECONDS = 60.0
+PATIENT = 0.5
+"""Seconds between two requests to be let in that are none too many: a simulator asks every second."""
 _STRANGERS = 1000
 """Connections without a guest whose faults are remembered."""
 
@@ -23,7 +25,7 @@ class Quarantine:
         self._clock = clock
         self._barred: dict[str, float] = {}
         self._strangers: dict[bytes, tuple[int, float]] = {}
-        """Connection -> faults, and until when it is not listened to."""
+        """Connection -> faults, and when the last one was."""
 
     def bar(self, name: str) -> None:
         """This identity is not let in for a while."""
@@ -34,20 +36,22 @@ class Quarantine:
         """Whether this identity is not let in."""
         return self._barred.get(name, 0.0) > self._clock()
 
-    def strike(self, route: bytes) -> bool:
-        """A fault of a connection that is nobody's; whether it was the last one to be heard."""
+    def strike(self, route: bytes, again: bool = False) -> bool:
+        """A fault of a connection that is nobody's; whether it was the last one to be heard. `again`: it may ask again,
+        and does nothing wrong if it waits a moment before."""
+        now, (faults, last) = self._clock(), self._strangers.get(route, (0, 0.0))
         if len(self._strangers) >= _STRANGERS and route not in self._strangers:
             del self._strangers[next(iter(self._strangers))]  # the one known longest
-        faults = self._strangers.get(route, (0, 0.0))[0] + 1
-        self._strangers[route] = (faults, self._clock() + SECONDS if faults >= STRIKES else 0.0)
-        return faults == STRIKES
+        counts = not again or now - last < PATIENT
+        self._strangers[route] = (faults + counts, now)
+        return counts and faults + 1 == STRIKES
 
     def ignores(self, route: bytes) -> bool:
         """Whether a connection is not listened to."""
-        faults, until = self._strangers.get(route, (0, 0.0))
+        faults, last = self._strangers.get(route, (0, 0.0))
         if faults < STRIKES:
             return False
-        if self._clock() < until:
+        if self._clock() < last + SECONDS:
             return True
         del self._strangers[route]
         return False

@@ -18,6 +18,8 @@ from workers.environments.simulators.guest import GuestFault
 
 __all__ = ["Reading"]
 
+_MOST_SAID = 8
+"""Numbers of which a fault tells."""
 Check = Callable[[NDArray[Any]], bool]
 
 
@@ -91,7 +93,9 @@ class Reading:
             return GuestFault("value", f"{where} has a number that is not finite; correct the simulator")
         low, high = range_of(leaf)
         least, most = np.min(low), np.max(high)
-        return GuestFault("value", f"{where} should be {least} to {most} but is {part.tolist()}; correct the simulator")
+        wrong = part if isinstance(leaf.space, Text) else part[(part < low) | (part > high)]
+        said = ", ".join(str(one) for one in wrong.reshape(-1)[:_MOST_SAID].tolist())
+        return GuestFault("value", f"{where} should be {least} to {most} but is {said}; correct the simulator")
 
 
 def _wire(record: Record) -> np.dtype[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+import zmq
 
 from protocol.codec import encode
 from protocol.errors import Timeout
@@ -16,10 +17,11 @@ from protocol.security import RIGHTS, new_keys
 from protocol.simulator import Simulator, SimulatorFault
 from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import open_context
-from protocol.spaces import Action, Agent, Box, Dict, Discrete, World
+from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
 from tests.flows.runs import until
 from tests.workers.environments.simulators.raw import raw, seen
 from tests.workers.environments.simulators.serving import serving
+from workers.environments.simulators import names, quarantine
 
 NAN, NOBODY = float("nan"), "no such agent"
 
@@ -127,6 +129,68 @@ def test_who_does_nothing_else_is_quarantined_and_counted() -> None:
         assert sim.act([3.0, 0.0]) == 3
         until(lambda: served.rows(copy=1)[0].end == "truncated", what="its episode is cut")
         assert served.figures()["simulators_quarantined"] == 1
+
+
+@pytest.mark.parametrize(("patient", "heard"), [(0.0, 30), (0.5, 21)])
+def test_who_waits_for_a_copy_may_ask_each_second_but_not_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, patient: float, heard: int
+) -> None:
+    """Thirty times here, of which none, or all but the first, come too soon."""
+    monkeypatch.setattr(quarantine, "PATIENT", patient)
+    with serving(copies=1) as served, Simulator(served.address, "neighbour"), raw(served.address) as one:
+        for _ in range(30):
+            one.say(Hello(name="raw", token="t"))
+        until(lambda: served.figures()["simulators_faults"] + served.figures()["simulators_ignored"] == 30)
+        assert served.figures()["simulators_faults"] == heard
+        assert served.figures()["simulators_quarantined"] == (heard < 30)
+
+
+def test_who_comes_under_ever_new_names_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_MOST_NAMES", 3)
+    with serving() as served, raw(served.address) as one:
+        for number in range(6):
+            one.enter(f"raw-{number}")
+        assert one.enter("raw-5").incarnation == 2
+        assert served.external._door is not None
+        assert list(served.external._door._names._incarnations) == ["raw-3", "raw-4", "raw-5"]
+        assert served.external._door._socket.getsockopt(zmq.RCVHWM) == 1000
+
+
+def test_who_says_hello_again_and_again_is_quarantined() -> None:
+    with serving(rate=50) as served, raw(served.address) as one:
+        for number in range(60):
+            one.say(Hello(name=f"raw-{number}", token="t"))
+        fault = until(lambda: isinstance(said := one.hear(), Fault) and said, what="it is told")
+        assert (fault.code, fault.fatal) == ("rate", True)
+
+
+def test_what_strangers_say_is_one_short_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with serving() as served, raw(served.address) as one:
+        one.enter("raw", software="v1\nevent=forged")
+        one.say(Bye(reason="\x1b[2Jtired\n" * 5000))
+        until(lambda: served.figures()["simulators_left"] == 1, what="it left")
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("software=v1 event=forged" in line for line in lines)
+    assert all(len(line) < 1200 and line.isprintable() for line in lines)
+
+
+def test_a_large_observation_that_is_wrong_all_over_is_told_shortly() -> None:
+    agent = Agent(name="walker", observation=MultiDiscrete(nvec=(2,) * 30_000), action=Discrete(n=8))
+    with serving(World(id="grid", agents=(agent,))) as served, raw(served.address) as one:
+        one.enter("raw")
+        fault = one.ask(Observe(number=1, episode=1, agents=["walker"]), np.full(30_000, 1_000_000, "<i8").tobytes())
+        assert isinstance(fault, Fault)
+        assert fault.code == "value"
+        assert len(fault.reason) < 300
+
+
+def test_no_number_of_late_actions_is_too_many_to_be_counted() -> None:
+    with serving() as served, raw(served.address) as one:
+        one.begin()
+        for number in (2, 3):
+            assert one.ask(observe(number=number, late=2**63 - 1), seen(1, 2)).type == "act"
+        assert served.figures()["simulators_late"] == 2**53
 
 
 def test_who_asks_without_waiting_is_quarantined() -> None:
