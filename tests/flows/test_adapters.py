@@ -16,7 +16,11 @@ TICTACTOE = "pettingzoo:pettingzoo.classic.tictactoe_v3"
 
 @pytest.mark.parametrize(
     ("id", "settings", "processes"),
-    [(TICTACTOE, {}, 0), (SPREAD, {"continuous_actions": True}, 2), (BLACKJACK, {}, 0)],
+    [
+        (TICTACTOE, {}, 0),
+        pytest.param(SPREAD, {"continuous_actions": True}, 2, marks=pytest.mark.slow),
+        pytest.param(BLACKJACK, {}, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_environments_of_others_with_any_spaces_are_trained_to_the_last_segment_I1_I5(
     tmp_path: Path, memory_dir: Path, id: str, settings: dict[str, Any], processes: int

@@ -18,7 +18,15 @@ def any_space(folder: Path, steps: int, **keys: Any) -> dict[str, Any]:
     return runs.config(steps=steps, environment={"id": "any_space_world:make", "copies": 4}, **keys)
 
 
-@pytest.mark.parametrize("way", ["auto", "tcp", "sequential", "processes"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "auto",
+        pytest.param("tcp", marks=pytest.mark.slow),
+        "sequential",
+        pytest.param("processes", marks=pytest.mark.slow),
+    ],
+)
 def test_agents_of_every_kind_are_trained_to_the_last_segment_I1_I2_I5(
     tmp_path: Path, memory_dir: Path, way: str
 ) -> None:

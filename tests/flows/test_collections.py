@@ -32,7 +32,7 @@ def agreed(summary: dict[str, Any], steps: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_run_in_a_curriculum_tells_returns_by_environment_I9(tmp_path: Path, processes: int) -> None:
     world = {"copies": 8, "members": MEMBERS, "processes": processes, "curriculum": OPEN_AT_ONCE}
     result = runs.train(runs.config(steps=4_000, environment=world), tmp_path)

@@ -17,8 +17,15 @@ def mapped(folder: Path, steps: int, **keys: Any) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN], ids=["ppo", "iqn"])
+@pytest.mark.parametrize(
+    ("algorithm", "transport"),
+    [
+        pytest.param(runs.PPO, "auto", id="ppo-auto"),
+        pytest.param(runs.IQN, "tcp", id="iqn-tcp"),
+        pytest.param(runs.PPO, "tcp", id="ppo-tcp", marks=pytest.mark.slow),
+        pytest.param(runs.IQN, "auto", id="iqn-auto", marks=pytest.mark.slow),
+    ],
+)
 def test_what_all_see_in_common_is_trained_on_to_the_last_segment_J9(
     tmp_path: Path, memory_dir: Path, transport: str, algorithm: dict[str, Any]
 ) -> None:
@@ -35,8 +42,15 @@ def test_what_all_see_in_common_is_trained_on_to_the_last_segment_J9(
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("victim", ["actor-0", "learner-agent_1"])
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize(
+    ("transport", "victim"),
+    [
+        ("auto", "learner-agent_1"),
+        ("tcp", "actor-0"),
+        pytest.param("auto", "actor-0", marks=pytest.mark.slow),
+        pytest.param("tcp", "learner-agent_1", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_with_something_in_common_survives_a_death_G1_G2_J9(
     tmp_path: Path, memory_dir: Path, transport: str, victim: str
 ) -> None:

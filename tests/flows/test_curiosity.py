@@ -103,6 +103,7 @@ def test_in_one_process_it_does_the_same_and_a_bonus_without_weight_changes_noth
     assert rewarded["train_steps"]["novelty"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.chaos
 def test_a_killed_auxiliary_stops_nobody_and_comes_back_from_where_it_was_G1_J1(
     tmp_path: Path, memory_dir: Path

@@ -88,6 +88,7 @@ def test_a_killed_coordinator_comes_back_and_knows_the_run_G2(tmp_path: Path, me
     assert 2 < summary["seconds"] < 30  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_told_to_end_by_others_is_started_again(tmp_path: Path, memory_dir: Path) -> None:
     """SIGTERM from outside: it ends in order, nothing is lost, and the run does not wait for it for ever."""
     with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
@@ -139,6 +140,7 @@ def test_an_actor_that_hangs_is_killed_and_started_again(tmp_path: Path, memory_
     assert re.search(rf"actor \(pid {pid}\) did not answer for \d s; killed, starting it again", worker.said)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_crashes_fails_the_run_with_its_last_words(tmp_path: Path, memory_dir: Path) -> None:
     """Its exit code is not taken for that of a run that was ended early."""
     with runs.training(runs.paced(tmp_path, 64_000, pause=0.004), tmp_path) as worker:

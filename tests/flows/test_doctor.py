@@ -59,9 +59,14 @@ def doctor(folder: Path, *arguments: str) -> tuple[int, list[str]]:
 @pytest.mark.parametrize(
     ("fault", "code", "lines"),
     [
-        ("", 0, ["policy agent", "  data         ok", "  sharing      ok"]),
+        pytest.param("", 0, ["policy agent", "  data         ok", "  sharing      ok"], marks=pytest.mark.slow),
         ("zero", 1, ["policy agent", "  data         FAILS      every observation is all zeros; "]),
-        ("shape", 1, ["policy agent", "  data         ok", "  sharing      ok", "  shape        FAILS      actor-0: "]),
+        pytest.param(
+            "shape",
+            1,
+            ["policy agent", "  data         ok", "  sharing      ok", "  shape        FAILS      actor-0: "],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_short_run_tells_the_layer_that_fails_H1(tmp_path: Path, fault: str, code: int, lines: list[str]) -> None:

@@ -22,7 +22,7 @@ def begin(stack: ExitStack, folder: Path, base: int, role: str, *options: str, n
     return stack.enter_context(runs.started(command, folder, name or role))
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("transport", [pytest.param("auto", marks=pytest.mark.slow), "tcp"])
 def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_block, transport):
     """Every socket is encrypted and authenticated: control, segments, weights (which a learner asks for that consults
     an auxiliary, as well), acknowledgements."""

@@ -130,6 +130,7 @@ def test_a_silent_cut_loses_nothing_and_the_run_goes_on_soon_after(scene: Scene,
     assert segments["received"] == segments["produced"]
 
 
+@pytest.mark.slow
 @CUTS
 def test_an_actor_whose_lease_ended_in_the_cut_is_taken_back(scene: Scene, seconds: float) -> None:
     """It is the same member afterwards: not restarted, and all it had finished arrives."""
@@ -173,6 +174,7 @@ def test_a_learner_killed_in_the_cut_is_replaced_and_gets_what_was_not_settled_G
     assert segments["received"] - segments["duplicates"] == segments["produced"]
 
 
+@pytest.mark.slow
 def test_what_an_actor_finished_before_its_death_is_sent_by_its_successor(scene: Scene) -> None:
     """kill -9 of the actor while nothing can be delivered: only unfinished segments are lost."""
     scene.begin(actor_timeout=2)

@@ -96,6 +96,7 @@ def test_what_was_cloned_is_exported_and_plays_J5(cloned: Path) -> None:
     assert all(np.isfinite(mean) for mean, _ in returns.values())
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint_J5(recorded: Path, tmp_path: Path) -> None:
     data = offline(recorded, BC, 30_000, checkpoint_interval=0.5)
     with runs.training(data, tmp_path) as worker:

@@ -17,7 +17,7 @@ def config(folder: Any, steps: int, pause: float = 0.0, **environment: Any) -> d
     return data
 
 
-@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN])
+@pytest.mark.parametrize("algorithm", [pytest.param(runs.PPO, marks=pytest.mark.slow), runs.IQN])
 def test_groups_of_copies_take_turns_and_every_step_is_accounted_for_K1_K2_K10(tmp_path, memory_dir, algorithm):
     data = config(tmp_path, 6_400, async_factor=2)
     data["policy"]["algorithm"] = dict(algorithm)

@@ -10,7 +10,9 @@ from tests.flows import runs
 from tests.flows.test_training import check
 
 
-@pytest.mark.parametrize(("transport", "kind"), [("memory", "lstm"), ("tcp", "gru")])
+@pytest.mark.parametrize(
+    ("transport", "kind"), [pytest.param("memory", "lstm", marks=pytest.mark.slow), ("tcp", "gru")]
+)
 def test_recurrent_policies_train_through_separate_processes_K6(
     tmp_path: Path, memory_dir: Path, transport: str, kind: str
 ) -> None:

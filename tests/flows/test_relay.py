@@ -180,6 +180,7 @@ def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: S
     assert page["quarantined_messages"] == page["out_of_turn"] == 0
 
 
+@pytest.mark.slow
 def test_replay_through_relays_never_meets_a_row_that_was_overwritten(scene: Scene) -> None:
     """The learners sample the relay's memory as they would the actors' own, of which it keeps as much."""
     scene.begin(12_000, 2, {"map": True}, policy={"algorithm": {**runs.IQN, "buffer_capacity": 1_000}})
@@ -193,6 +194,7 @@ def test_replay_through_relays_never_meets_a_row_that_was_overwritten(scene: Sce
     assert produced * 8 > 2 * AGENTS * 1_000, "the memory was used more than once"
 
 
+@pytest.mark.slow
 def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back(scene: Scene) -> None:
     """First everyone goes past them, then by way of them again; every segment is in the books once."""
     scene.begin(48_000, 2, {"map": True})

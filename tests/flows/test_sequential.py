@@ -28,7 +28,11 @@ def finished(folder: Path, data: dict[str, Any], *arguments: str) -> dict[str, A
 BY_PRIORITY = {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "noisy": True, "anneal_learning_rate": True}
 
 
-@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN, BY_PRIORITY], ids=["ppo", "iqn", "by priority"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [runs.PPO, pytest.param(runs.IQN, marks=pytest.mark.slow), BY_PRIORITY],
+    ids=["ppo", "iqn", "by priority"],
+)
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
     tmp_path: Path, memory_dir: Path, algorithm: dict[str, Any]
 ) -> None:

@@ -19,7 +19,7 @@ def everyone(folder: Path) -> list[int]:
     return list(runs.workers_of(folder).values())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_ends_the_run_in_order_with_its_summary_B11_G4(tmp_path: Path, memory_dir: Path, number: int) -> None:
     with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.002), tmp_path) as worker:
         pids = everyone(tmp_path)

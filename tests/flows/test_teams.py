@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from protocol.config import EnvironmentConfig
 from tests.flows import runs
 from workers.acting.frozen_player import FrozenPlayer
@@ -44,6 +46,7 @@ def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(tmp_path: Pat
     assert mean == 5, "what it was trained for is easily learned"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_in_one_process_A9(tmp_path: Path) -> None:
     weights = []
     for name in ("one", "other"):

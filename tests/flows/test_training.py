@@ -49,7 +49,7 @@ def pids(folder: Path) -> set[int]:
     return {int(line.rpartition("pid=")[2]) for line in joined}
 
 
-@pytest.mark.parametrize("transport", ["auto", "memory", "tcp"])
+@pytest.mark.parametrize("transport", ["auto", pytest.param("memory", marks=pytest.mark.slow), "tcp"])
 def test_ppo_trains_through_separate_processes_A1_A3_A6(tmp_path: Path, memory_dir: Path, transport: str) -> None:
     """Two learners, one actor, whatever carries the segments; the workers' processes are all different."""
     data = runs.config(steps=4_000, transport=transport)
@@ -61,7 +61,7 @@ def test_ppo_trains_through_separate_processes_A1_A3_A6(tmp_path: Path, memory_d
     assert summary["segments"]["trained"] >= 0.9 * summary["segments"]["produced"]
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("transport", [pytest.param("auto", marks=pytest.mark.slow), "tcp"])
 def test_iqn_trains_through_separate_processes_B6_C5(tmp_path: Path, memory_dir: Path, transport: str) -> None:
     data = runs.config(runs.IQN | {"frames": 3}, steps=4_000, transport=transport)
     summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"agent_0": "iqn", "agent_1": "iqn"}, 4_000)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from protocol.config import parse_run
 from tests.learning.test_recurrent import learn
 
 
+@pytest.mark.slow
 def test_cartpole_by_impala_soon_stands_longer(tmp_path: Path) -> None:
     """E10, E11: a random player falls after 22 steps."""
     run = parse_run(

@@ -85,6 +85,7 @@ def test_pendulum_by_sac_soon_swings_up(run_dir: Path) -> None:
     assert last(train("pendulum", run_dir, steps=12_000), "agent") >= -400
 
 
+@pytest.mark.slow
 def test_rendezvous_by_ppo_soon_steers(run_dir: Path) -> None:
     """E10 for actions that are numbers: three quarters of the way from random to the scripted player."""
     summary = train("rendezvous", run_dir, steps=1_200_000)

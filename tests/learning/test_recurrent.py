@@ -42,6 +42,7 @@ def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: N
     assert learn(load("memory", steps=50_000), tmp_path) < 0.6
 
 
+@pytest.mark.slow
 def test_nor_by_a_policy_without_memory(tmp_path: Path) -> None:
     """Four cues: by chance a quarter."""
     assert learn(load("memory", ["policy.network.recurrent=null"], steps=30_000), tmp_path) < 0.4
