@@ -22,6 +22,7 @@ from workers.environments.base import Outcome, Player, Present
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.rows import ActionRows
+from workers.environments.simulators import EXTERNAL
 
 __all__ = ["Script", "script"]
 
@@ -114,6 +115,8 @@ def _constant(policy: str, place: Place, settings: dict[str, Any]) -> Player:
 
 def _of_world(policy: str, where: EnvironmentConfig, copies: int, generator: np.random.Generator) -> Player:
     """From another environment of as many copies, which ends at once: players keep what they need."""
+    if where.id == EXTERNAL:  # to ask would start simulators
+        raise _playerless(policy, where)
     environment = make(where.model_copy(update={"copies": copies, "processes": 0, "async_factor": 1}))
     try:
         environment.reset(int(generator.integers(2**31)))
@@ -121,8 +124,12 @@ def _of_world(policy: str, where: EnvironmentConfig, copies: int, generator: np.
     finally:
         environment.close()
     if player is None:
-        raise ConfigurationError(f"policy {policy!r}: {where.id} has no scripted player; give another algorithm.entry")
+        raise _playerless(policy, where)
     return player
+
+
+def _playerless(policy: str, where: EnvironmentConfig) -> ConfigurationError:
+    return ConfigurationError(f"policy {policy!r}: {where.id} has no scripted player; give another algorithm.entry")
 
 
 def _users_own(

@@ -6,7 +6,7 @@ Legend: `B` rows, `I` inputs, `A` actions, `Z` atoms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
@@ -73,6 +73,7 @@ class CategoricalNetwork(EpsilonGreedy):
         towers = [CategoricalTower(inputs, actions, atoms, hidden, activation, dueling, noisy) for _ in range(2)]
         super().__init__(shape, actions, frames, epsilon, *towers)
         self.register_buffer("support", torch.linspace(v_min, v_max, atoms))
+        self.register_load_state_dict_pre_hook(_refuse_others)
 
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""
@@ -81,3 +82,13 @@ class CategoricalNetwork(EpsilonGreedy):
     def mean(self, log_chances: Tensor) -> Tensor:
         """[B, Z, A] -> mean returns [B, A]."""
         return (log_chances.exp() * self.support[:, None]).sum(1)
+
+
+def _refuse_others(network: CategoricalNetwork, state: Mapping[str, Tensor], *_: object) -> None:
+    """ValueError for the state of a network with other atoms, which would take the place of these unseen."""
+    theirs, mine = state.get("support"), network.support
+    if theirs is not None and theirs.shape == mine.shape and not torch.equal(theirs.cpu(), mine.cpu()):
+        raise ValueError(
+            f"its returns lie from {theirs[0]:g} to {theirs[-1]:g}, those of the configuration from {mine[0]:g} to "
+            f"{mine[-1]:g}: set v_min and v_max as they were"
+        )

@@ -173,6 +173,15 @@ def test_a_world_without_a_player_of_its_own_is_named() -> None:
         player("world", world="gymnasium:CartPole-v1")
 
 
+def test_simulators_are_not_started_to_ask_for_a_player(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    settings = {"world": "gymnasium:CartPole-v1", "command": f"touch {started}"}
+    where = EnvironmentConfig(id="external", copies=1, settings=settings)
+    with pytest.raises(ConfigurationError, match="policy 'p': external has no scripted player; give another"):
+        script("p", ScriptedPolicy(entry="world"), WORLD.place("masked"), 1, np.random.default_rng(5), where)
+    assert not started.exists()
+
+
 @pytest.mark.parametrize(
     ("does", "said"),
     [

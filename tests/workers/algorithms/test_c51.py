@@ -161,6 +161,14 @@ def test_what_cannot_be_is_refused_in_a_sentence(algorithm: dict[str, object], s
         parse_run({"policy": {"algorithm": {"name": "c51"} | algorithm}})
 
 
+def test_weights_of_other_atoms_do_not_move_those_of_the_configuration() -> None:
+    (policy, _), (other, _) = setting(), setting(v_max=20.0)
+    before = policy.support.clone()
+    with pytest.raises(ValueError, match="from -10 to 20, those of the configuration from -10 to 10: set v_min"):
+        policy.load_state_dict(other.state_dict())
+    assert torch.equal(policy.support, before)
+
+
 def test_another_algorithms_configuration_is_refused() -> None:
     with pytest.raises(ValueError, match="needs the configuration of c51, not of dqn"):
         C51Update(setting()[0], PolicyConfig(algorithm=DQN()))
