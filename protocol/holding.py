@@ -3,9 +3,9 @@
 What a message costs both ends hardly depends on how much is in it. A block is therefore held while the learner has
 sixteen other messages to take and blocks are begun and finished within a millisecond of the one before, so that the
 next is about to come. Who writes like this calls again at once, and nothing waits for what may not come: a block that
-took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `pump`, `drain` and the end
-send what is held. An actor, whose blocks take many turns of its environment, never holds any, and a window of credit of
-no more than sixteen messages never lets one be held.
+took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `pump` (with each pulse),
+`drain` and the end send what is held. An actor whose blocks take many turns of its environment never holds any, and a
+window of credit of no more than sixteen messages never lets one be held.
 
 In flow: blocks as credit lets them go, and when each was begun. Out flow: runs of blocks for one message each. Pure.
 """

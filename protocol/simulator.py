@@ -41,7 +41,8 @@ class EpisodeCut(Exception):
 
 
 class Simulator:
-    """One simulator, `name`, at `endpoint`: an actor's address, or the folder of a run on this machine.
+    """One simulator, `name`, at `endpoint`: an actor's address, or the folder of a run on this machine, whose
+    actors it tries in turn.
 
     `world`: what it was written for, if that is to be compared. `patience`: seconds that it waits for an actor before
     it raises Timeout. `lease`: seconds that it may be silent. `deadline`: seconds in which an action must come, else
@@ -99,9 +100,10 @@ class Simulator:
 
     def connect(self) -> None:
         """Asks until it is let in. SimulatorFault if it never will be, Timeout if nobody answers."""
-        end, refused = time.monotonic() + self._patience, ""
+        end, refused, elsewhere = time.monotonic() + self._patience, "", False
         while True:
-            self._line.open(_ASK_EVERY)
+            self._line.open(_ASK_EVERY, elsewhere)
+            elsewhere = True  # unless it is known who answers
             self._line.send(self.session.hello())
             answer_by = time.monotonic() + _ASK_EVERY
             while self.session.admitted is None and (left := answer_by - time.monotonic()) > 0:
@@ -109,7 +111,7 @@ class Simulator:
                 if isinstance(event, Over):
                     raise RunOver(event.reason)
                 if isinstance(event, Wrong) and event.code != "unknown":  # that answers what was said before hello
-                    refused = again(event)
+                    refused, elsewhere = again(event), event.code == "full"
             if self.session.admitted is not None:
                 return
             if time.monotonic() >= end:
@@ -242,6 +244,8 @@ class Simulator:
         if event is None and time.monotonic() - max(self._heard_at, self._asked_at) > 0.9 * _ASK_EVERY:
             self._asked_at = time.monotonic()
             self._line.send(self.session.ping())
+            if self._line.moved:
+                self._rejoin()
         self._heed(event)
         return event
 

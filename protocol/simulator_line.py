@@ -13,7 +13,7 @@ import zmq
 
 from protocol.sockets import arrived, connect, open_context, poll
 
-__all__ = ["Line", "address_of"]
+__all__ = ["Line", "addresses_of"]
 
 _FAREWELL_MS = 500
 
@@ -28,9 +28,13 @@ class Line:
         self._socket: zmq.Socket[bytes] | None = None
         self.address = ""
 
-    def open(self, seconds: float) -> None:
-        """To where the actor is now, if that is known; waits so long until it can be spoken to."""
-        address = address_of(self._endpoint)
+    def open(self, seconds: float, elsewhere: bool = False) -> None:
+        """To where an actor is now, if that is known: where it was, or `elsewhere` if there are others; waits so long
+        until it can be spoken to."""
+        known = addresses_of(self._endpoint)
+        address = self.address
+        if known and (elsewhere or address not in known):
+            address = known[(known.index(address) + 1) % len(known)] if address in known else known[0]
         if address and (self._socket is None or address != self.address):
             self.drop()
             self.address = address
@@ -38,6 +42,12 @@ class Line:
             self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
         if self._socket is not None:
             self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the run says that its actors are elsewhere now."""
+        known = addresses_of(self._endpoint)
+        return bool(known) and self.address not in known
 
     def send(self, frames: list[bytes]) -> None:
         """What cannot be sent is found out when the answer does not come."""
@@ -71,10 +81,9 @@ class Line:
             self._context.destroy()
 
 
-def address_of(endpoint: str | Path) -> str:
-    """The address of an actor; of the first one that serves in a run's folder, empty if none does yet."""
+def addresses_of(endpoint: str | Path) -> list[str]:
+    """The address of an actor; of all that a run's folder tells of, none if none has served yet."""
     if str(endpoint).startswith("tcp://"):
-        return str(endpoint)
-    for path in sorted((Path(endpoint) / "simulators").glob("*.json")):
-        return str(json.loads(path.read_text())["address"])
-    return ""
+        return [str(endpoint)]
+    files = sorted((Path(endpoint) / "simulators").glob("*.json"))
+    return [str(json.loads(path.read_text())["address"]) for path in files]

@@ -149,6 +149,8 @@ class Actor:
             self._report.environment = figures
             for seat in self._table.writing:
                 seat.flush(self._check)
+            for sender in self._senders.values():
+                sender.pump()  # what is held or was lost waits for no further block, which may be long in coming
             for name in self._plans.keys() - self._performers.keys():
                 self._listen(self._subscribers[name])
             self._follow_routes()

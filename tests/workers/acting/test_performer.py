@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from protocol.spaces import Agent, Box, Discrete
 from protocol.version import NOTHING, Version, pack
 from protocol.weights import WeightPublisher, WeightSubscriber
 from tests.protocol.parts import until
+from workers import actor as actor_module
 from workers.acting.performer import Performer
 from workers.actor import Actor
 from workers.policies.build import build
@@ -106,6 +108,29 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
         Actor._sync(actor, turn)  # type: ignore[arg-type]
     assert [at for at, name in looks if name == "often"] == [0, 3, 6, 9, 12]
     assert [at for at, name in looks if name == "seldom"] == [0, 7, 14]
+
+
+def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pumped: list[str] = []
+    changed = Event()
+    monkeypatch.setattr(actor_module, "count_environment", lambda *_: {})
+    actor = SimpleNamespace(
+        _sync_intervals={},
+        _performers={},
+        _plans={},
+        _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
+        _report=SimpleNamespace(collect=lambda: None),
+        _table=SimpleNamespace(writing=[], policy_of={}),
+        _senders={"one": SimpleNamespace(pump=lambda: pumped.append("one"))},
+        _follow_routes=lambda: None,
+        _counters=None,
+        _environment=None,
+    )
+    for turn in range(4):
+        if turn % 2:
+            changed.set()
+        Actor._sync(actor, turn)  # type: ignore[arg-type]
+    assert pumped == ["one"] * 2
 
 
 def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: Learner) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,27 @@ def test_a_simulator_with_a_deadline_finds_an_actor_that_was_started_again() -> 
         known.append(served)
         assert sim.act([1.0, 0.0]) is None
         assert until(lambda: sim.act([2.0, 0.0]), 10) == 1
+        assert sim.reconnects == 1
+
+
+def test_a_simulator_goes_to_an_actor_that_lives_and_has_a_copy_left(tmp_path: Path) -> None:
+    folder = tmp_path / "simulators"
+    folder.mkdir()
+    (folder / "actor-0.json").write_text('{"address": "tcp://127.0.0.1:1", "pid": 1}\n')
+    with serving(copies=1) as full, serving() as served, Simulator(full.address, "other"):
+        for number, address in enumerate((full.address, served.address), 1):
+            (folder / f"actor-{number}.json").write_text(f'{{"address": "{address}", "pid": 1}}\n')
+        with Simulator(tmp_path, "robot", patience=10.0) as sim:
+            assert sim.act([1.0, 0.0]) == 1
+    assert [row.seen.tolist() for row in served.rows()] == [[1.0, 0.0]]
+
+
+def test_a_simulator_follows_its_actor_to_another_port(tmp_path: Path) -> None:
+    """Though it waits for an answer that will never come."""
+    with serving(folder=tmp_path), Simulator(tmp_path, "robot", patience=5.0) as sim, serving() as served:
+        sim._line.drop()
+        (tmp_path / "simulators" / "actor-0.json").write_text(f'{{"address": "{served.address}", "pid": 1}}\n')
+        assert sim.act([1.0, 0.0]) == 1
         assert sim.reconnects == 1
 
 
