@@ -83,7 +83,7 @@ def counts_in(state: Mapping[str, NDArray]) -> tuple[int, int, float | None]:
 
 def kept_arrays(kept: Kept, rings: Rings) -> dict[str, NDArray]:
     """`kept` as plain arrays with all that its segments hold, copied now; those that an actor overwrites meanwhile are
-    left out."""
+    left out, and where none is left there are no arrays."""
     numbers, ring = np.unique(kept.ring, return_inverse=True)
     columns: dict[str, NDArray] = {}
     whole = np.ones(len(ring), np.bool_)
@@ -97,9 +97,12 @@ def kept_arrays(kept: Kept, rings: Rings) -> dict[str, NDArray]:
                     columns[name] = np.empty((len(ring), *column.shape[1:]), column.dtype)
                 columns[name][mine] = column[records["slot"]]
             whole[mine] = source.intact(records)
+    if not whole.any():
+        return {}
     arrays = {f"{_COLUMN}{name}": column[whole] for name, column in columns.items()}
     arrays["records"] = kept.records[whole].view(np.uint8).reshape(-1, RECORD.itemsize)
-    arrays["ring"], arrays["actor"] = ring[whole].astype(np.int32), kept.actor[whole]
+    left = np.unique(ring[whole], return_inverse=True)[1]  # without those of which nothing is left
+    arrays["ring"], arrays["actor"] = left.astype(np.int32), kept.actor[whole]
     arrays["actors"] = np.frombuffer(json.dumps(kept.actors).encode(), np.uint8)
     arrays["first"] = np.array([kept.first], np.int64)
     if kept.priority is not None:

@@ -27,6 +27,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_member import Bench
 from workers.learning import checkpoint, checkpoints
 from workers.learning.member import Member
+from workers.learning.replay_state import kept_arrays, restored
 from workers.plan import plan_policies
 
 SEEN = Box(shape=(3,))
@@ -220,6 +221,29 @@ def test_the_newest_rows_are_kept_and_no_more_than_asked(tmp_path: Path) -> None
     assert len(kept["records"]) == 100 // LENGTH
     assert first.member._replay is not None
     np.testing.assert_array_equal(kept["column.reward"], first.member._replay.state(10**6)["column.reward"][-12:])
+
+
+@pytest.mark.parametrize(("overwritten", "rings"), [([0, 1], [0] * COPIES), ([0, 1, 2], None)])
+def test_what_is_overwritten_while_it_is_kept_leaves_what_can_be_loaded(
+    overwritten: list[int], rings: list[int] | None
+) -> None:
+    learning = Learning("dqn")
+    for actor in range(3):
+        learning.feed(1, seed=actor, actor=f"actor-{actor}")
+    mine = [arrival.ring for arrival in learning.source.queue]
+    replay = learning.member._replay
+    assert replay is not None
+    replay.admit()
+    admitted = replay._all
+    kept = admitted.kept(admitted.newest(10**6), None)
+    for number in overwritten:
+        mine[number].begin(slice(0, COPIES))
+    arrays = kept_arrays(kept, admitted.rings)
+    if rings is None:
+        assert arrays == {}
+    else:
+        assert arrays["ring"].tolist() == rings
+        restored(arrays, learning.plan.layout, learning.plan.interface.place)
 
 
 def test_rows_that_refer_to_common_observations_cannot_be_kept() -> None:
