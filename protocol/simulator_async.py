@@ -34,16 +34,19 @@ class AsyncSimulator:
     async def __aenter__(self) -> Self:
         try:
             await self._run(self._sim.__enter__)
-        except BaseException:
-            self._thread.shutdown()
+        except BaseException:  # cancelled: its thread may be connecting yet, and hangs up when it has
+            self._thread.submit(self._sim.close)
+            self._thread.shutdown(wait=False)
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._run(self._sim.__exit__, kind, fault, trace)
-        self._thread.shutdown()
+        try:
+            await self._run(self._sim.__exit__, kind, fault, trace)
+        finally:
+            self._thread.shutdown(wait=False)
 
     @property
     def world(self) -> World:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -79,6 +80,26 @@ def test_simulators_of_asyncio_are_served_side_by_side() -> None:
         assert asyncio.run(both(served.address)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
         served.settle()
     assert sorted(row.reward for copy in range(2) for row in served.rows(copy=copy)) == [1.0] * 8
+
+
+def test_whoever_gives_up_connecting_in_asyncio_holds_up_nobody_and_hangs_up() -> None:
+    """Its thread goes on until it is let in, or nobody answered; then it says farewell."""
+
+    async def enter(address: str) -> None:
+        async with AsyncSimulator(address, "robot", patience=10.0):
+            pass
+
+    async def give_up(address: str) -> float:
+        begin = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(enter(address), 0.3)
+        return time.monotonic() - begin
+
+    with serving(copies=1) as served:
+        with Simulator(served.address, "other") as other:
+            assert other.act([1.0, 0.0]) == 1
+            assert asyncio.run(give_up(served.address)) < 3.0
+        until(lambda: served.figures()["simulators_left"] == 2, what="both hung up")
 
 
 def test_what_is_not_in_the_space_is_told_before_it_is_sent() -> None:
