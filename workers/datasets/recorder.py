@@ -24,7 +24,7 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout
 from protocol.ring import place_of
-from workers.datasets.manifest import ACTOR, EPISODE, MANIFEST, RECORDS, Manifest
+from workers.datasets.manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
 from workers.learning.source import Source
 from workers.plan import Plan
 
@@ -39,7 +39,8 @@ _BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
 
 def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
     """Makes the folder of `plan`'s policy in the run's `folder`, with its manifest, and keeps what earlier incarnations
-    of its learner recorded; ConfigurationError where that cannot be seen from here."""
+    of its learner recorded; ConfigurationError where that cannot be seen from here, or where there are segments of
+    another run, which have the same numbers."""
     if folder is None:
         raise ConfigurationError(
             f"policy {plan.name!r}: record writes to the run's folder, which this learner cannot see; give both the "
@@ -57,8 +58,12 @@ def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
         environment=run.environment.model_dump(mode="json"),
     )
     place = folder / "datasets" / plan.name
+    if incarnation == 1 and any(place.glob(FILES)):
+        raise ConfigurationError(
+            f"policy {plan.name!r}: {place} holds what another run recorded; move it away, or give another --run-dir"
+        )
     place.mkdir(parents=True, exist_ok=True)
-    for left in place.glob("*" if incarnation == 1 else ".*"):  # those of a first one are of a run that was given up
+    for left in place.glob(".*"):
         left.unlink()
     aside = place / f".{MANIFEST}"
     aside.write_text(manifest.model_dump_json(indent=2) + "\n")

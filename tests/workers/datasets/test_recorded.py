@@ -132,6 +132,16 @@ def test_a_learner_that_cannot_see_the_runs_folder_refuses_to_record_J5() -> Non
         begin(run, plan, 1, None)
 
 
+def test_what_another_run_recorded_is_never_removed_J5(tmp_path: Path) -> None:
+    first = Bench(tmp_path)
+    first.feed(1)
+    first.recorder.arrivals("one")
+    first.recorder.close()
+    with pytest.raises(ConfigurationError, match="one holds what another run recorded; move it away, or give"):
+        Bench(tmp_path)
+    assert Recorded(first.folder, "one").lengths() == [4] * COPIES
+
+
 def test_the_manifest_tells_whose_segments_and_of_what_form_J5(bench: Bench) -> None:
     manifest, layout = read_manifest(bench.folder)
     assert layout == bench.plan.layout
