@@ -239,3 +239,13 @@ def test_opposite_infinities_are_not_taken_for_a_finite_sum() -> None:
     columns["reward"][0, LAYOUT.before : LAYOUT.before + 2] = np.inf, -np.inf
     with pytest.raises(WireError, match="reward"):
         check_finite(columns, records, LAYOUT)
+
+
+def test_numbers_whose_squares_are_too_large_are_finite() -> None:
+    records, columns = _records(), _segments()
+    columns["observation"][...] = 60_000 if columns["observation"].dtype.itemsize == 2 else 1e30
+    columns["reward"][...] = np.finfo(np.float32).max
+    check_finite(columns, records, LAYOUT)
+    columns["observation"][0, LAYOUT.before] = np.nan
+    with pytest.raises(WireError, match="observation"):
+        check_finite(columns, records, LAYOUT)
