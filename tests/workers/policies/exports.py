@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
+from protocol.config import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
 from protocol.layout import common_of
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
 from tests.workers.test_any_space import WORLDS
@@ -60,6 +60,7 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
     "vdn": (alone(PAIR, Box(shape=(1,))), VDN(frames=2, dueling=True), {"hidden": [8]}),
     "qmix": (alone(PAIR), QMIX(shared=False, frames=3), {}),
+    "c51": (alone(MASKED), C51(atoms=7, frames=2, dueling=True, noisy=True), {"hidden": [8]}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
 }
 
