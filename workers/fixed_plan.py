@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 
-from protocol.config import Fixed, FrozenPolicy, Run
+from protocol.config import RND, Fixed, FrozenPolicy, Run
 from protocol.errors import ConfigurationError
 from protocol.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
@@ -121,10 +121,13 @@ def _of_checkpoint(path: Path) -> tuple[Agent, Box | None]:
         facts = json.loads((path / "manifest.json").read_text())
         agent = Agent.model_validate(facts["agent"])
         common = TypeAdapter(Box | None).validate_python(facts["common"])
+        learned = facts["config"]["algorithm"]["name"]
     except (OSError, ValueError, KeyError, TypeError, ValidationError):
         raise ConfigurationError(
             f"checkpoint {path} does not tell what its policy sees and does; use the release that wrote it"
         ) from None
+    if learned == RND().name:
+        raise ConfigurationError(f"{path} is of an auxiliary, which acts for nobody; give the checkpoint of a policy")
     deployed = World(id="alone", population=DictPopulation(agents=(agent,), common=common)).deployed()
     return deployed.agents[0], common_of(deployed)
 

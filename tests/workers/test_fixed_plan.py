@@ -140,6 +140,13 @@ def test_what_is_no_exported_policy_is_refused_in_a_sentence(tmp_path: Path, kin
         check_fixed(parse_run(run(b=frozen(path))), WORLD)
 
 
+def test_what_learned_beside_policies_cannot_play(tmp_path: Path) -> None:
+    told = {"agent": WORLD.agents[0].model_dump(), "common": None, "config": {"algorithm": {"name": "rnd"}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    with pytest.raises(ConfigurationError, match="is of an auxiliary, which acts for nobody; give the checkpoint of a"):
+        check_fixed(parse_run(run(b=frozen(tmp_path))), WORLD)
+
+
 def test_planning_and_checking_need_no_torch(file: Path) -> None:
     """The coordinator starts in a fraction of a second."""
     data = json.dumps(run(a=RANDOM, b=frozen(file)))
