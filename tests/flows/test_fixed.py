@@ -64,6 +64,7 @@ def test_one_learns_against_a_frozen_one_while_an_actor_is_killed_J7(
     assert runs.files(memory_dir) == []
 
 
+@pytest.mark.slow
 def test_in_one_process_it_is_the_same_J7(tmp_path: Path, file: Path) -> None:
     """A recurrent opponent; every step is accounted for."""
     result = runs.train(runs.config(steps=3_200, policies={"agent_1": frozen(file)}), tmp_path, "--sequential")

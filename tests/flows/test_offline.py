@@ -118,7 +118,9 @@ def told(result: subprocess.CompletedProcess[str], sentence: str) -> None:
     assert sentence in result.stderr.strip().splitlines()[-1], result.stderr
 
 
-@pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["workers", "sequential"])
+@pytest.mark.parametrize(
+    "how", [(), pytest.param(("--sequential",), marks=pytest.mark.slow)], ids=["workers", "sequential"]
+)
 def test_what_cannot_be_learned_from_ends_the_run_with_a_sentence_J5(
     recorded: Path, tmp_path: Path, memory_dir: Path, how: tuple[str, ...]
 ) -> None:
