@@ -1,7 +1,9 @@
-"""What the policies of a finished run earn with exploration off: 100 episodes with seeds of their own."""
+"""Runs within this process, and what the policies of a finished run earn with exploration off: 100 episodes with seeds
+of their own."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from protocol.config import Run
@@ -9,10 +11,20 @@ from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
 from workers.export import export
+from workers.life import claim
 from workers.plan import plan_policies
 from workers.policies.frozen import Frozen
+from workers.sequential import Sequential
 
 EPISODES, SEED = 100, 20_000
+
+
+def make_run(run: Run, folder: Path) -> None:
+    """The whole of `run` in this process, as `--sequential` makes it."""
+    lock = claim(run, folder)
+    sequential = Sequential(run, folder)
+    sequential.finish(sequential.run())
+    os.close(lock)
 
 
 def greedy_returns(run: Run, folder: Path) -> dict[str, float]:

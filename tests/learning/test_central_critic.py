@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from launch.configuration import load
-from tests.learning.greedy import greedy_returns
+from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
-from workers.life import claim
-from workers.sequential import Sequential
 
 WITHOUT = "policy.algorithm.central_critic=false"
 LEAST, MOST = 1.9, 1.6
@@ -23,10 +20,7 @@ def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path:
     found: list[float] = []
     for keys in ([], [WITHOUT]):
         run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=30_000), tmp_path / str(len(found))
-        lock = claim(run, folder)
-        sequential = Sequential(run, folder)
-        sequential.finish(sequential.run())
-        os.close(lock)
+        make_run(run, folder)
         found.append(greedy_returns(run, folder)["agent_0"])
     assert found[0] >= 0.95
     assert found[1] <= 0.8

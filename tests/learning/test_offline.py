@@ -13,7 +13,7 @@ import pytest
 
 from launch.configuration import load
 from protocol.config import EnvironmentConfig
-from tests.learning.greedy import greedy_returns
+from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS
 from tests.tools import require, skip_or_fail
 from workers.acting.frozen_player import FrozenPlayer
@@ -21,7 +21,6 @@ from workers.environments.baselines import play
 from workers.environments.registry import make
 from workers.export import export
 from workers.policies.frozen import Frozen
-from workers.sequential import Sequential
 
 EPISODES, SEED = 100, 20_000
 BALANCE = (0.1, 0.3, 3.0, 1.0)
@@ -65,9 +64,8 @@ def test_a_controller_is_cloned_from_a_minari_dataset_J5(tmp_path: Path, monkeyp
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     keys = ["actors=0", "policy.algorithm.name=bc", f"policy.dataset.minari={balanced(20, 200)}"]
     run = load("cartpole", [*keys, "policy.learning_rate=0.003"], steps=60_000)
-    sequential = Sequential(run, tmp_path / "run")
-    sequential.finish(sequential.run())
-    assert greedy_returns(run, tmp_path / "run")["agent"] >= 475
+    make_run(run, tmp_path / "run")
+    assert earned(tmp_path / "run") >= 475
 
 
 def train(source: str, folder: Path, settings: Sequence[str], steps: int | None = None, seed: int = 0) -> None:

@@ -11,16 +11,14 @@ import pytest
 
 from launch.configuration import load
 from protocol.config import Run
-from tests.learning.greedy import greedy_returns
+from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
 from workers.acting.memory import Memory
-from workers.sequential import Sequential
 
 
 def learn(run: Run, folder: Path) -> float:
     """The return over the last 5 % of `run`, which is made within this process."""
-    sequential = Sequential(run, folder)
-    sequential.finish(sequential.run())
+    make_run(run, folder)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     (returns,) = summary["returns"].values()
     return float(returns["last"])
