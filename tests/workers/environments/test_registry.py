@@ -142,8 +142,8 @@ def test_a_users_environment_makes_all_copies_at_once(own: str) -> None:
         ("stubborn", "takes no argument 'copies'"),
         ("number", "returned int"),
         ("broken", "OSError: no disk"),
-        ("missing", "no function 'missing'"),
-        ("constant", "not a function"),
+        ("missing", "has nothing called 'missing'"),
+        ("constant", "neither a function nor a class"),
     ],
 )
 def test_a_users_function_that_does_not_fit_is_refused_in_one_sentence(own: str, name: str, word: str) -> None:
