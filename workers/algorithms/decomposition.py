@@ -13,8 +13,8 @@ from torch import Tensor
 
 from protocol.config import QMIX, VDN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.dqn import Estimates, huber
-from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
+from workers.algorithms.dqn import Estimates, approach
+from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises
 from workers.learning.batches import Transitions
 from workers.policies.decomposed import Decomposed
 
@@ -54,11 +54,7 @@ class DecompositionUpdate(OffPolicyUpdate):
     def _ask(self, transitions: Transitions, rows: int) -> Step:
         noise = noises(self.policy, rows, self.generator)
         found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
-        loss = weighted(huber(found.value, found.target, self.algorithm.kappa), transitions.weight)
-        value = found.value.detach()
-        return Step(
-            loss, (found.target - value).abs(), {"value_mean": value.mean(), "target_mean": found.target.mean()}
-        )
+        return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
     def _follow(self) -> dict[str, Tensor]:
         return self._schedules.follow(self.train_steps)

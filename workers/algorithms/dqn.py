@@ -20,7 +20,7 @@ from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.value import ValueNetwork
 
-__all__ = ["DQNUpdate", "Estimates", "estimates", "huber"]
+__all__ = ["DQNUpdate", "Estimates", "approach", "estimates", "huber"]
 
 
 class Estimates(NamedTuple):
@@ -55,6 +55,12 @@ def estimates(policy: ValueNetwork, batch: Transitions, *, double: bool, noise: 
     return Estimates(taken, target)
 
 
+def approach(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Step:
+    """What moves `value` [B] towards `target` [B], each row times its `weight`."""
+    loss, said = weighted(huber(value, target, kappa), weight), value.detach()
+    return Step(loss, (target - said).abs(), {"value_mean": said.mean(), "target_mean": target.mean()})
+
+
 class DQNUpdate(OffPolicyUpdate):
     """Trains `policy`, which must be on its final device."""
 
@@ -68,11 +74,7 @@ class DQNUpdate(OffPolicyUpdate):
     def _ask(self, transitions: Transitions, rows: int) -> Step:
         noise = noises(self.policy, rows, self.generator)
         found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
-        loss = weighted(huber(found.value, found.target, self.algorithm.kappa), transitions.weight)
-        value = found.value.detach()
-        return Step(
-            loss, (found.target - value).abs(), {"value_mean": value.mean(), "target_mean": found.target.mean()}
-        )
+        return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
     def _follow(self) -> dict[str, Tensor]:
         return self._schedules.follow(self.train_steps)
