@@ -24,7 +24,8 @@ train: $(INSTALLED)
 	$(BIN)/rookery train $(ARGS)
 
 test: $(TESTABLE)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "not learning and not slow" $(ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup \
+		-m "not learning and not slow" $(ARGS)
 
 learning: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)

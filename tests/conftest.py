@@ -18,7 +18,7 @@ from tests.leak_guard import SHARED, Snapshot, mark_descendants
 
 _RUN = uuid.uuid4().hex
 _PORTS = range(20_000, 32_000, 10)
-"""Below the ports that the kernel gives to outgoing connections."""
+"""Below the ports that the kernel gives to outgoing connections. Of processes that test side by side each has its own."""
 _given: set[int] = set()
 
 
@@ -53,7 +53,9 @@ def leak_guard(memory_dir: Path) -> Iterator[None]:
 @pytest.fixture
 def free_port_block() -> int:
     """The base of ten consecutive loopback ports that are free now and given to no other test of this run."""
-    for base in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ours = _PORTS[number :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    for base in random.SystemRandom().sample(ours, len(ours)):
         if base not in _given and _free(base):
             _given.add(base)
             return base

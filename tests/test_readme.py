@@ -32,7 +32,12 @@ def runnable() -> list[object]:
             parameters.append(pytest.param(document, fault, id=f"{document}:fault"))
             continue
         parameters += [
-            pytest.param(document, block, id=f"{document}:{block.line}", marks=pytest.mark.timeout(block.deadline + 60))
+            pytest.param(
+                document,
+                block,
+                id=f"{document}:{block.line}",
+                marks=[pytest.mark.timeout(block.deadline + 60), pytest.mark.xdist_group(document)],
+            )
             for block in found
             if block.skipped_because is None
         ]

@@ -20,7 +20,8 @@ import yaml
 from tests.tools import require
 
 PYTHON = sys.executable
-PATIENCE = 60.0
+PATIENCE = 120.0
+"""Seconds after which what has not come is said to hang; a loaded machine is slow, not wrong."""
 EXTRA_PATH = ""
 """A folder that Python looks into first, for what a test wants to be broken."""
 SUMMARY = {
@@ -187,7 +188,7 @@ def files(memory: Path) -> list[str]:
     return sorted(path.name for path in memory.iterdir())
 
 
-def until(ready: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+def until(ready: Callable[[], Any], seconds: float = 90.0, what: str = "") -> Any:
     """Waits for a true answer and returns it; AssertionError with `what` when it does not come."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

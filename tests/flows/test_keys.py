@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,11 +27,20 @@ def begin(stack: ExitStack, folder: Path, base: int, role: str, *options: str, n
 def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_block, transport):
     """Every socket is encrypted and authenticated: control, segments, weights (which a learner asks for that consults
     an auxiliary, as well), acknowledgements."""
-    consults = {"algorithm": runs.curious(), "auxiliaries": {"novelty": runs.NOVELTY}} if transport == "tcp" else {}
     new_keys(tmp_path / "keys")
     keys = ["--keys", str(tmp_path / "keys")]
+    data = runs.config(steps=3_200, transport=transport)
+    if consults := transport == "tcp":
+        data = runs.paced(tmp_path, 10_000_000, pause=0.002, transport=transport, log_interval=5)
+        data["policy"]["algorithm"] = runs.curious()
+        data["auxiliaries"] = {"novelty": runs.NOVELTY}
+    log = tmp_path / "run" / "logs" / "learner-agent_0.log"
+
+    def consulted() -> bool:
+        return any(int(version) > 1 for version in re.findall(r"intrinsic_version=(\d+)", log.read_text()))
+
     with ExitStack() as stack:
-        path = str(runs.write(runs.config(steps=3_200, transport=transport, log_interval=10, **consults), tmp_path))
+        path = str(runs.write(data, tmp_path))
         command = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"0.0.0.0:{free_port_block}"]
         command += ["--advertise", "127.0.0.1", *keys]
         workers = [stack.enter_context(runs.started(command, tmp_path, "coordinator"))]
@@ -40,15 +50,15 @@ def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_bloc
             learner = begin(stack, tmp_path, free_port_block, "learner", *bind, name=f"learner-{number}")
             workers.append(learner)
         workers.append(begin(stack, tmp_path, free_port_block, "actor", "--patience", "30", *keys))
+        if consults:
+            runs.until(lambda: log.exists() and consulted(), what="the auxiliary's weights have come")
+            runs.kill(workers[0].popen.pid, signal.SIGINT)
         for worker in workers:
-            assert worker.wait() == 0, worker.said
+            assert worker.wait() == (9 if consults and worker is workers[0] else 0), worker.said
     summary = runs.summary_of(tmp_path)
-    assert summary["complete"] is True
+    assert summary["complete"] is not consults
     assert runs.balanced(summary["segments"])
     assert summary["segments"]["in_flight"] == 0
-    if consults:
-        log = (tmp_path / "run" / "logs" / "learner-agent_0.log").read_text()
-        assert max(int(version) for version in re.findall(r"intrinsic_version=(\d+)", log)) > 1
     assert runs.files(memory_dir) == []
 
 

@@ -49,23 +49,23 @@ def last(summary: dict[str, Any], policy: str) -> float:
     return float(summary["returns"][policy]["last"])
 
 
-def test_treasure_hunt_by_ppo_soon_beats_half_of_the_scripted_player(run_dir: Path) -> None:
+def test_treasure_hunt_by_ppo_soon_leaves_random_behind(run_dir: Path) -> None:
     """E10: both policies learn, each in a learner of its own."""
-    summary = train("treasure-hunt", run_dir, steps=2_000_000)
+    summary = train("treasure-hunt", run_dir, steps=1_200_000)
     for policy, known in summary["baselines"].items():
-        assert last(summary, policy) > known["random"] + 0.5 * (known["scripted"] - known["random"])
+        assert last(summary, policy) > known["random"] + 0.25 * (known["scripted"] - known["random"])
 
 
 def test_treasure_hunt_by_iqn_soon_leaves_random_behind(run_dir: Path) -> None:
     """E10 for the replay discipline."""
-    summary = train("treasure-hunt-iqn", run_dir, steps=250_000)
+    summary = train("treasure-hunt-iqn", run_dir, steps=150_000)
     for policy, known in summary["baselines"].items():
         assert last(summary, policy) > known["random"] + 0.25 * (known["scripted"] - known["random"])
 
 
 def test_cartpole_by_ppo_soon_balances(run_dir: Path) -> None:
     """E10, E11: the asynchronous pipeline corrects for lag well enough to solve the task in a third of its budget."""
-    assert last(train("cartpole", run_dir, steps=250_000), "agent") >= 400
+    assert last(train("cartpole", run_dir, steps=160_000), "agent") >= 400
 
 
 @pytest.mark.learning
@@ -82,7 +82,7 @@ def test_acrobot_by_ppo_reaches_minus_90(tmp_path: Path) -> None:
 
 def test_pendulum_by_sac_soon_swings_up(run_dir: Path) -> None:
     """E10 for actions that are numbers, on replay: random is -1200."""
-    assert last(train("pendulum", run_dir, steps=12_000), "agent") >= -400
+    assert last(train("pendulum", run_dir, steps=5_000), "agent") >= -600
 
 
 @pytest.mark.slow

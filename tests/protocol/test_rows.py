@@ -521,8 +521,8 @@ def test_B13_B6_samples_from_a_process_that_never_stops_adding_are_whole(options
         reader = RowReader.attach(Description(*line(process).split()), FAST)
         drawn: set[int] = set()
         batches, start = 0, time.monotonic()
-        while (passed := time.monotonic() - start) < 0.8 or len(drawn) <= FAST.capacity:
-            assert passed < 10
+        while (passed := time.monotonic() - start) < 0.8 or len(drawn) <= FAST.capacity or batches <= 5:
+            assert passed < 60
             batch = reader.sample(16)
             if batch is None:
                 continue
@@ -533,7 +533,6 @@ def test_B13_B6_samples_from_a_process_that_never_stops_adding_are_whole(options
             assert (batch.next_state == np.where(batch.done > 0, 0, row + 1)).all()
             assert (batch.done == (batch.action % 50 == 0)).all()
             assert (batch.reward == 2 * batch.action).all()
-        assert batches > 5
         if "lock_timeout" in options:
             assert reader.counters["torn"] == 0
         process.kill()
