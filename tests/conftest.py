@@ -18,7 +18,7 @@ from tests.leak_guard import SHARED, Snapshot, mark_descendants
 
 _RUN = uuid.uuid4().hex
 _PORTS = range(20_000, 32_000, 10)
-"""Below the ports that the kernel gives to outgoing connections. Of processes that test side by side each has its own."""
+"""Below the ports of outgoing connections; of the processes that test side by side each has a share of its own."""
 _given: set[int] = set()
 
 

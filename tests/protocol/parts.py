@@ -51,7 +51,7 @@ LEARNER_COUNTERS = [
 ]
 
 
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Returns as soon as `condition` holds; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():

@@ -105,7 +105,7 @@ def _take_in(learner: Learner) -> None:
 
 @PATHS
 @pytest.mark.usefixtures("endless")
-def test_many_blocks_in_few_messages_arrive_whole_in_order_and_once(
+def test_L4_many_blocks_in_few_messages_arrive_whole_in_order_and_once(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, inline: bool
 ) -> None:
     actor, learner = Actor(memory_dir / RING, blocks=50, credits=40), Learner(pool=100)

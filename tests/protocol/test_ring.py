@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from protocol import memory
 from protocol.errors import SharedMemoryError
 from protocol.layout import Field, Layout
+from protocol.lock import RegionLock
 from protocol.memory import SharedFile
 from protocol.ring import FINISHED, FREE, RECORD, WRITING, Ring, poison
 from tests.protocol.parts import LAYOUT, content, line, python
@@ -112,6 +113,27 @@ def test_a_slot_is_intact_until_it_is_begun_again(memory_dir: Path, mode: dict[s
     _fill(ring, slice(2, 4), 7)
     assert ring.intact(records).tolist() == [True, True, False, False, True, False]  # recycled: whole, but another one
     assert ring.intact(ring.table[2:4].copy()).all()
+    ring.remove()
+
+
+@modes
+def test_L4_nothing_is_locked_by_step_and_nothing_at_all_without_locks(
+    memory_dir: Path, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two locks (gate and data) when a block of many steps begins and two when it is finished, or none."""
+    taken: list[int] = []
+    real = RegionLock._try
+
+    def counted(lock: RegionLock, byte: int, kind: int) -> bool:
+        taken.append(byte)
+        return real(lock, byte, kind)
+
+    monkeypatch.setattr(RegionLock, "_try", counted)
+    ring = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 6, **mode)
+    for first in (1, 3, 5):
+        _fill(ring, slice(first - 1, first + 1), first)
+    steps = 6 * LAYOUT.length
+    assert len(taken) == (3 * 4 if "lock_timeout" in mode else 0) < steps
     ring.remove()
 
 
