@@ -187,8 +187,21 @@ def _hand_over(module: str, does: str) -> click.Command:
 @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
 @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
 @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+@click.option(
+    "--resident",
+    envvar="ROOKERY_RESIDENT",
+    is_flag=True,
+    help="For schedulers: when stopped, leave the run to the next one; when it has ended, stay and say so.",
+)
 def coordinator(
-    source: str, settings: tuple[str, ...], run_dir: Path | None, bind: str, advertise: str, insecure: bool, keys: str
+    source: str,
+    settings: tuple[str, ...],
+    run_dir: Path | None,
+    bind: str,
+    advertise: str,
+    insecure: bool,
+    keys: str,
+    resident: bool,
 ) -> None:
     """The coordinator of one run, for learners and actors that are started by hand.
 
@@ -198,13 +211,14 @@ def coordinator(
     rookery actor --coordinator tcp://127.0.0.1:5600        (in a third)
     """
     run = load(source, settings)
-    folder = _folder(source, run_dir)
+    folder = run_dir.resolve() if run_dir and resident else _folder(source, run_dir)
     make_folder(folder)
     config = write_config(run, folder)
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []
     command += ["--keys", keys] if keys else []
+    command += ["--resident"] if resident else []
     os.execv(sys.executable, command)
 
 

@@ -191,7 +191,7 @@ class Weights(Message):
 
 
 class Join(Message):
-    """worker -> coordinator: may I take part? `name` empty: choose one for me."""
+    """worker -> coordinator: may I take part? `name` empty: choose one for me; `learner-N`: the learner of index N."""
 
     type: ClassVar[str] = "join"
     stable: ClassVar[bool] = True

@@ -32,7 +32,7 @@ RIGHTS: dict[str, frozenset[str]] = {
 """Which roles may connect to which kind of socket. Nobody connects to publish weights: only a socket that proves to be
 the learner's (or a relay's) is ever listened to."""
 _Z85_KEY = 40
-_PRIVATE = 0o600
+_PRIVATE, _LENT = 0o600, 0o640
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,10 @@ class Keys:
         known: dict[str, bytes] = {other: _read(folder / f"{other}.public") for other in ROLES}
         path = folder / f"{role}.secret"
         secret = _read(path)
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & ~_PRIVATE:
+        status = path.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        lent = status.st_uid == 0 and os.geteuid() != 0  # by root to our group: how Kubernetes mounts a Secret
+        if mode & ~(_LENT if lent else _PRIVATE):
             raise ConfigurationError(f"{path} can be read by others (mode {mode:04o}); run chmod 600 {path}")
         if zmq.curve_public(secret) != known[role]:
             raise ConfigurationError(f"{path} does not belong to {role}.public; copy both from one folder of keys")

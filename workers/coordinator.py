@@ -51,10 +51,12 @@ _SALVAGE_SECONDS = 15.0
 
 
 class Coordinator:
-    """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run."""
+    """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run.
+    `resident`: whoever stops it will start it again, and it stays when the run has ended."""
 
-    def __init__(self, run: Run, world: World, folder: Path, server: ControlServer) -> None:
+    def __init__(self, run: Run, world: World, folder: Path, server: ControlServer, resident: bool = False) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
+        self._resident = resident
         plans = plan_policies(run, world)
         auxiliaries = list(plan_auxiliaries(run, plans))
         self._parts = {name: run.steps * plan.share(world) for name, plan in plans.items()}
@@ -62,7 +64,7 @@ class Coordinator:
         self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
         self._books = Books(run, list(plans), folder, auxiliaries, fixed)
-        self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json", [*fixed])
+        self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json", [*fixed], resident)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._stop_after: float | None = None
@@ -73,8 +75,8 @@ class Coordinator:
         """Prefixes of lost workers' files, and since when."""
 
     def serve(self) -> bool:
-        """Answers until the run has ended; True if it reached its end."""
-        while self._stage != "ended":
+        """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
+        while self._stage not in ("ended", "left"):
             for peer, message in self._server.requests(100):
                 if isinstance(message, Join):
                     self._join(peer, message)
@@ -123,21 +125,35 @@ class Coordinator:
         self._books.write_summary(summary)
         return summary
 
+    @property
+    def left(self) -> bool:
+        """Whether the run goes on without this coordinator."""
+        return self._stage == "left"
+
     def linger(self, seconds: float) -> None:
-        """Tells a supervisor that still asks that the run has ended."""
+        """Tells a supervisor that still asks that the run has ended; a resident one tells everybody, until stopped."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self._members.watching:
+
+        def waited_for() -> bool:
+            if self._resident:
+                return not self._asked_to_stop.is_set()
+            return time.monotonic() < end and self._members.watching
+
+        while waited_for():
             for peer, message in self._server.requests(50):
                 if isinstance(message, Beat):
                     self._server.answer(peer, Pulse(command="stop", view=self._books.view))
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
                 elif isinstance(message, Join):
-                    self._server.answer(peer, Refusal(reason="this run has ended; start another with `rookery train`"))
+                    reason = "this run has ended; start another with `rookery train`"
+                    self._server.answer(peer, Refusal(reason=reason, retry=self._resident))
 
     def close(self) -> None:
         """Closes files and sweeps what dead workers left."""
         self._books.close()
+        if self.left:
+            return
         for path in sweep(self._members.run_id):
             log.info("event=swept file=%s", path.name)
 
@@ -146,6 +162,9 @@ class Coordinator:
         self._asked_to_stop.set()
 
     def _join(self, peer: bytes, join: Join) -> None:
+        if self._done_with(join):
+            self._server.answer(peer, Refusal(reason="this run is ending; wait for the next", retry=True))
+            return
         answer = self._members.join(join, self._actor_steps())
         if isinstance(answer, Refusal):
             log.info("event=join_refused role=%s name=%s reason=%s", join.role, join.name, answer.reason)
@@ -173,6 +192,14 @@ class Coordinator:
             "event=joined worker=%s incarnation=%d host=%s pid=%d", member.name, member.incarnation, join.host, join.pid
         )
         self._server.answer(peer, welcome)
+
+    def _done_with(self, join: Join) -> bool:
+        """Whether this is a resident worker that has done its part of a run which is ending."""
+        if not self._resident or self._stage == "running" or join.incarnation:
+            return False
+        if join.role == "learner":
+            return self._stage == "learners_draining" and self._members.parted(join)
+        return join.role == "actor"
 
     def _beat(self, peer: bytes, beat: Beat) -> None:
         member = self._members.beat(beat)
@@ -224,6 +251,10 @@ class Coordinator:
     def _advance(self, now: float) -> None:
         """running -> actors_draining -> learners_draining -> ended, each as soon as nobody of the last one is left."""
         members = self._members
+        if self._resident and self._asked_to_stop.is_set():
+            log.warning("event=left stage=%s reason=asked to stop; the run waits for the next", self._stage)
+            self._observe()
+            self._stage = "left"
         if self._stage == "running":
             orphaned = bool(self._parent) and os.getppid() != self._parent
             over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
@@ -281,7 +312,10 @@ class Coordinator:
 @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
 @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
 @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
-def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str) -> None:
+@click.option(
+    "--resident", envvar="ROOKERY_RESIDENT", is_flag=True, help="A scheduler starts it again whenever it ends."
+)
+def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str, resident: bool) -> None:
     """Command line of the coordinator."""
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
@@ -290,7 +324,7 @@ def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bo
     try:
         check_bind(_host_of(bind), keys, insecure)
         context = open_context(keys, "coordinator")
-        code = _run(context, config, run_dir.resolve(), bind, advertise)
+        code = _run(context, config, run_dir.resolve(), bind, advertise, resident)
     except RookeryError as fault:
         log.error("event=failed error=%s", fault)
         click.echo(f"coordinator: {fault}", err=True)
@@ -325,7 +359,9 @@ def _host_of(bind: str) -> str:
     return host
 
 
-def _run(context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bind: str, advertise: str) -> int:
+def _run(
+    context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bind: str, advertise: str, resident: bool
+) -> int:
     run = read_config(config)
     host, port = _host_of(bind), bind.rpartition(":")[2]
     if run.multiprocessing.enabled is False:
@@ -340,19 +376,20 @@ def _run(context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bi
     address = ports.bind({0: zmq.ROUTER})[0]
     lock = claim(run, folder)
     log_to("coordinator", folder / run.log_dir / "coordinator.log" if run.logging else None)
-    coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]))
+    coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
     _announce(folder, address)
     try:
         complete = coordinator.serve()
-        coordinator.finish()
-        coordinator.linger(3.0)
+        if not coordinator.left:
+            coordinator.finish()
+            coordinator.linger(3.0)
     finally:
         coordinator.close()
         ports.close()
         os.close(lock)
-    return 0 if complete else INCOMPLETE
+    return 0 if complete or coordinator.left else INCOMPLETE
 
 
 def _announce(folder: Path, address: str) -> None:

@@ -65,6 +65,7 @@ class Options:
     patience: float
     keys: str = ""
     node: str = ""
+    resident: bool = False
 
     @property
     def host_and_base(self) -> tuple[str, int]:
@@ -103,6 +104,11 @@ class Life:
     def must_stop(self) -> bool:
         """Whether a signal or the coordinator said stop."""
         return self.stopping.is_set() or (self.client is not None and self.client.command == "stop")
+
+    @property
+    def renewable(self) -> bool:
+        """Whether, its work done, it is to look for more, because a scheduler keeps it and nobody said stop."""
+        return self.options.resident and not self._signal and not self.orphaned
 
     @property
     def orphaned(self) -> bool:
@@ -244,6 +250,12 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
     )
     @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
     @click.option("--node", envvar="ROOKERY_NODE", default="", metavar="NAME", help="Who shares memory has one name.")
+    @click.option(
+        "--resident",
+        envvar="ROOKERY_RESIDENT",
+        is_flag=True,
+        help="When its work is done, ask for more: for schedulers.",
+    )
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
         if str(Path.cwd()) not in sys.path:
@@ -255,6 +267,9 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
         except RookeryError as fault:
             print(f"{role}: {fault}", file=sys.stderr)  # noqa: T201 - the worker's last word
             sys.exit(fault.exit_code)
-        sys.exit(life.guard(body))
+        code = life.guard(body)
+        if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        sys.exit(code)
 
     return command

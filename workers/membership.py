@@ -20,10 +20,13 @@ __all__ = ["Membership"]
 
 
 class Membership:
-    """The members of one run and what is known of those that ended. `policies` learn, those in `fixed` do not."""
+    """The members of one run and what is known of those that ended. `policies` learn, those in `fixed` do not.
+    `patient`: who finds no place now is told to ask again, as places get free when leases end."""
 
-    def __init__(self, run: Run, policies: list[str], path: Path, fixed: Sequence[str] = ()) -> None:
-        self._run, self._played = run, {*policies, *fixed}
+    def __init__(
+        self, run: Run, policies: list[str], path: Path, fixed: Sequence[str] = (), patient: bool = False
+    ) -> None:
+        self._run, self._played, self._patient = run, {*policies, *fixed}, patient
         self._places = Places(run, policies)
         self._register = Register(path)
         self.run_id = self._register.run_id
@@ -49,7 +52,7 @@ class Membership:
                 return member
         if reason := self._unfit(join):
             return Refusal(reason=reason)
-        claimed = join.name if join.role in _KEY else ""
+        claimed = self._places.meant(join.role, join.name) if join.role in _KEY else ""
         name = claimed or self._vacant(join, steps)
         if name is None:
             return self._full(join.role)
@@ -62,7 +65,7 @@ class Membership:
             names = ", ".join(self._places.names(join.role))
             return Refusal(reason=f"this run has no {join.role} called {name!r}; its names are {names}")
         if join.role == "actor" and self._places.quota(name, steps) <= 0:
-            return Refusal(reason=_NOTHING_LEFT)
+            return Refusal(reason=_NOTHING_LEFT, retry=self._patient)
         return self._admit(join, name, self._register.incarnations.get(name, 0) + 1, steps)
 
     def beat(self, beat: Beat) -> Member | None:
@@ -105,6 +108,11 @@ class Membership:
     def having(self, role: Role) -> list[Member]:
         """The living members of a role."""
         return [member for member in self._register.members.values() if member.role == role]
+
+    def parted(self, join: Join) -> bool:
+        """Whether the last who had the name that `join` claims said farewell without an error."""
+        name = self._places.meant(join.role, join.name)
+        return (name, self._register.incarnations.get(name, 0)) in self.clean
 
     def routes(self, member: Member) -> list[Route]:
         """Where the living learners are, and for an actor by way of which relays."""
@@ -236,16 +244,16 @@ class Membership:
         return Refusal(
             reason=f"the identity {holder.name!r} belongs to a living worker (host {holder.host}, pid {holder.pid}); "
             "stop that one or leave out --name",
-            retry=not holder.heard,
+            retry=self._patient or not holder.heard,
         )
 
     def _full(self, role: Role) -> Refusal:
         holders = self.having(role)
         if role == "actor" and len(holders) < self._run.actors:
-            return Refusal(reason=_NOTHING_LEFT)
+            return Refusal(reason=_NOTHING_LEFT, retry=self._patient)
         return Refusal(
             reason=f"all {role}s of this run are there; raise {_KEY[role]} or stop one of them",
-            retry=not all(holder.heard for holder in holders),
+            retry=self._patient or not all(holder.heard for holder in holders),
         )
 
     def _of(self, message: Beat | Leave) -> Member | None:

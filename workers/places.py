@@ -35,6 +35,15 @@ class Places:
             return [f"learner-{policy}" for policy in self._policies]
         return [f"learner-{i}" for i in range(self.learners)]
 
+    def meant(self, role: Role, claim: str) -> str:
+        """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
+        scheduler that numbers its processes says; but for policies that are numbers themselves."""
+        names = self.names(role)
+        number = claim.removeprefix("learner-")
+        if role != "learner" or not number.isdecimal() or any(policy.isdecimal() for policy in self._policies):
+            return claim
+        return names[int(number)] if int(number) < len(names) else claim
+
     def index(self, role: Role, name: str) -> int | None:
         """Which of the role's places `name` is; None if it is none."""
         names = self.names(role)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 
 import pytest
@@ -10,6 +11,7 @@ import zmq
 from protocol.errors import ConfigurationError
 from protocol.security import RIGHTS, ROLES, GuardedContext, Keys, new_keys
 from tests.protocol.test_specification import table_after
+from tests.tools import skip_or_fail
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,17 @@ def test_a_missing_or_damaged_key_is_one_sentence(folder, tmp_path, name, conten
 def test_a_secret_that_others_can_read_is_refused_with_the_command_that_mends_it(folder, tmp_path):
     spoil(folder, tmp_path, "actor.secret", (folder / "actor.secret").read_bytes(), 0o640)
     with pytest.raises(ConfigurationError, match=r"mode 0640.*chmod 600"):
+        Keys.load(tmp_path, "actor")
+
+
+def test_a_secret_that_root_lends_to_our_group_is_taken_as_kubernetes_mounts_it(folder, tmp_path, monkeypatch):
+    spoil(folder, tmp_path, "actor.secret", (folder / "actor.secret").read_bytes(), 0o640)
+    if (tmp_path / "actor.secret").stat().st_uid:
+        skip_or_fail("only root makes a file that is root's")
+    monkeypatch.setattr(os, "geteuid", lambda: 10_001)
+    assert Keys.load(tmp_path, "actor").role == "actor"
+    (tmp_path / "actor.secret").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="mode 0644"):
         Keys.load(tmp_path, "actor")
 
 

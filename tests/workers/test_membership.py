@@ -268,3 +268,31 @@ def test_watchers_are_called_as_the_coordinator_chooses_and_keep_that_name(tmp_p
     assert again.name.startswith("supervisor-")
     members.expire(thief.seen + 1_000)
     assert admitted(members, join("supervisor", "x", name=thief.name, incarnation=1)).name == thief.name
+
+
+def test_learner_N_is_the_learner_of_that_index_as_a_numbered_pod_asks(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    second = admitted(members, join("learner", "x", "learner-1"))
+    assert (second.name, second.index, second.policies) == ("learner-b", 1, ["b"])
+    assert refused(members, join("learner", "y", "learner-1")).reason.startswith("the identity 'learner-b' belongs")
+    assert "no learner called 'learner-2'" in refused(members, join("learner", "y", "learner-2")).reason
+
+
+def test_learner_N_is_the_learner_of_policy_N_where_policies_are_numbers(tmp_path: Path) -> None:
+    members = Membership(Run.model_validate({}), ["1", "x"], tmp_path / "state.json")
+    assert admitted(members, join("learner", "x", "learner-1")).policies == ["1"]
+    assert "no learner called 'learner-0'" in refused(members, join("learner", "y", "learner-0")).reason
+
+
+def test_under_a_scheduler_who_finds_no_place_asks_again(tmp_path: Path) -> None:
+    """The holder may be a killed pod, whose lease ends; what a lost actor leaves may be for the next."""
+    run = Run.model_validate({"steps": 10})
+    members = Membership(run, ["a"], tmp_path / "state.json", patient=True)
+    actor = admitted(members, join("actor", "x"))
+    members.beat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
+    assert refused(members, join("actor", "y")).retry
+    assert refused(members, join("actor", "y", "actor-0")).retry
+    assert not members.parted(join("actor", "y", "actor-0"))
+    members.leave(leave(actor))
+    assert members.parted(join("actor", "y", "actor-0"))
+    assert refused(members, join("actor", "y"), {("actor-0", 1): 10}).retry
