@@ -119,14 +119,14 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def segment_layout(world: World, place: Place, config: PolicyConfig) -> Layout:
+def segment_layout(world: World, place: Place, config: PolicyConfig, clocked: bool = False) -> Layout:
     """The layout of the segments of the policy of the agent at `place`: a column for each leaf that it sees or does.
 
     `final_observation` [S, K, *shape] (one for each leaf of the observation) and `final_row` [S, K] (row 0..T-1, or -1
     for none) are the side table of the true last observations of truncated episodes; K is the most truncations that fit
     into one segment. What the world's agents see in common is not here: `moment` [S, R] refers to it, and
     `final_common` [S, K, *shape] is that of the side table. A recurrent policy has `state` [S, n], what it remembered
-    before row 0.
+    before row 0. `clocked`: `clock` [S, R] says when a simulator saw each observation, in its own seconds.
     """
     common = common_of(world)
     ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
@@ -145,6 +145,8 @@ def segment_layout(world: World, place: Place, config: PolicyConfig) -> Layout:
     ]
     if config.network.recurrent is not None:
         fields.append(Field("state", "<f4", (config.network.state,), "slot"))
+    if clocked:
+        fields.append(Field("clock", "<f8"))
     if common is not None:
         fields.append(Field("moment", "<u8"))
         fields.append(Field("final_common", _stored(common.dtype), (ends, *common.shape), "slot"))

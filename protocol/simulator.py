@@ -24,16 +24,16 @@ import zmq
 
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, Timeout
+from protocol.simulator_fallback import Lateness, Script
 from protocol.simulator_line import Line
-from protocol.simulator_session import Acted, Begun, Event, Over, RunOver, Session, SimulatorFault, Wrong
+from protocol.simulator_messages import Fallback
+from protocol.simulator_session import Acted, Begun, Event, Over, RunOver, Session, Shown, SimulatorFault, Wrong
 from protocol.spaces import World
 
-__all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault", "again"]
+__all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault"]
 
 _ASK_EVERY = 1.0
 """Seconds of silence after which the actor is asked whether it lives."""
-_AGAIN = ("full", "identity")
-"""Codes of refusals after which it may be let in later."""
 
 
 class EpisodeCut(Exception):
@@ -45,9 +45,12 @@ class Simulator:
     actors it tries in turn.
 
     `world`: what it was written for, if that is to be compared. `patience`: seconds that it waits for an actor before
-    it raises Timeout. `lease`: seconds that it may be silent. `deadline`: seconds in which an action must come, else
-    `act` returns None; the action that comes later is then what the next call returns, and what was earned meanwhile
-    adds up. `keys`: the folder of keys, where the run uses them.
+    it raises Timeout. `lease`: seconds that it may be silent. `keys`: the folder of keys, where the run uses them.
+
+    `deadline`: seconds in which an action must come, else `act` returns what `fallback` says (`last`, `default`, or
+    `scripted`: what `script` makes of an agent and what it sees); the action that comes later is then what the next
+    call returns, and what was earned meanwhile adds up. Without a deadline of its own it has the run's, if that has
+    one, with the run's fallback; with one and no fallback `act` returns None.
     """
 
     def __init__(
@@ -60,14 +63,18 @@ class Simulator:
         lease: float = 30.0,
         patience: float = 60.0,
         deadline: float | None = None,
+        fallback: Fallback | None = None,
+        script: Script | None = None,
         keys: str = "",
         context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
-        self._patience, self._deadline = patience, deadline
+        self._patience, self._lateness = patience, Lateness(deadline, fallback, script)
         self._line = Line(endpoint, keys, context)
         self.session = Session(name, drives, lease, world, f"rookery {RELEASE}, Python {platform.python_version()}")
-        self._request: tuple[Mapping[str, Any], Mapping[str, Any], Sequence[str]] | None = None
-        """What was asked and not answered: observations, masks, elements."""
+        self._request: Shown | None = None
+        """What was asked and not answered."""
+        self._shown = Shown({}, {}, ())
+        """What was to be asked last."""
         self._earned: dict[str, float] = {}
         """Rewards that no `observe` has told yet."""
         self._late = 0
@@ -111,8 +118,9 @@ class Simulator:
                 if isinstance(event, Over):
                     raise RunOver(event.reason)
                 if isinstance(event, Wrong) and event.code != "unknown":  # that answers what was said before hello
-                    refused, elsewhere = again(event), event.code == "full"
-            if self.session.admitted is not None:
+                    refused, elsewhere = event.again(), event.code == "full"
+            if self.session.admitted is not None and self.session.cast is not None:
+                self._lateness.agree(self.session.admitted, self.session.cast)
                 return
             if time.monotonic() >= end:
                 silent = f"no actor answered at {self._line.address}" if self._line.address else "no actor serves yet"
@@ -121,12 +129,20 @@ class Simulator:
                 )
 
     def act(
-        self, observation: Any, reward: float = 0.0, *, mask: Any = None, agent: str = "", elements: Sequence[str] = ()
+        self,
+        observation: Any,
+        reward: float = 0.0,
+        *,
+        mask: Any = None,
+        agent: str = "",
+        elements: Sequence[str] = (),
+        clock: float = 0.0,
     ) -> Any:
-        """The action of one agent (of the world's only one, if none is named) for what it sees; `reward` is what its
-        last action earned. None where the deadline passed. RunOver when there will be no more."""
+        """The action of one agent (of the world's only one, if none is named) for what it sees at `clock`, seconds of
+        its own; `reward` is what its last action earned. None where the deadline passed and there is no fallback.
+        RunOver when there will be no more."""
         name = agent or self._only()
-        acted = self.act_all({name: observation}, {name: reward}, {name: mask}, elements=elements)
+        acted = self.act_all({name: observation}, {name: reward}, {name: mask}, elements=elements, clock=clock)
         return None if acted is None else acted.get(name)
 
     def act_all(
@@ -136,9 +152,10 @@ class Simulator:
         masks: Mapping[str, Any] | None = None,
         *,
         elements: Sequence[str] = (),
+        clock: float = 0.0,
     ) -> dict[str, Any] | None:
         """The actions of all agents that are named, in one message; see `act`."""
-        self.ask(observations, rewards, masks, elements=elements)
+        self.ask(observations, rewards, masks, elements=elements, clock=clock)
         return self.answer()
 
     def ask(
@@ -148,19 +165,22 @@ class Simulator:
         masks: Mapping[str, Any] | None = None,
         *,
         elements: Sequence[str] = (),
+        clock: float = 0.0,
     ) -> None:
         """First half of `act_all`, which does not wait: for whoever drives many simulators at once. What was asked
         before and came too late is what `answer` gives instead."""
         for name, reward in (rewards or {}).items():
             self._earned[name] = self._earned.get(name, 0.0) + reward
+        self._shown = Shown(observations, masks or {}, elements, clock)
         if self._request is None:
-            self._ask(observations, masks or {}, elements)
+            self._ask(self._shown)
         else:
             self._late += 1
 
     def answer(self) -> dict[str, Any] | None:
         """Second half of `act_all`."""
-        return self._answer(self._deadline)
+        acted = self._answer(self._lateness.deadline)
+        return self._lateness.fill(acted, self._shown)
 
     def end_episode(
         self, reward: float = 0.0, *, truncated: bool = False, observation: Any = None, agent: str = ""
@@ -216,11 +236,11 @@ class Simulator:
             raise ConfigurationError("the world has several agents; name one, or use act_all and end_all")
         return cast.names[0]
 
-    def _ask(self, observations: Mapping[str, Any], masks: Mapping[str, Any], elements: Sequence[str]) -> None:
-        rewards = {name: self._earned.pop(name) for name in observations if name in self._earned}
+    def _ask(self, shown: Shown) -> None:
+        rewards = {name: self._earned.pop(name) for name in shown.observations if name in self._earned}
         late, self._late = self._late, 0
-        frames = self.session.observe(observations, rewards if any(rewards.values()) else {}, masks, elements, late)
-        self._request, self._asked_at = (observations, masks, elements), time.monotonic()
+        frames = self.session.observe(shown, rewards if any(rewards.values()) else {}, late)
+        self._request, self._asked_at = shown, time.monotonic()
         self._heard_at = max(self._heard_at, self._asked_at)
         self._line.send(frames)
 
@@ -273,7 +293,7 @@ class Simulator:
         if not self.session.drives:
             raise EpisodeCut
         if request is not None:
-            self._ask(*request)
+            self._ask(request)
 
     def _receive(self, seconds: float) -> Event | None:
         frames = self._line.receive(seconds)
@@ -281,10 +301,3 @@ class Simulator:
             return None
         self._heard_at = time.monotonic()
         return self.session.take(frames)
-
-
-def again(wrong: Wrong) -> str:
-    """Why it was not let in, if it may be later; else SimulatorFault."""
-    if wrong.fatal or wrong.code not in _AGAIN:
-        raise SimulatorFault(wrong.code, wrong.reason)
-    return wrong.reason

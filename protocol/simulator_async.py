@@ -54,10 +54,18 @@ class AsyncSimulator:
         return self._sim.world
 
     async def act(
-        self, observation: Any, reward: float = 0.0, *, mask: Any = None, agent: str = "", elements: Sequence[str] = ()
+        self,
+        observation: Any,
+        reward: float = 0.0,
+        *,
+        mask: Any = None,
+        agent: str = "",
+        elements: Sequence[str] = (),
+        clock: float = 0.0,
     ) -> Any:
         """See `Simulator.act`."""
-        return await self._run(self._sim.act, observation, reward, mask=mask, agent=agent, elements=elements)
+        given = {"mask": mask, "agent": agent, "elements": elements, "clock": clock}
+        return await self._run(lambda: self._sim.act(observation, reward, **given))
 
     async def act_all(
         self,
@@ -66,9 +74,10 @@ class AsyncSimulator:
         masks: Mapping[str, Any] | None = None,
         *,
         elements: Sequence[str] = (),
+        clock: float = 0.0,
     ) -> dict[str, Any] | None:
         """See `Simulator.act_all`."""
-        return await self._run(self._sim.act_all, observations, rewards, masks, elements=elements)
+        return await self._run(self._sim.act_all, observations, rewards, masks, elements=elements, clock=clock)
 
     async def end_episode(
         self, reward: float = 0.0, *, truncated: bool = False, observation: Any = None, agent: str = ""

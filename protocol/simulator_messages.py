@@ -33,6 +33,7 @@ __all__ = [
     "Bye",
     "Column",
     "End",
+    "Fallback",
     "Fault",
     "Hello",
     "Observe",
@@ -43,6 +44,9 @@ __all__ = [
     "facts_of",
 ]
 
+Fallback = Literal["last", "default", "scripted"]
+"""What is done while an action is late: the same as before, what the space has for nothing, or what the simulator's own
+rule says."""
 Names = Annotated[list[Name], FailFast()]
 Rewards = Annotated[list[Finite], FailFast()]
 
@@ -110,6 +114,9 @@ class Admit(Message):
     """Bytes of the largest frame that is taken in."""
     rate: Count
     """Messages a second that are taken in."""
+    deadline: Finite = 0.0
+    """Seconds in which it should have an action, or do what `fallback` says; 0: it may wait as long as it likes."""
+    fallback: Fallback = "last"
 
 
 class Observe(Message):
@@ -128,6 +135,8 @@ class Observe(Message):
     """Which elements of actions that are not atomic it is going to do; empty: all."""
     late: Count = 0
     """Actions that came after its deadline, since its last `observe`."""
+    clock: Finite = 0.0
+    """Seconds on its own clock when this was seen; kept with the step. 0: it has none."""
 
 
 class Act(Message):
@@ -174,7 +183,8 @@ class Ping(Message):
 
 
 class Pong(Message):
-    """actor -> simulator, answering `ping`."""
+    """actor -> simulator, answering `ping`, or by itself: when it stops giving actions for a while, and to see whether
+    the connection is there."""
 
     type: ClassVar[str] = "pong"
     clock: Finite = 0.0

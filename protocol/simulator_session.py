@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.codec import decode, encode
 from protocol.errors import ConfigurationError, EnvironmentFault
@@ -19,9 +19,11 @@ from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Obse
 from protocol.simulator_values import Cast
 from protocol.spaces import World, parse_world
 
-__all__ = ["Acted", "Begun", "Event", "Over", "RunOver", "Session", "SimulatorFault", "Wrong"]
+__all__ = ["Acted", "Begun", "Event", "Over", "RunOver", "Session", "Shown", "SimulatorFault", "Wrong"]
 
 Frames = list[bytes]
+_AGAIN = ("full", "identity")
+"""Codes of refusals after which it may be let in later."""
 
 
 class RunOver(Exception):
@@ -34,6 +36,16 @@ class SimulatorFault(Exception):
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"{reason} ({code})")
         self.code = code
+
+
+class Shown(NamedTuple):
+    """What agents see when they ask for actions, with their masks, of `elements` if any are named; seconds on the
+    simulator's clock."""
+
+    observations: Mapping[str, Any]
+    masks: Mapping[str, Any]
+    elements: Sequence[str]
+    clock: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,12 @@ class Wrong:
     """Number of the `observe`; 0: something else."""
     reason: str
     fatal: bool
+
+    def again(self) -> str:
+        """Why it was not let in, if it may be later; else SimulatorFault."""
+        if self.fatal or self.code not in _AGAIN:
+            raise SimulatorFault(self.code, self.reason)
+        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +120,10 @@ class Session:
         self.admitted = None
         return [encode(self._hello)]
 
-    def observe(
-        self,
-        observations: Mapping[str, Any],
-        rewards: Mapping[str, float],
-        masks: Mapping[str, Any],
-        elements: Sequence[str] = (),
-        late: int = 0,
-    ) -> Frames:
+    def observe(self, shown: Shown, rewards: Mapping[str, float], late: int = 0) -> Frames:
         """These agents ask for actions."""
         cast, parts = self._known, []
+        observations, masks, elements, clock = shown
         for name, value in observations.items():
             values = cast.of(name)
             parts += [values.observation(value, name), values.mask(masks.get(name), name)]
@@ -123,6 +135,7 @@ class Session:
             rewards=[float(rewards.get(name, 0.0)) for name in observations] if rewards else [],
             elements=list(elements),
             late=late,
+            clock=clock,
         )
         self._number, self.episode, self.playing = message.number, message.episode, True
         self._asked[message.number] = (tuple(observations), tuple(elements))
@@ -203,7 +216,7 @@ class Session:
         asked = self._asked.pop(message.answers, None)
         if asked is None or self.cast is None:
             return None
-        self.waited = message.waited
+        self.waited, self.pace = message.waited, "going"
         names, elements = asked
         at, actions = 0, {}
         for name in names:

@@ -7,10 +7,11 @@ back.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Leaf, Place, World, nest, space_of
@@ -24,7 +25,6 @@ class Values:
     def __init__(self, place: Place) -> None:
         self._place, self._agent = place, place.agent
         self._action = space_of(place.agent.action)
-        self._columns = {leaf.name: leaf for leaf in place.acted.leaves}
         self._single = None if place.observed.nested else place.observed.leaves[0]
 
     def observation(self, value: Any, name: str) -> bytes:
@@ -36,32 +36,45 @@ class Values:
 
     def mask(self, value: Any, name: str) -> bytes:
         """The masks of legal actions: an array, or for a nested action one for each leaf by its dotted name."""
+        return b"".join(array.tobytes() for array in self.masks(value, name).values())
+
+    def masks(self, value: Any, name: str) -> dict[str, NDArray[np.bool_]]:
+        """The same as arrays, by the names of the leaves of the action; empty where there are none."""
         record = self._place.masked
         if record is None:
             if value is not None:
                 raise EnvironmentFault(f"{name}: a mask came, but its world has none; leave it out")
-            return b""
+            return {}
         if value is None:
             raise EnvironmentFault(f"{name}: its mask of legal actions is missing; give it with each observation")
-        parts = []
+        arrays = {}
         for leaf in record.leaves:
             given = value if not record.nested else value[leaf.name.partition(".")[2]]
-            parts.append(_bytes(leaf, leaf.space.encode(np.asarray(given, np.bool_), f"{name}: {leaf.name}")))
-        return b"".join(parts)
+            array = leaf.space.encode(np.asarray(given, np.bool_), f"{name}: {leaf.name}")
+            arrays[leaf.name.replace("action_mask", "action", 1)] = array
+        return arrays
 
     def action(self, frame: bytes | memoryview, at: int, elements: Sequence[str]) -> tuple[Any, int]:
         """The action that begins at byte `at`, and where it ends; of `elements` only, if any are named."""
-        space, values = self._action, {}
-        for name, leaf in self._columns.items():
-            if elements and leaf.path[0] not in elements:
-                continue
+        arrays = {}
+        for leaf in self.acted(elements):
             dtype, count = np.dtype(leaf.space.dtype).newbyteorder("<"), math.prod(leaf.space.shape)
-            array = np.frombuffer(frame, dtype, count, at).reshape(leaf.space.shape)
+            arrays[leaf.name] = np.frombuffer(frame, dtype, count, at).reshape(leaf.space.shape).copy()
             at += dtype.itemsize * count
-            values[name] = leaf.space.decode(array.copy())
+        return self.nest(arrays, elements), at
+
+    def acted(self, elements: Sequence[str]) -> list[Leaf]:
+        """The leaves of an action; of `elements` only, if any are named."""
+        leaves = self._place.acted.leaves
+        return [leaf for leaf in leaves if not elements or leaf.path[0] in elements]
+
+    def nest(self, arrays: Mapping[str, NDArray[Any]], elements: Sequence[str]) -> Any:
+        """The action of which these are the leaves."""
+        space = self._action
         if elements:
             space = Dict(spaces={key: inner for key, inner in space.spaces.items() if key in elements})
-        return nest(space, values, "action"), at
+        values = {leaf.name: leaf.space.decode(arrays[leaf.name]) for leaf in self.acted(elements)}
+        return nest(space, values, "action")
 
 
 class Cast:

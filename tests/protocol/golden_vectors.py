@@ -227,7 +227,7 @@ def simulation() -> dict[str, tuple[Message, list[bytes]]]:
         "reset": (Reset(episode=1, seed=17), []),
         "observe": (Observe(number=1, episode=1, agents=["gem"]), [seen[0]]),
         "act": (Act(answers=1, episode=1, waited=0.25), [np.array(1, "<i8").tobytes()]),
-        "observe-rewarded": (Observe(number=2, episode=1, agents=["gem"], rewards=[0.5]), [seen[1]]),
+        "observe-rewarded": (Observe(number=2, episode=1, agents=["gem"], rewards=[0.5], clock=2.5), [seen[1]]),
         "end": (End(episode=1, agents=["gem"], rewards=[-1.0], truncated=True), [seen[2]]),
         "ping": (Ping(clock=1.5), []),
         "pong": (Pong(clock=1.5, pace="going"), []),

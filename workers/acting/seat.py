@@ -89,6 +89,7 @@ class Seat:
         """Segments of each stream so far."""
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
         self._history = [name for name in self._row_fields if name in _HISTORY or name in self._sight.names]
+        self._clocked = "clock" in self._row_fields
         self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
         self._tally = Tally(streams)
         self._streams: Index = slice(None)
@@ -133,6 +134,8 @@ class Seat:
         self._sight.write(columns, where, present.observation)
         self._sight.write_mask(columns, where, present.action_mask)
         columns["version"][where] = self.performer.word
+        if self._clocked:
+            columns["clock"][where] = 0.0 if present.clock is None else present.clock
         if self._moments is not None:
             columns["moment"][where] = self._moments.now
         for name, chosen in done.items():

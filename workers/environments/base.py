@@ -59,6 +59,8 @@ class Present:
     """[m, *shape]: what all agents saw with it, where the world has a common observation."""
     action_mask: NDArray | None = None
     """[n, *shape]: rows of `Place.masked`, True for the actions that are legal now; None where the agent has none."""
+    clock: NDArray[np.float64] | None = None
+    """[n]: when each observation was made, in seconds of whatever clock its copy has; None where copies have none."""
 
 
 @dataclass(slots=True)

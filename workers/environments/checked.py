@@ -24,6 +24,7 @@ __all__ = ["Checked"]
 
 _Told = Present | Outcome
 _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
+_CLOCK = np.dtype(np.float64)
 
 
 class Checked(Environment):
@@ -212,6 +213,8 @@ class _Expected:
             n = len(copies)
         if isinstance(told, Present):
             flaw = self._observed.flaw("observation", told.observation, n) or self._flaw_of_mask(told.action_mask, n)
+            if flaw is None and told.clock is not None:
+                flaw = flaw_of_shape("clock", told.clock, (n,), _CLOCK) or flaw_of_numbers("clock", told.clock)
             if flaw is not None:
                 return flaw
         return (

@@ -33,6 +33,8 @@ class Desk:
         self.asked = np.zeros(rows, np.bool_)
         """[R]: who asks for an action."""
         self._reward = np.zeros(rows, np.float32)
+        self._clock = np.zeros(rows)
+        """[R]: when each was told to see that, by its own clock."""
         self._never = np.zeros(rows, np.bool_)
         self._ends: dict[int, tuple[float, bool]] = {}
         """row -> reward, truncated."""
@@ -42,12 +44,13 @@ class Desk:
         self.acting = False
         """Whether anybody was present in the last turn."""
 
-    def ask(self, row: int, seen: NDArray[Any], mask: NDArray[np.bool_] | None, reward: float) -> None:
-        """An observation; `reward` is of the last action, if there is one."""
+    def ask(self, row: int, seen: NDArray[Any], mask: NDArray[np.bool_] | None, reward: float, clock: float) -> None:
+        """An observation, made at `clock`; `reward` is of the last action, if there is one."""
         self._seen[row] = seen
         if self._masks is not None:
             self._masks[row] = mask
         self._reward[row] = reward
+        self._clock[row] = clock
         self.asked[row] = True
 
     def end(self, row: int, reward: float, final: NDArray[Any] | None) -> None:
@@ -87,6 +90,7 @@ class Desk:
         masks = None if self._masks is None else self._masks[rows]
         never = self._never[:n]
         present = Present(self._agent, self._seen[rows], self._reward[rows], never, never, action_mask=masks)
+        present.clock = self._clock[rows]
         if n < len(self.asked):
             present.copies = rows
         self.open[rows] = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ __all__ = ["COUNTERS", "Door", "Terms"]
 
 log = logging.getLogger(__name__)
 
-COUNTERS = ("admitted", "left", "lost", "faults", "quarantined", "ignored")
+COUNTERS = ("admitted", "left", "lost", "faults", "quarantined", "ignored", "held")
 _NOW, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)  # the enumerations are slower
 _AT_ONCE = 4096
 _INBOX = 64
@@ -77,6 +77,8 @@ class Door:
         self._looked_at = 0.0
         self.waiting = False
         """Whether no actions are given for now, because training cannot take in more."""
+        self._held: set[bytes] = set()
+        """Who was told so."""
         self._farewell = ""
         """Why nobody is served any more."""
         self.counts = dict.fromkeys(COUNTERS, 0)
@@ -103,6 +105,20 @@ class Door:
             return True
         self.dismiss(guest, "lost", "its connection ended")
         return False
+
+    def hold(self, guests: Iterable[Guest]) -> None:
+        """These wait for actions, and there are none for now: tells each of them once, until `resume`."""
+        for guest in guests:
+            if guest.route not in self._held:
+                self._held.add(guest.route)
+                self.counts["held"] += 1
+                self.tell(guest, Pong(pace="waiting"))
+
+    def resume(self) -> None:
+        """Actions are given again."""
+        if self.waiting:
+            self.waiting = False
+            self._held.clear()
 
     def blame(self, guest: Guest, fault: GuestFault) -> None:
         """Tells a guest what it did wrong; one that does little else is quarantined."""

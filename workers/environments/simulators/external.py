@@ -27,15 +27,18 @@ from workers.environments.base import Environment, Turn
 from workers.environments.simulators.door import COUNTERS, Door
 from workers.environments.simulators.guest import Guest
 from workers.environments.simulators.hearing import Hearing
-from workers.environments.simulators.latency import Latency
+from workers.environments.simulators.latency import WITHIN, Latency
 from workers.environments.simulators.launched import Launched
 from workers.environments.simulators.opening import Outside, open_ports, terms_of
 from workers.environments.simulators.settings import SimulatorSettings
 
 __all__ = ["External"]
 
+_SHARES = {"act_p50_us": 0.5, "act_p90_us": 0.9, "act_p99_us": 0.99, "act_p999_us": 0.999}
 _IDLE_MS = 50
 """Milliseconds after which a turn is empty."""
+_HOLD_SECONDS = 0.05
+"""A wait that is shorter is not worth a message."""
 _FAREWELL_SECONDS = 1.0
 _FAREWELL = "this actor has made all its steps, or was told to stop; the run is over"
 
@@ -43,7 +46,12 @@ _FAREWELL = "this actor has made all its steps, or was told to stop; the run is 
 class External(Environment):
     """`copies`: the most simulators at once. Without `outside` it only says what world it is."""
 
-    counters = (*(f"simulators_{name}" for name in COUNTERS), "simulators_rows_cut", "simulators_late")
+    counters = (
+        *(f"simulators_{name}" for name in COUNTERS),
+        "simulators_rows_cut",
+        "simulators_late",
+        *(f"simulators_{name}" for name in WITHIN),
+    )
 
     def __init__(
         self, config: EnvironmentConfig, settings: SimulatorSettings, world: World, outside: Outside | None
@@ -52,6 +60,7 @@ class External(Environment):
         self._settings = settings
         self._hearing = Hearing(world, config.copies, self._begin)
         self._seed = 0
+        self._held_at = 0.0
         self._latency = Latency()
         self._measured: dict[str, float] = {}
         self._ports: Ports | None = None
@@ -78,20 +87,27 @@ class External(Environment):
         return self._gather()
 
     def attend(self) -> None:
-        """While training cannot take in more: listens, and says so to those who ask."""
-        if self._door is not None:
-            self._door.waiting = True
-            self._door.receive(0)
+        """While training cannot take in more: listens, and says so to those who ask, or have waited for a while."""
+        door, now = self._door, time.monotonic()
+        if door is None:
+            return
+        if not door.waiting:
+            door.waiting, self._held_at = True, now
+        door.receive(0)
+        if now - self._held_at > _HOLD_SECONDS:
+            asked = {request.guest.route: request.guest for request in self._hearing.requests}
+            door.hold([guest for guest in door.guests.values() if guest.inbox or guest.route in asked])
 
     def figures(self) -> dict[str, float]:
         """Totals of what simulators did; how many there are, and how long they waited for actions lately."""
         if self._door is None:
             return {}
-        quantiles = self._latency.take(0.5, 0.99)
+        quantiles = self._latency.take(*_SHARES.values())
         if quantiles:
-            self._measured = {"act_p50_us": quantiles[0], "act_p99_us": quantiles[1]}
+            self._measured = dict(zip(_SHARES, quantiles, strict=True))
         found = {f"simulators_{name}": float(count) for name, count in self._door.counts.items()}
         found |= {"simulators_rows_cut": self._hearing.rows_cut, "simulators_late": self._hearing.late}
+        found |= {f"simulators_{name}": count for name, count in self._latency.counts.items()}
         return {**found, "simulators": len(self._door.guests), **self._measured}
 
     def close(self) -> None:
@@ -112,7 +128,7 @@ class External(Environment):
                 "simulators are served by the actor of a run of several processes, and by nothing else; leave "
                 "--sequential out"
             )
-        door.waiting = False
+        door.resume()
         if self._launched is not None:
             self._launched.look()
             self.restarts = self._launched.restarts

@@ -146,7 +146,7 @@ class Hearing:
             offset += reading.whole
         for (agent, row), (seen, mask), reward in zip(rows, told, rewards, strict=True):
             self.steps += bool(self.desks[agent].open[row])
-            self.desks[agent].ask(row, seen, mask, reward)
+            self.desks[agent].ask(row, seen, mask, reward, message.clock)
         guest.number, guest.episode, guest.playing = message.number, message.episode, True
         self.late = min(self.late + message.late, _MOST_LATE)
         now = time.monotonic()

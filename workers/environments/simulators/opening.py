@@ -73,6 +73,8 @@ def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -
         lease=1.0,
         largest=max(_LEAST_FRAME, whole),
         rate=settings.rate,
+        deadline=settings.deadline,
+        fallback=settings.fallback,
     )
     return Terms(admit, copies, settings.rate)
 

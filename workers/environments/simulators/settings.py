@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, WireError
+from protocol.simulator_messages import Fallback
 from protocol.spaces import World, parse_world
 from workers.environments.fairness import is_bound
 from workers.environments.settings import validated
@@ -42,6 +43,11 @@ class SimulatorSettings(BaseModel):
     """Milliseconds that the first who asks waits for others to ask with it; 0: only for those that have asked."""
     rate: int = Field(default=20_000, ge=1)
     """Messages a second that one simulator may send."""
+    deadline: float = Field(default=0.0, ge=0, le=3_600, allow_inf_nan=False)
+    """Seconds in which simulators should have an action, or else do what `fallback` says; 0: they wait."""
+    fallback: Fallback = "last"
+    """What they do while an action is late: the last one again, the space's own default, or what a script of theirs
+    says."""
 
 
 def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
