@@ -17,6 +17,7 @@ from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from protocol.evaluation import EvaluationConfig
 from protocol.fixed import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.learned import Learned
 from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
@@ -38,6 +39,7 @@ __all__ = [
     "AuxiliaryConfig",
     "Dataset",
     "EnvironmentConfig",
+    "EvaluationConfig",
     "Fixed",
     "FrozenPolicy",
     "Multiprocessing",
@@ -188,6 +190,8 @@ class Run(Section):
     log_dir: str = "./logs"
     """Where logs go, relative to the run's folder."""
     multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)
+    evaluation: EvaluationConfig | None = None
+    """How well the policies do without exploring, measured while they learn; None: it is not."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -18,9 +18,7 @@ from workers import numerics
 from workers.coordinator import read_config
 from workers.learning import checkpoint
 from workers.policies import exported, recorded
-from workers.policies.build import Policy
-from workers.policies.manifest import Manifest
-from workers.policies.trained import deployed, read
+from workers.policies.trained import deployed, find
 
 __all__ = ["export", "main"]
 
@@ -33,7 +31,7 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     if not (run / "config.yaml").is_file():
         raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
     name = _policy(run, policy, read_config(run / "config.yaml"))
-    step, manifest, found = _found(run, name, which)
+    step, manifest, found = find(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "safetensors":
@@ -42,17 +40,6 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
         module = deployed(manifest.interface, manifest.config, found)
         (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, module)
     return path
-
-
-def _found(run: Path, name: str, which: str) -> tuple[int, Manifest, Policy]:
-    """The checkpoint `which`; another newest one, if a run that goes on removed it meanwhile."""
-    while True:
-        step = _step(run, name, which)
-        try:
-            return step, *read(run / "checkpoints" / name / str(step))
-        except ConfigurationError:
-            if (run / "checkpoints" / name / str(step)).exists():
-                raise
 
 
 def _policy(run: Path, policy: str | None, config: Run) -> str:
@@ -67,25 +54,6 @@ def _policy(run: Path, policy: str | None, config: Run) -> str:
         return names[0]
     fault = "has several policies" if policy is None else f"has no checkpoint of a policy {policy!r}"
     raise ConfigurationError(f"{run} {fault}; give --policy one of {', '.join(names)}")
-
-
-def _step(run: Path, policy: str, which: str) -> int:
-    steps = checkpoint.steps(run / "checkpoints" / policy)
-    if which == "newest":
-        return steps[-1]
-    if which == "best":
-        found = checkpoint.best(run / "checkpoints" / policy)
-        if found is None:
-            raise ConfigurationError(
-                f"{run} knew no returns of policy {policy!r} when it wrote its checkpoints; give --checkpoint newest"
-            )
-        return found
-    if which.isdigit() and int(which) in steps:
-        return int(which)
-    raise ConfigurationError(
-        f"{run} has no checkpoint {which} of policy {policy!r}; give --checkpoint newest, best or one of "
-        f"{', '.join(map(str, steps))}"
-    )
 
 
 @click.command(name="export", context_settings={"help_option_names": ["-h", "--help"]})

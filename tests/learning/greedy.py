@@ -7,13 +7,8 @@ import os
 from pathlib import Path
 
 from protocol.config import Run
-from workers.acting.frozen_player import FrozenPlayer
-from workers.environments.baselines import play
-from workers.environments.registry import make
-from workers.export import export
+from workers.evaluate import evaluate
 from workers.life import claim
-from workers.plan import plan_policies
-from workers.policies.frozen import Frozen
 from workers.sequential import Sequential
 
 EPISODES, SEED = 100, 20_000
@@ -27,18 +22,8 @@ def make_run(run: Run, folder: Path) -> None:
     os.close(lock)
 
 
-def greedy_returns(run: Run, folder: Path) -> dict[str, float]:
-    """agent -> mean return of the newest policies in `folder`, as they are exported, which do the likeliest thing."""
-    where = run.environment.model_copy(update={"copies": EPISODES, "processes": 0, "async_factor": 1})
-    environment = make(where, "evaluate")
-    try:
-        names = [agent.name for agent in environment.world.agents]
-        frozen = {
-            names[agent]: Frozen.load(export(folder, plan.name, "safetensors", None, "newest"))
-            for plan in plan_policies(run.model_copy(update={"environment": where}), environment.world).values()
-            for agent in plan.agents
-        }
-        players = {name: FrozenPlayer(policy, EPISODES) for name, policy in frozen.items()}
-        return {name: mean for name, (mean, _) in play(environment, players, EPISODES, SEED).items()}
-    finally:
-        environment.close()
+def greedy_returns(folder: Path) -> dict[str, float]:
+    """policy -> mean return of the newest checkpoints in `folder`, which do the likeliest thing, in the run's world."""
+    lines = evaluate(folder, EPISODES, SEED)
+    assert len({line["environment"] for line in lines}) == 1
+    return {line["policy"]: line["mean"] for line in lines}

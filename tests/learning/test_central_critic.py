@@ -21,7 +21,7 @@ def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path:
     for keys in ([], [WITHOUT]):
         run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=30_000), tmp_path / str(len(found))
         make_run(run, folder)
-        found.append(greedy_returns(run, folder)["agent_0"])
+        found.append(greedy_returns(folder)["agent_0"])
     assert found[0] >= 0.95
     assert found[1] <= 0.8
 
@@ -32,6 +32,6 @@ def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path:
 def test_weather_is_learned_with_a_central_critic_and_not_without(tmp_path: Path, seed: int) -> None:
     """Separate workers, exploration off; as many steps for both."""
     train("weather", tmp_path / "with", seed)
-    assert greedy_returns(load("weather"), tmp_path / "with")["agent_0"] >= LEAST
+    assert greedy_returns(tmp_path / "with")["agent_0"] >= LEAST
     train("weather", tmp_path / "without", seed, set=WITHOUT)
-    assert greedy_returns(load("weather", [WITHOUT]), tmp_path / "without")["agent_0"] <= MOST
+    assert greedy_returns(tmp_path / "without")["agent_0"] <= MOST

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from launch.configuration import load
 from tests.learning.greedy import greedy_returns
 from tests.tools import require
 
@@ -76,7 +75,7 @@ def test_acrobot_by_ppo_reaches_minus_90(tmp_path: Path) -> None:
     for seed in SEEDS:
         summary = train("acrobot", tmp_path / str(seed), seed)
         assert summary["agent_steps"] <= 500_100
-        found.append(greedy_returns(load("acrobot"), tmp_path / str(seed))["agent"])
+        found.append(greedy_returns(tmp_path / str(seed))["agent"])
     assert statistics.median(found) >= -90
 
 

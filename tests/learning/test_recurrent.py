@@ -53,11 +53,11 @@ def test_the_memory_task_is_solved_by_what_remembers_alone(tmp_path: Path, kind:
     """Separate workers, exploration off; the feed-forward policy is given as many steps."""
     keys = f"policy.network.recurrent={kind}"
     train("memory", tmp_path / "with", set=keys)
-    (found,) = greedy_returns(load("memory", [keys]), tmp_path / "with").values()
+    (found,) = greedy_returns(tmp_path / "with").values()
     assert found >= 0.99
     keys = "policy.network.recurrent=null"
     train("memory", tmp_path / "without", set=keys)
-    (found,) = greedy_returns(load("memory", [keys]), tmp_path / "without").values()
+    (found,) = greedy_returns(tmp_path / "without").values()
     assert found < 0.5
 
 
@@ -68,7 +68,7 @@ def test_cartpole_without_velocities_reaches_490(tmp_path: Path) -> None:
     found = []
     for seed in SEEDS:
         train("cartpole-blind", tmp_path / str(seed), seed)
-        found.append(greedy_returns(load("cartpole-blind"), tmp_path / str(seed))["agent"])
+        found.append(greedy_returns(tmp_path / str(seed))["agent"])
     assert statistics.median(found) >= 490
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.configuration import load
 from tests.learning.greedy import greedy_returns
 from tests.learning.test_presets import SEEDS, train
 
@@ -18,7 +17,7 @@ def test_the_penalty_game_is_soon_played_without_a_miss(run_dir: Path) -> None:
     """E10: both players have found the same one of two equilibria; chance gets 61."""
     keys = [PENALTY, "policy.learning_rate=0.005"]
     train("matrix-game", run_dir, steps=50_000, set=keys)
-    assert set(greedy_returns(load("matrix-game", keys), run_dir).values()) == {250.0}
+    assert set(greedy_returns(run_dir).values()) == {250.0}
 
 
 @pytest.mark.learning
@@ -35,5 +34,5 @@ def test_matrix_games_are_played_as_well_as_by_published_algorithms(
     found = []
     for seed in SEEDS:
         train(preset, tmp_path / str(seed), seed, set=keys)
-        found.append(min(greedy_returns(load(preset, keys), tmp_path / str(seed)).values()))
+        found.append(min(greedy_returns(tmp_path / str(seed)).values()))
     assert statistics.median(found) >= wanted

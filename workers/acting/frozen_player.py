@@ -8,7 +8,7 @@ Legend: `E` copies, `C` places of an agent that stands for many (1 otherwise), `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,40 @@ from workers.acting.block import Index
 from workers.acting.memory import Memory
 from workers.acting.sight import Sight
 from workers.environments.base import Outcome, Present
-from workers.policies.frozen import Frozen
+from workers.policies.distributions import Noise
+from workers.policies.interface import Interface
 
-__all__ = ["FrozenPlayer"]
+__all__ = ["Decider", "FrozenPlayer"]
+
+
+class Decider(Protocol):
+    """Weights that do not change while an episode is played: a `Frozen` policy, or one that is learned elsewhere."""
+
+    @property
+    def interface(self) -> Interface:
+        """What it sees and does."""
+
+    @property
+    def frames(self) -> int:
+        """F."""
+
+    @property
+    def state(self) -> int:
+        """S; 0 where it remembers nothing."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it sees something that all agents see."""
+
+    def decide(
+        self,
+        seen: NDArray[Any],
+        noise: Noise | None,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """What the network chooses on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
+        [n, S]; the likeliest without `noise`."""
 
 
 @dataclass(slots=True)
@@ -36,11 +67,10 @@ class FrozenPlayer:
     world has something that all agents see (`Turn.common`), of that, before it acts.
     """
 
-    def __init__(self, policy: Frozen, copies: int, noise: np.random.Generator | None = None, many: int = 1) -> None:
+    def __init__(self, policy: Decider, copies: int, noise: np.random.Generator | None = None, many: int = 1) -> None:
         self.policy, self._noise = policy, noise
         streams = copies * many
-        shared = policy.manifest.common is not None
-        self._scene = _Scene() if shared else None
+        self._scene = _Scene() if policy.shared else None
         self._sight = Sight(policy.interface, streams, policy.frames, self._scene, np.arange(streams) // many)
         self._memory = Memory(streams, policy.state) if policy.state else None
         self._everyone: NDArray[np.int64] = np.arange(streams)

@@ -35,7 +35,7 @@ class Frozen:
         self.inputs = {port.name: port for port in manifest.inputs}
         self.state = manifest.config.network.state
         """S; 0 where it remembers nothing."""
-        self.frames = manifest.frames
+        self.frames, self.shared = manifest.frames, manifest.common is not None
         self._undrawn = np.random.default_rng(0)
         """Stands for noise where nothing is drawn."""
 

@@ -1,7 +1,7 @@
 """The policy of a checkpoint, as it would be exported.
 
-In flow: the folder of a checkpoint, RUN/checkpoints/POLICY/TRAIN_STEP. Out flow: its manifest, and the policy with its
-weights.
+In flow: the folder of a checkpoint, RUN/checkpoints/POLICY/TRAIN_STEP, or of a run. Out flow: its manifest, and the
+policy with its weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,20 @@ from workers.policies.deployed import Deployed
 from workers.policies.interface import Interface
 from workers.policies.manifest import Manifest, Provenance, frames_of
 
-__all__ = ["deployed", "read"]
+__all__ = ["deployed", "find", "read"]
+
+
+def find(run: Path, policy: str, which: str) -> tuple[int, Manifest, Policy]:
+    """Train step, manifest and policy of the checkpoint `which` in a run's folder: `newest`, `best` or a train step; of
+    another newest one, if a run that goes on removed it meanwhile. ConfigurationError in one sentence."""
+    while True:
+        step = _step(run, policy, which)
+        path = run / "checkpoints" / policy / str(step)
+        try:
+            return step, *read(path)
+        except ConfigurationError:
+            if path.exists():
+                raise
 
 
 def read(path: Path) -> tuple[Manifest, Policy]:
@@ -75,6 +88,29 @@ def read(path: Path) -> tuple[Manifest, Policy]:
 def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Deployed:
     """The policy as it acts outside."""
     return Deployed(interface, policy, frames_of(config), config.network.state)
+
+
+def _step(run: Path, policy: str, which: str) -> int:
+    steps = checkpoint.steps(run / "checkpoints" / policy)
+    if not steps:
+        raise ConfigurationError(
+            f"{run} has no checkpoint of policy {policy!r} yet; wait for the first, or train longer"
+        )
+    if which == "newest":
+        return steps[-1]
+    if which == "best":
+        found = checkpoint.best(run / "checkpoints" / policy)
+        if found is None:
+            raise ConfigurationError(
+                f"{run} knew no returns of policy {policy!r} when it wrote its checkpoints; give --checkpoint newest"
+            )
+        return found
+    if which.isdigit() and int(which) in steps:
+        return int(which)
+    raise ConfigurationError(
+        f"{run} has no checkpoint {which} of policy {policy!r}; give --checkpoint newest, best or one of "
+        f"{', '.join(map(str, steps))}"
+    )
 
 
 def _run_id(run: Path) -> str:

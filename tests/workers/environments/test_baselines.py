@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments import baselines as module
+from workers.environments import episodes as module
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.baselines import baselines, play
 

@@ -1,0 +1,41 @@
+"""Interquartile means and bootstrap intervals: known numbers, and how often the truth lies within."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from protocol.intervals import interquartile_mean, interval
+
+
+def test_interquartile_mean_leaves_the_lowest_and_highest_quarter_out() -> None:
+    assert interquartile_mean(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == pytest.approx(3.5)
+    assert interquartile_mean(np.array([9.0, 1, 2])) == pytest.approx(4), "of three scores none is left out"
+    curves = np.array([[0.0, 9], [1, 1], [2, 2], [3, 3]])
+    np.testing.assert_allclose(interquartile_mean(curves), [1.5, 2.5])
+
+
+def test_a_single_score_has_no_interval() -> None:
+    found = interval(np.array([3.0]))
+    assert found.value == 3
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say_and_are_the_same_again() -> None:
+    source = np.random.default_rng(1)
+    held = 0
+    for _ in range(60):
+        scores = source.normal(5, 2, 60)
+        found = interval(scores)
+        held += bool(found.low <= 5 <= found.high)
+        assert found.low < found.value < found.high
+    assert 51 <= held <= 60, "95 % of 60 are 57"
+    assert interval(scores) == found
+
+
+def test_curves_are_drawn_run_by_run() -> None:
+    """Two runs: every draw is one of them or their middle, at all points alike."""
+    found = interval(np.array([[0.0, 10], [2.0, 14]]), interquartile_mean)
+    np.testing.assert_allclose(found.value, [1, 12])
+    np.testing.assert_allclose(found.low, [0, 10])
+    np.testing.assert_allclose(found.high, [2, 14])

@@ -1,0 +1,121 @@
+"""Whole episodes with given players, counted fairly: what baselines and evaluations are made of.
+
+In flows: an environment and a player for each agent. Out flow: the return of every episode, by agent.
+
+Legend: `E` copies, `C` places of an agent that stands for many (1 otherwise), `N` episodes of each copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.collection import Member
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.base import Environment, Outcome, Player, Present, Turn
+from workers.environments.registry import BUILT_IN
+
+__all__ = ["acted", "measured", "returns"]
+
+_LIMIT = 1_000_000
+"""Steps after which an episode counts as endless."""
+
+
+class _Account:
+    """Returns of one agent's episodes: the first N of every copy, so that short episodes do not crowd out long ones
+    (those that end first are not a fair sample)."""
+
+    def __init__(self, copies: int, quota: int) -> None:
+        self._running = np.zeros(copies, np.float64)
+        self._finished = np.zeros(copies, np.int64)
+        self._quota = quota
+        self.returns = np.zeros((copies, quota))
+
+    @property
+    def full(self) -> bool:
+        """Has every copy given its episodes?"""
+        return bool((self._finished >= self._quota).all())
+
+    def add(self, told: Present | Outcome) -> None:
+        """Enters what the previous actions brought; an end closes the episode with that reward in it."""
+        copies = np.arange(self._running.size) if told.copies is None else told.copies
+        self._running[copies] += told.reward
+        ended = copies[told.terminated | told.truncated]
+        wanted = ended[self._finished[ended] < self._quota]
+        self.returns[wanted, self._finished[wanted]] = self._running[wanted]
+        self._finished[ended] += 1
+        self._running[ended] = 0
+
+
+def returns(
+    environment: Environment,
+    players: Mapping[str, Player],
+    episodes: int,
+    seed: int,
+    on_turn: Callable[[], None] = lambda: None,
+) -> dict[str, NDArray[np.float64]]:
+    """agent -> returns [E * C, N] of at least `episodes` episodes, equally many from every copy. `on_turn` is called
+    once a turn and may raise.
+
+    EnvironmentFault if episodes do not end.
+    """
+    if episodes < 1:
+        raise ConfigurationError(f"{episodes} episodes say nothing; ask for at least 1")
+    names = [agent.name for agent in environment.world.agents]
+    quota = math.ceil(episodes / environment.copies)
+    accounts = [_Account(environment.copies * place.many, quota) for place in environment.world.places]
+    turn = environment.reset(seed)
+    for _ in range(_LIMIT * quota):
+        on_turn()
+        turn = environment.step(acted(turn, names, players))
+        told: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        for one in told:
+            accounts[one.agent].add(one)
+        if all(account.full for account in accounts):
+            return {name: account.returns for name, account in zip(names, accounts, strict=True)}
+    raise EnvironmentFault(
+        f"{environment.world.id} did not finish {quota} episodes a copy within {_LIMIT * quota} steps; "
+        "give its episodes a time limit"
+    )
+
+
+def acted(turn: Turn, names: list[str], players: Mapping[str, Player]) -> list[NDArray[Any]]:
+    """What `players` do in `turn`, after those who want to know are told what comes beside their own turns: outcomes,
+    and what all agents see. `names` of the world's agents, in order."""
+    for outcome in turn.outcomes:
+        if (receive := getattr(players[names[outcome.agent]], "receive", None)) is not None:
+            receive(outcome)
+    if turn.common is not None:
+        for present in turn.present:
+            if (look := getattr(players[names[present.agent]], "look", None)) is not None:
+                look(turn.common)
+    return [players[names[present.agent]](present) for present in turn.present]
+
+
+def measured(config: EnvironmentConfig, copies: int) -> EnvironmentConfig:
+    """`config` as it is measured: at most `copies` at once, episodes whole from the first on. What is not ours and is
+    stepped by processes is stepped by one here as well, as it may end the process that it is in."""
+    members = config.members or {}
+    settled = {name: one.model_copy(update={"settings": _whole(one)}) for name, one in members.items()}
+    apart = int(config.processes > 0 and config.id not in BUILT_IN)
+    copies = max(1, min(config.copies, copies))
+    return config.model_copy(
+        update={
+            "copies": copies,
+            "settings": _whole(config),
+            "members": settled or None,
+            "processes": apart,
+            "async_factor": 1,
+            "restarts": 0,
+        }
+    )
+
+
+def _whole(one: EnvironmentConfig | Member) -> dict[str, Any]:
+    """Its settings, without shortened first episodes, which serve training only."""
+    return {key: value for key, value in one.settings.items() if one.id not in BUILT_IN or key != "desynchronize"}

@@ -1,0 +1,101 @@
+"""Plays every environment that a run is evaluated in, with exploration off and on fixed seeds.
+
+In flows: a run's configuration; a `Decider` for each policy that learns. Out flow: a `Score` for each environment and
+policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.collection import STRUCTURES
+from protocol.config import EnvironmentConfig, Run
+from protocol.errors import ConfigurationError
+from protocol.spaces import World
+from workers.acting.frozen_player import Decider, FrozenPlayer
+from workers.acting.seating import seat_fixed
+from workers.environments.base import Environment, Player
+from workers.environments.checked import Checked
+from workers.environments.episodes import measured, returns
+from workers.environments.registry import make
+from workers.environments.simulators import EXTERNAL
+from workers.evaluation.scores import Score, score
+from workers.fixed_plan import plan_fixed
+from workers.plan import seed_of
+
+__all__ = ["Evaluator", "environments_of", "players_of"]
+
+_COPIES = 64
+"""At most so many copies play at once."""
+
+
+class Evaluator:
+    """Of `run`: `episodes` in each environment, on seeds that follow from `seed` alone. Policies that do not learn play
+    as the run says, and are measured too."""
+
+    def __init__(self, run: Run, episodes: int, seed: int) -> None:
+        self._run, self._episodes, self._seed = run, episodes, seed
+        self._where = environments_of(run.environment, min(_COPIES, episodes))
+        self._made: dict[str, Environment] = {}
+
+    def play(self, deciders: Mapping[str, Decider], on_turn: Callable[[], None] = lambda: None) -> list[Score]:
+        """The scores of all policies in all environments; `on_turn` is called once a turn and may raise."""
+        return [score for name in self._where for score in self._play(name, deciders, on_turn)]
+
+    def close(self) -> None:
+        """Closes the environments."""
+        while self._made:
+            self._made.popitem()[1].close()
+
+    def _play(self, name: str, deciders: Mapping[str, Decider], on_turn: Callable[[], None]) -> list[Score]:
+        where = self._where[name]
+        if name not in self._made:
+            self._made[name] = Checked(make(where))
+        environment = self._made[name]
+        run = self._run.model_copy(update={"environment": where})
+        players = players_of(run, environment.world, deciders, self._seed)
+        seed = seed_of(self._seed, "evaluation", name)
+        earned = returns(environment, players, self._episodes, seed, on_turn)
+        by_policy: dict[str, dict[str, NDArray[np.float64]]] = {}
+        for agent, policy in run.policy_of(environment.world).items():
+            by_policy.setdefault(policy, {})[agent] = earned[agent]
+        return [score(name, policy, one, environment.copies, self._seed) for policy, one in by_policy.items()]
+
+
+def players_of(run: Run, world: World, deciders: Mapping[str, Decider], seed: int) -> dict[str, Player]:
+    """agent -> who plays it, new and in all copies: its policy in `deciders`, without noise, or one that does not
+    learn, which draws from `seed`."""
+    players: dict[str, Player] = {}
+    for policy, plan in plan_fixed(run, world).items():
+        if policy not in deciders:
+            seats = seat_fixed(plan, world, run.environment, seed, ("evaluation", 1))
+            players |= {world.agents[agent].name: seat.performer for (agent, _), seat in seats.items()}
+    mapping = run.policy_of(world)
+    for place in world.places:
+        if place.name not in players:
+            decider = deciders[mapping[place.name]]
+            players[place.name] = FrozenPlayer(decider, run.environment.copies, None, place.many)
+    return players
+
+
+def environments_of(config: EnvironmentConfig, copies: int) -> dict[str, EnvironmentConfig]:
+    """name -> each environment by itself that policies are evaluated in, with at most `copies` at once.
+
+    ConfigurationError where nobody here can play it.
+    """
+    if config.id == EXTERNAL:
+        raise ConfigurationError(
+            "simulators from outside play what and when they like, so nothing can be evaluated in them; name a world "
+            "that is made here"
+        )
+    where = config.evaluation()
+    if where.members is None:
+        return {where.id: measured(where, copies)}
+    alone = dict.fromkeys(STRUCTURES)
+    return {
+        name: measured(where.model_copy(update={**alone, "members": {name: member}}), copies)
+        for name, member in where.members.items()
+    }
