@@ -15,7 +15,7 @@ from rich.console import Console
 from launch import local
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
-from launch.doctor import short_run
+from launch.doctor import diagnosis, preflight, short_run
 from launch.folder import make_folder, write_config
 from launch.processes import python
 from protocol import RELEASE
@@ -125,21 +125,48 @@ def clean() -> None:
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Of the short run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The short run's folder.")
-def doctor(source: str, settings: tuple[str, ...], seconds: float, run_dir: Path | None) -> None:
-    """Says which layer of learning fails first, and what to do: of a short run, or of one that is over.
+@click.option("--preflight", "only", is_flag=True, help="Look at this machine only, and train nothing.")
+@click.option("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="Where a coordinator would listen.")
+@click.option("--keys", "key_folder", envvar="ROOKERY_KEYS", metavar="DIR", help="Keys that workers would use.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(
+    source: str,
+    settings: tuple[str, ...],
+    seconds: float,
+    run_dir: Path | None,
+    only: bool,
+    bind: str,
+    key_folder: str | None,
+    as_json: bool,
+) -> None:
+    """Says whether this machine can carry a run, then which layer of learning fails first, and what to do: of a short
+    run, or of one that is over.
 
     \b
     rookery doctor cartpole
-    rookery doctor mine.yaml --set environment.copies=8
-    rookery doctor runs/first
+    rookery doctor mine.yaml --set environment.copies=8 --preflight
+    rookery doctor runs/first --json
     """
     logging.getLogger().addHandler(logging.NullHandler())
-    folder = Path(source).resolve()
+    folder, said = Path(source).resolve(), []
     if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in preset_names()):
         folder = _folder(source, run_dir)
-        short_run(load(source, settings, seconds=seconds, restarts=0), folder, Silent(Console(stderr=True)))
+        run = load(source, settings, seconds=seconds, restarts=0)
+        code, findings = preflight(run, folder, bind, key_folder, as_json)
+        said.append(findings)
+        if code or only:
+            click.echo(findings, nl=False)
+            sys.exit(code)
+        if not as_json:
+            click.echo(findings, nl=False)
+        short_run(run, folder, Silent(Console(stderr=True)))
     sys.stdout.flush()
-    os.execv(sys.executable, python("workers.doctor", str(folder)))
+    if not as_json:
+        os.execv(sys.executable, python("workers.doctor", str(folder)))
+    code, findings = diagnosis(folder)
+    merged = {key: value for text in (*said, findings) if text for key, value in json.loads(text).items()}
+    click.echo(json.dumps(merged, indent=2))
+    sys.exit(code)
 
 
 @main.group()

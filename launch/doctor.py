@@ -1,17 +1,40 @@
-"""The short run that `rookery doctor` looks at: the same workers as in any other, for some seconds.
+"""What `rookery doctor` looks at: this machine before a run, and a short run, the same workers as in any other.
 
-In flow: a configuration. Out flow: the run's folder, whatever became of the run.
+In flow: a configuration. Out flow: findings, the run's folder, whatever became of the run. What needs torch or an
+environment is looked at by processes of its own.
 """
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 from pathlib import Path
 
 from launch import local
 from launch.console import Silent
+from launch.folder import write_config
+from launch.processes import python
 from protocol.config import Run
 
-__all__ = ["short_run"]
+__all__ = ["diagnosis", "preflight", "short_run"]
+
+
+def preflight(run: Run, folder: Path, bind: str, keys: str | None, as_json: bool) -> tuple[int, str]:
+    """Whether this machine can carry `run` in `folder`: an exit code, and the findings."""
+    with tempfile.TemporaryDirectory() as scratch:
+        config = write_config(run, Path(scratch))
+        options = ["--run-dir", str(folder), "--bind", bind, *(["--keys", keys] if keys else [])]
+        return _said(python("workers.preflight", str(config), *options, *(["--json"] if as_json else [])))
+
+
+def diagnosis(folder: Path) -> tuple[int, str]:
+    """Which layer of learning fails in the run of `folder`: an exit code, and the findings as JSON."""
+    return _said(python("workers.doctor", str(folder), "--json"))
+
+
+def _said(command: list[str]) -> tuple[int, str]:
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return ended.returncode, ended.stdout
 
 
 def short_run(run: Run, folder: Path, display: Silent) -> None:

@@ -29,7 +29,7 @@ from protocol.layout import Layout
 from protocol.lock import RegionLock
 from protocol.memory import SharedFile
 
-__all__ = ["FINISHED", "FREE", "LUMP", "RECORD", "WRITING", "Ring", "copied", "place_of", "poison"]
+__all__ = ["FINISHED", "FREE", "LUMP", "RECORD", "WRITING", "Ring", "copied", "place_of", "poison", "ring_size"]
 
 _MAGIC = b"ROOKRING"
 _PAGE = 4096
@@ -112,7 +112,7 @@ class Ring:
     @property
     def nbytes(self) -> int:
         """Bytes of memory: header, records and columns."""
-        return _size(self.layout, self.slots)
+        return ring_size(self.layout, self.slots)
 
     @classmethod
     def create(
@@ -129,7 +129,7 @@ class Ring:
         `checksums` None: only on processors without ordered stores. `lock_timeout` seconds make it a locked ring, whose
         waits add to `counters` (protocol/lock.py); None: lock-free.
         """
-        size = _size(layout, slots)
+        size = ring_size(layout, slots)
         checksums = not ORDERED_STORES if checksums is None else checksums
         nonce = secrets.token_hex(8)
         header: dict[str, Any] = {"layout": layout.hash, "slots": slots, "nonce": nonce, "checksums": checksums}
@@ -320,7 +320,8 @@ def _poison_of(dtype: np.dtype[Any]) -> Any:
     return True if dtype.kind == "b" else int.from_bytes(b"\xaa" * dtype.itemsize, "little")
 
 
-def _size(layout: Layout, slots: int) -> int:
+def ring_size(layout: Layout, slots: int) -> int:
+    """Bytes of a ring's file."""
     return _PAGE + _table_bytes(slots) + layout.offsets(slots)[1]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK",
+    "LAST_BASE",
     "HIGH_WATER",
     "LARGEST",
     "Ports",
@@ -38,7 +39,7 @@ BLOCK = 10
 _DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
 _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
-_LAST_BASE = 65_536 - BLOCK
+LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
 """Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
 LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 4096}
@@ -107,10 +108,10 @@ class Ports:
         `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says. `waiting`:
         most messages of one peer that wait, in each direction.
         """
-        if self._chosen > _LAST_BASE:  # ZeroMQ would bind another port instead
+        if self._chosen > LAST_BASE:  # ZeroMQ would bind another port instead
             raise ConfigurationError(
                 f"there is no port {self._chosen + BLOCK - 1}; "
-                f"choose a base of at most {_LAST_BASE} with --bind HOST:PORT"
+                f"choose a base of at most {LAST_BASE} with --bind HOST:PORT"
             )
         for attempt in range(200):
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)

@@ -33,6 +33,7 @@ from protocol.spaces import World
 from workers.accounting import rows_learned, total
 from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
+from workers.entries import importable
 from workers.environments.registry import describe
 from workers.facts import facts_of
 from workers.fixed_plan import check_fixed, plan_fixed
@@ -317,8 +318,7 @@ class Coordinator:
 )
 def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str, resident: bool) -> None:
     """Command line of the coordinator."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    importable()
     context: zmq.Context[zmq.Socket[bytes]] | None = None
     code = 1
     try:

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from protocol.counters import read_counters
 from protocol.errors import ConfigurationError, RookeryError
 from workers.accounting import Page, total
 from workers.coordinator import read_config
+from workers.entries import importable
 from workers.findings import LAYERS, LOOKED_AT, findings_of, looks
 
 __all__ = ["Layer", "examine", "main"]
@@ -175,20 +176,23 @@ def _last_words(logs: Path) -> str:
 
 @click.command(name="doctor", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
-def main(run: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def main(run: Path, as_json: bool) -> None:
     """Says which layer of the learning in the run's folder RUN fails first, and what to do."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    importable()
     try:
         layers = examine(run)
     except RookeryError as fault:
         click.echo(f"rookery: {fault}", err=True)
         sys.exit(fault.exit_code)
-    for before, layer in zip([None, *layers], layers, strict=False):
-        if before is None or before.policy != layer.policy:
-            click.echo(f"policy {layer.policy}")
-        click.echo(layer.line)
-    click.echo(f"run folder: {run}")
+    if as_json:
+        click.echo(json.dumps({"layers": [asdict(layer) for layer in layers], "run": str(run)}))
+    else:
+        for before, layer in zip([None, *layers], layers, strict=False):
+            if before is None or before.policy != layer.policy:
+                click.echo(f"policy {layer.policy}")
+            click.echo(layer.line)
+        click.echo(f"run folder: {run}")
     sys.exit(0 if all(layer.state == "ok" for layer in layers) else 1)
 
 

@@ -13,16 +13,22 @@ from typing import Any
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["find", "said"]
+__all__ = ["find", "importable", "said"]
+
+
+def importable() -> str:
+    """Modules of the working directory can be imported from now on, after all others; its path."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    return here
 
 
 def find(entry: str, key: str, forms: str) -> Callable[..., Any]:
     """The function or class `entry`, which `key` names, one of `forms`; modules of the working directory are found
     last, so that they shadow none of ours."""
     module, _, name = entry.partition(":")
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    here = importable()
     try:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as fault:

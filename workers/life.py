@@ -30,6 +30,7 @@ from protocol.memory import sweep
 from protocol.messages import Role, Welcome
 from protocol.node import node_name
 from protocol.sockets import open_context
+from workers.entries import importable
 
 __all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "log_to", "run_dir_of", "worker_command"]
 
@@ -258,8 +259,7 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
     )
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
-        if str(Path.cwd()) not in sys.path:
-            sys.path.append(str(Path.cwd()))
+        importable()
         log_to(role, None)
         given = Options(**options)  # type: ignore[arg-type]
         try:

@@ -40,6 +40,7 @@ from workers.channel import Channel
 from workers.common_plan import plan_common
 from workers.coordinator import read_config
 from workers.datasets.source import load
+from workers.entries import importable
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.fixed_plan import plan_fixed
@@ -253,8 +254,7 @@ def _never() -> None:
 def command(config: Path, run_dir: Path) -> None:
     """Command line of the sequential reference."""
     numerics.prepare()
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    importable()
     try:
         run = read_config(config)
         run_dir = run_dir.resolve()
