@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK",
-    "LAST_BASE",
     "HIGH_WATER",
     "LARGEST",
+    "LAST_BASE",
     "Ports",
     "arrived",
     "check_bind",
