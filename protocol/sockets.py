@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import random
 import socket as system
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK",
     "HIGH_WATER",
+    "HTTP",
     "LARGEST",
     "LAST_BASE",
     "Ports",
@@ -36,6 +38,7 @@ __all__ = [
 
 BLOCK = 10
 """Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
+HTTP = 9
 _DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
 _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
@@ -99,14 +102,20 @@ class Ports:
         self._advertise = advertise or host
         self._chosen = base
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
+        self.http: system.socket | None = None
+        """Listens at base + 9, if asked for."""
 
     def bind(
-        self, kinds: dict[int, int], largest: dict[int, int] | None = None, waiting: int = HIGH_WATER
+        self,
+        kinds: dict[int, int],
+        largest: dict[int, int] | None = None,
+        waiting: int = HIGH_WATER,
+        http: bool = False,
     ) -> dict[int, str]:
         """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others.
 
         `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says. `waiting`:
-        most messages of one peer that wait, in each direction.
+        most messages of one peer that wait, in each direction. `http`: besides, a plain socket at base + 9.
         """
         if self._chosen > LAST_BASE:  # ZeroMQ would bind another port instead
             raise ConfigurationError(
@@ -119,10 +128,13 @@ class Ports:
                 for offset, kind in kinds.items():
                     socket = self._open_one(kind, self._doors.get(offset, ""), (largest or {}).get(offset), waiting)
                     self.sockets[offset] = self._bind_one(socket, base + offset)
-                return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
-            except zmq.ZMQError as fault:
+                if http:
+                    self.http = _listen(self._host, base + HTTP)
+                    return {**self._addresses(kinds, base), HTTP: f"http://{_bracket(self._advertise)}:{base + HTTP}"}
+                return self._addresses(kinds, base)
+            except (zmq.ZMQError, OSError) as fault:
                 self.close()
-                if self._chosen or attempt == 199 or fault.errno != zmq.EADDRINUSE:
+                if self._chosen or attempt == 199 or fault.errno != errno.EADDRINUSE:
                     raise ConfigurationError(
                         f"cannot bind ports {base} to {base + BLOCK - 1} of {self._host} ({fault.strerror}); "
                         "choose another with --bind HOST:PORT or stop what uses them"
@@ -134,6 +146,12 @@ class Ports:
         for socket in self.sockets.values():
             socket.close(linger=0)
         self.sockets.clear()
+        if self.http is not None:
+            self.http.close()
+            self.http = None
+
+    def _addresses(self, kinds: dict[int, int], base: int) -> dict[int, str]:
+        return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
 
     def _open_one(self, kind: int, door: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -156,6 +174,21 @@ class Ports:
             socket.close(linger=0)
             raise
         return socket
+
+
+def _listen(host: str, port: int) -> system.socket:
+    """A plain listening socket; OSError if there is none to be had."""
+    host = "" if host == "*" else host.strip("[]")
+    (family, *_, address), *_ = system.getaddrinfo(host or None, port, type=system.SOCK_STREAM, flags=system.AI_PASSIVE)
+    socket = system.socket(family, system.SOCK_STREAM)
+    try:
+        socket.setsockopt(system.SOL_SOCKET, system.SO_REUSEADDR, 1)
+        socket.bind(address)
+        socket.listen(64)
+    except OSError:
+        socket.close()
+        raise
+    return socket
 
 
 def connect(

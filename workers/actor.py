@@ -89,6 +89,7 @@ class Actor:
         self._drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
         self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._table.of)
+        life.vitals.watch(lambda: self._report.state, self._counters, self._report.measured)
 
     def run(self) -> None:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
@@ -115,6 +116,7 @@ class Actor:
 
     def _act(self) -> None:
         seats, environment = self._table.seats, self._environment
+        self._life.vitals.rest()  # to begin may take a world minutes
         turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
         env_steps = agent_steps = turns = 0
         while agent_steps < self._quota:
@@ -133,6 +135,7 @@ class Actor:
             turn = environment.step(actions)
             env_steps += turn.env_steps
             self._report.count(env_steps, agent_steps)
+            self._life.vitals.beat()
             if self._life.must_stop or self._drain_by is not None:
                 break
 
@@ -157,6 +160,7 @@ class Actor:
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; end if told so."""
+        self._life.vitals.beat()
         self._follow_routes()
         self._environment.attend()
         self._life.check()
@@ -248,6 +252,7 @@ class Actor:
                     unlink_if_unused(path)
 
     def _drain(self) -> None:
+        self._life.vitals.rest()
         self._report.collect()
         end = time.monotonic() + (1.0 if self._life.orphaned else self._run.learner_timeout)
         for name, sender in self._senders.items():

@@ -21,6 +21,7 @@ from workers.accounting import Page, Pages, environment_books, segment_books, to
 from workers.events import EventLog
 from workers.findings import findings_of, looks
 from workers.fixed_plan import FixedPlan
+from workers.flow import Flow, verdict_of
 from workers.returns_curve import NewestReturns, ReturnsCurve
 
 __all__ = ["Books"]
@@ -31,7 +32,7 @@ _AWAY = 30.0
 
 class Books:
     """One run's measurements. `policies`, those that learn, in the order of the world's agents; `auxiliaries` learn
-    beside them, `fixed` are the policies that do not."""
+    beside them, `fixed` are the policies that do not. `credits`: segments that an actor may have on their way."""
 
     def __init__(
         self,
@@ -40,9 +41,11 @@ class Books:
         folder: Path,
         auxiliaries: Sequence[str] = (),
         fixed: Mapping[str, FixedPlan] = MappingProxyType({}),
+        credits: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
+        self._flow = Flow(self._learned, credits)
         self._returns = {policy: ReturnsCurve(run.steps) for policy in self._played}
         self._recent: dict[str, list[float]] = {p: [] for p in self._played}
         self._newest = {policy: NewestReturns() for policy in self._played}
@@ -79,8 +82,10 @@ class Books:
         workers: list[dict[str, Any]],
         restarts: Mapping[str, int],
         measured: Mapping[str, float] = MappingProxyType({}),
+        apart: bool = False,
     ) -> None:
-        """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured."""
+        """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured;
+        `apart`: segments cross a network."""
         now = time.monotonic()
         env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
         trained = total(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
@@ -93,6 +98,9 @@ class Books:
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
+        living = {(worker["name"], worker["incarnation"]) for worker in workers}
+        staleness = {name: measured.get(f"{name}.staleness", 0.0) for name in self._learned}
+        flow = self._flow.look(now, actors, learners, living, staleness)
         self.view = {
             "steps": self._run.steps,
             "env_steps": env_steps,
@@ -107,7 +115,8 @@ class Books:
             "workers": workers,
             "restarts": dict(restarts),
             "waits": self._waits(actors, learners),
-            "verdict": self.verdict(actors, learners),
+            "flow": flow,
+            "verdict": self._verdict_now(flow, apart),
             "health": findings_of(self._learned, learners),
         }
         if self.acting_since:
@@ -178,20 +187,29 @@ class Books:
         aside.rename(self._folder / "summary.json")
 
     def verdict(self, actors: Pages, learners: Pages) -> str:
-        """What the run waits for: `actor-bound` (always, where nothing learns), `learner-bound` or `balanced`."""
-        seconds = self.seconds
-        if seconds < 1:
+        """What the run waited for, over its whole time: `actor-bound` (always, where nothing learns), ..."""
+        if known := self._known_verdict():
+            return known
+        credit = sum(_share(actors, f"waits.credit.{p}", self.seconds) for p in self._policies)
+        data = [_share(learners, f"waits.data.{p}", self.seconds) for p in self._policies]
+        return verdict_of(credit, sum(data) / len(data))
+
+    def _verdict_now(self, flow: Mapping[str, Mapping[str, float]], apart: bool) -> str:
+        """What it waits for now."""
+        if known := self._known_verdict():
+            return known
+        flows = [flow[policy] for policy in self._policies]
+        blocked, starved = (sum(one[key] for one in flows) for key in ("blocked", "starvation"))
+        late = max(one["staleness"] / max(1e-9, one["versions_per_second"]) for one in flows)
+        return verdict_of(blocked, starved / len(flows), apart, late)
+
+    def _known_verdict(self) -> str:
+        """Empty where it has to be measured."""
+        if self.seconds < 1:
             return "starting"
         if not self._run.actors:
             return "learner-bound"
-        if not self._policies:
-            return "actor-bound"
-        credit = sum(_share(actors, f"waits.credit.{p}", seconds) for p in self._policies)
-        data = [_share(learners, f"waits.data.{p}", seconds) for p in self._policies]
-        starved = sum(data) / len(data)
-        if max(credit, starved) < 0.15:
-            return "balanced"
-        return "learner-bound" if credit > starved else "actor-bound"
+        return "" if self._policies else "actor-bound"
 
     def close(self) -> None:
         """Closes the files."""

@@ -28,7 +28,7 @@ from protocol.control_server import ControlServer
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
-from protocol.sockets import Ports, check_bind, open_context
+from protocol.sockets import HTTP, Ports, check_bind, open_context
 from protocol.spaces import World
 from workers.accounting import rows_learned, total
 from workers.auxiliary_plan import plan_all, plan_auxiliaries
@@ -41,6 +41,8 @@ from workers.life import INCOMPLETE, claim, log_to
 from workers.membership import Membership
 from workers.plan import plan_policies
 from workers.register import Member
+from workers.web.server import HttpServer, Request, Response
+from workers.web.vitals import Identity, Vitals
 from workers.yardsticks import yardsticks
 
 __all__ = ["Coordinator", "command"]
@@ -64,7 +66,8 @@ class Coordinator:
         """Rows that each policy is trained on where there are no actors."""
         self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
-        self._books = Books(run, list(plans), folder, auxiliaries, fixed)
+        credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
+        self._books = Books(run, list(plans), folder, auxiliaries, fixed, credits)
         self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json", [*fixed], resident)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
@@ -72,12 +75,15 @@ class Coordinator:
         self._observed_at = 0.0
         self._dirty_since = time.monotonic()
         self._stage = "running"
+        self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
+        self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stage, None)
         self._lost: dict[str, float] = {}
         """Prefixes of lost workers' files, and since when."""
 
     def serve(self) -> bool:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
         while self._stage not in ("ended", "left"):
+            self.vitals.beat()
             for peer, message in self._server.requests(100):
                 if isinstance(message, Join):
                     self._join(peer, message)
@@ -94,7 +100,14 @@ class Coordinator:
                 self._observed_at = now
                 self._observe()
             self._advance(now)
+        self.vitals.rest()
         return self._members.complete
+
+    def metrics(self, _request: Request) -> Response:
+        """Of the whole run."""
+        from workers.web.run_metrics import run_text  # costs a tenth of a second, and few are asked
+
+        return run_text(self.vitals.identity, self._books.view, self.vitals.silent)
 
     def _sweep_lost(self, now: float) -> None:
         """Removes the rings of lost actors, once the learners have had time to take what was finished in them. Never
@@ -293,7 +306,7 @@ class Coordinator:
     def _observe(self) -> None:
         members = self._members
         pages = self._actor_pages(), self._learner_pages()
-        self._books.observe(*pages, members.table(), members.restarts, members.measured())
+        self._books.observe(*pages, members.table(), members.restarts, members.measured(), members.apart)
         self._members.save()
 
     def _actor_pages(self) -> dict[tuple[str, int], Any]:
@@ -373,29 +386,32 @@ def _run(
     plan_all(run, world)
     check_fixed(run, world)
     ports = Ports(context, host, int(port), advertise)
-    address = ports.bind({0: zmq.ROUTER})[0]
+    addresses = ports.bind({0: zmq.ROUTER}, http=True)
     lock = claim(run, folder)
     log_to("coordinator", folder / run.log_dir / "coordinator.log" if run.logging else None)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
+    assert ports.http is not None
+    server = HttpServer(ports.http, {**coordinator.vitals.routes(), ("GET", "/metrics"): coordinator.metrics})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
-    _announce(folder, address)
+    _announce(folder, addresses[0], addresses[HTTP])
     try:
         complete = coordinator.serve()
         if not coordinator.left:
             coordinator.finish()
             coordinator.linger(3.0)
     finally:
+        server.close()
         coordinator.close()
         ports.close()
         os.close(lock)
     return 0 if complete or coordinator.left else INCOMPLETE
 
 
-def _announce(folder: Path, address: str) -> None:
+def _announce(folder: Path, address: str, http: str) -> None:
     """Tells those who can see the folder where the coordinator is."""
     aside = folder / f".coordinator.{secrets.token_hex(4)}"
-    aside.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+    aside.write_text(json.dumps({"address": address, "http": http, "pid": os.getpid()}) + "\n")
     aside.rename(folder / "coordinator.json")
 
 

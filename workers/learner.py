@@ -60,6 +60,7 @@ class Learner:
             *LearnerReport.names(policies),
         )
         self._report = LearnerReport(self._counters)
+        life.vitals.watch(lambda: self._report.state, self._counters)
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
@@ -114,6 +115,7 @@ class Learner:
     def _turn(self) -> bool:
         """Everything that does not wait, once; whether any member made an update."""
         now = time.monotonic()
+        self._life.vitals.beat()
         self._receiver.receive()
         trained = False
         for member in self._members:
@@ -162,6 +164,7 @@ class Learner:
                 quiet = time.monotonic() + _DRAIN_QUIET
             else:
                 poll(self._receiver.sockets, 20)
+        self._life.vitals.rest()
         for member in self._members:
             member.finish()
 

@@ -29,8 +29,10 @@ from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome
 from protocol.node import node_name
-from protocol.sockets import open_context
+from protocol.sockets import HTTP, Ports, check_bind, open_context
 from workers.entries import importable
+from workers.web.server import HttpServer
+from workers.web.vitals import Identity, Vitals
 
 __all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "log_to", "run_dir_of", "worker_command"]
 
@@ -88,6 +90,8 @@ class Life:
     context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=lambda: zmq.Context(1))
     stopping: threading.Event = field(default_factory=threading.Event)
     client: ControlClient | None = None
+    vitals: Vitals = field(default_factory=Vitals)
+    _http: HttpServer | None = None
     _run: str = ""
     _signal: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -96,8 +100,10 @@ class Life:
         """Becomes a member, waiting for the coordinator as long as `--patience` says."""
         options = self.options
         self.client = ControlClient(self.context, options.coordinator, role, options.name, node_name(options.node))
+        self.vitals.client = self.client
         welcome = self.client.join(options.patience)
         self._run = welcome.run
+        self.vitals.identity = Identity(welcome.run, self.role, welcome.name, welcome.incarnation)
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         return self.client, welcome
 
@@ -132,6 +138,7 @@ class Life:
             signal.signal(number, self.on_signal)
         error, code = "", 0
         try:
+            self._tell()
             body(self)
         except Stop:
             log.info("event=stopped role=%s", self.role)
@@ -153,6 +160,17 @@ class Life:
             self._part(error)
         return code or (128 + self._signal if self._signal else 0)
 
+    def _tell(self) -> None:
+        """Answers, from before it joins, whether it is well."""
+        host, base = self.options.host_and_base
+        check_bind(host, self.options.keys, self.options.insecure)
+        self.vitals.identity = Identity(role=self.role)
+        ports = Ports(self.context, host, base, self.options.advertise)
+        address = ports.bind({}, http=True)[HTTP]
+        assert ports.http is not None
+        self._http = HttpServer(ports.http, self.vitals.routes())
+        log.info("event=http address=%s", address)
+
     def _part(self, error: str) -> None:
         """Says farewell; a coordinator that is just coming back hears it too. After an orphan nobody else clears up."""
         if self.client is not None:
@@ -160,6 +178,8 @@ class Life:
             self.client.close()
             if self.orphaned and self._run:
                 sweep(self._run)
+        if self._http is not None:
+            self._http.close()
         self.context.destroy(linger=0)
         self._ended.set()
 

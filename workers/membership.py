@@ -155,6 +155,14 @@ class Membership:
                     found[place] = max(value, found.get(place, 0.0))
         return found
 
+    @property
+    def apart(self) -> bool:
+        """Whether the segments of some actor cross a network."""
+        if self._run.transport == "tcp":
+            return True
+        nodes = {learner.node for learner in self.having("learner")}
+        return any(not actor.node or nodes - {actor.node} for actor in self.having("actor"))
+
     def table(self) -> list[dict[str, Any]]:
         """The workers, for people."""
         now = time.monotonic()

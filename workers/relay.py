@@ -67,6 +67,7 @@ class Relay:
         self._offers: list[Route] = []
         self._pulse: Pulse | None = None
         self._state = "starting"
+        life.vitals.watch(lambda: self._state, self._counters)
 
     def run(self) -> None:
         """Passes on until the learners are done, or told to stop."""
@@ -92,6 +93,7 @@ class Relay:
 
     def _turn(self) -> None:
         """Everything that has come, once; sleeps if that was nothing."""
+        self._life.vitals.beat()
         self._follow()
         more = self._experience.turn()
         for weights in self._weights.values():

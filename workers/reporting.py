@@ -111,14 +111,23 @@ class ActorReport:
         """For the control thread."""
         with self._lock:
             episodes, self._episodes = self._episodes, []
-        metrics = dict(self.environment)
+        return Report(
+            self.state,
+            counters=self._counters.snapshot(),
+            metrics={**self.environment, **self.measured()},
+            episodes=episodes,
+        )
+
+    def measured(self) -> dict[str, float]:
+        """Of the weights of each policy that learns, POLICY last."""
+        metrics: dict[str, float] = {}
         for policy, performer in self._performers.items():
             metrics[f"adopted.{policy}"] = performer.version.version
             metrics[f"staleness.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
             metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
             metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
             metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
-        return Report(self.state, counters=self._counters.snapshot(), metrics=metrics, episodes=episodes)
+        return metrics
 
 
 def count_environment(counters: Counters, environment: Environment, policy_of: Mapping[int, str]) -> dict[str, float]:

@@ -1,0 +1,44 @@
+"""Rates, fill and the verdict, from counters."""
+
+from __future__ import annotations
+
+import pytest
+
+from workers.flow import Flow, verdict_of
+
+
+def test_rates_are_means_of_the_last_seconds() -> None:
+    flow = Flow(["p"], {"p": 8})
+    for now in range(31):
+        made = 5 * now if now < 20 else 100 + 50 * (now - 20)
+        actors = {("actor-0", 1): {"produced.p": made, "flight.p": 4, "waits.credit.p": 0.25 * now}}
+        learners = {("learner-p", 1): {"received.p": made, "version.p": now, "waits.data.p": 0.5 * now}}
+        found = flow.look(float(now), actors, learners, {("actor-0", 1)}, {"p": 3})["p"]
+    assert found["segments_produced_per_second"] == pytest.approx(50)
+    assert found["versions_per_second"] == pytest.approx(1)
+    assert found["starvation"] == pytest.approx(0.5)
+    assert found["blocked"] == pytest.approx(0.25)
+    assert (found["queue_fill"], found["in_flight"], found["staleness"]) == (0.5, 4, 3)
+
+
+def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
+    page = {"flight.p": 8}
+    found = Flow(["p"], {"p": 8}).look(0.0, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {})
+    assert found["p"]["queue_fill"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("blocked", "starved", "apart", "late", "verdict"),
+    [
+        (0.1, 0.1, True, 0.0, "balanced"),
+        (0.5, 0.1, False, 9.0, "learner-bound"),
+        (0.1, 0.5, True, 9.0, "actor-bound"),
+        (0.5, 0.4, False, 0.0, "learner-bound"),
+        (0.5, 0.4, True, 0.0, "network-bound"),
+        (0.0, 0.0, False, 3.0, "weight-bound"),
+    ],
+)
+def test_the_verdict_says_what_a_run_waits_for(
+    blocked: float, starved: float, apart: bool, late: float, verdict: str
+) -> None:
+    assert verdict_of(blocked, starved, apart, late) == verdict

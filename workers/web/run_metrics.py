@@ -1,0 +1,74 @@
+"""The metrics of a whole run, as its coordinator knows them: what dashboards show and what scales actors.
+
+In flow: the live view of the books. Out flow: Prometheus' text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from workers.web.exposition import info, text
+from workers.web.server import Response
+from workers.web.vitals import Identity
+from workers.web.vocabulary import FLOW, RUN, Metric
+
+__all__ = ["run_text"]
+
+
+def run_text(identity: Identity, view: Mapping[str, Any], silent: float) -> Response:
+    """What the coordinator tells; {} before the first look."""
+    found = [info(identity), _gauge(Metric("rookery_loop_silent_seconds", "gauge", "see above", ()), {(): silent})]
+    if view:
+        found += _run(view) + _flow(view)
+    return text(found)
+
+
+def _run(view: Mapping[str, Any]) -> list[Family]:
+    returns = {(name,): policy["return"] for name, policy in view["policies"].items() if policy["return"] is not None}
+    lags = {(name,): policy["lag"] for name, policy in view["policies"].items() if policy["lag"] is not None}
+    learned = {**{n: p for n, p in view["policies"].items() if p["version"] is not None}, **view["auxiliaries"]}
+    states = Counter((worker["role"], worker["state"]) for worker in view["workers"])
+    values: dict[str, Mapping[Any, float]] = {
+        "steps": {(): view["steps"]},
+        "made": {(): view["made"]},
+        "env_steps": {(): view["env_steps"]},
+        "agent_steps": {(): view["agent_steps"]},
+        "seconds": {(): view["seconds"]},
+        "return": returns,
+        "lag": lags,
+        "version": {(name,): one["version"] for name, one in learned.items()},
+        "train_steps": {(name,): one["train_steps"] for name, one in learned.items()},
+        "workers": states,
+        "restarts": {(name,): count for name, count in view["restarts"].items()},
+        "waits": {tuple(name.partition(".")[::2]): value for name, value in view["waits"].items()},
+        "findings": Counter((one["policy"], one["level"]) for one in view["health"]),
+        "verdict": {(view["verdict"],): 1.0},
+    }
+    return [_family(metric, values[key]) for key, metric in RUN.items()]
+
+
+def _flow(view: Mapping[str, Any]) -> list[Family]:
+    return [
+        _gauge(metric, {(policy,): flow[key] for policy, flow in view["flow"].items()}) for key, metric in FLOW.items()
+    ]
+
+
+def _family(metric: Metric, values: Mapping[Any, float]) -> Family:
+    if metric.kind == "gauge":
+        return _gauge(metric, values)
+    family = CounterMetricFamily(metric.name.removesuffix("_total"), metric.says, labels=metric.labels)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(metric: Metric, values: Mapping[Any, float]) -> Family:
+    family = GaugeMetricFamily(metric.name, metric.says, labels=metric.labels)
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family

@@ -1,0 +1,110 @@
+"""How a worker is, for those who look after it: is its loop alive, can it do its work.
+
+In flow: beats of the worker's loop, its state, its membership. Out flow: `/healthz`, `/readyz`, `/metrics`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from protocol.control_client import ControlClient
+from protocol.counters import Counters
+from workers.web.server import Request, Response, Routes
+
+__all__ = ["STUCK_SECONDS", "Identity", "Vitals"]
+
+STUCK_SECONDS = 60.0
+"""Without a turn of its loop until a worker is called stuck. What it waits for makes no turn fail to come: all waits
+are short looks."""
+_WORKING = ("acting", "learning", "relaying", "serving")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who tells."""
+
+    run: str = ""
+    role: str = ""
+    worker: str = ""
+    incarnation: int = 0
+
+
+@dataclass(slots=True)
+class Vitals:
+    """Written by the worker's thread, read by those that answer."""
+
+    identity: Identity = field(default_factory=Identity)
+    beat_at: float = 0.0
+    """When the loop made its last turn; 0: it does not run (yet, or any more), and cannot be stuck."""
+    client: ControlClient | None = None
+    """None: the worker is nobody's member."""
+    state: Callable[[], str] = lambda: "starting"
+    counters: Counters | None = None
+    measured: Callable[[], Mapping[str, float]] = dict
+    """What is no counter, POLICY last: `adopted.POLICY`, ...; must be quick and callable from any thread."""
+
+    def beat(self) -> None:
+        """Once a turn of the worker's loop."""
+        self.beat_at = time.monotonic()
+
+    def rest(self) -> None:
+        """The loop has ended."""
+        self.beat_at = 0.0
+
+    def watch(
+        self, state: Callable[[], str], counters: Counters | None, measured: Callable[[], Mapping[str, float]] = dict
+    ) -> None:
+        """From now on tells these."""
+        self.state, self.counters, self.measured = state, counters, measured
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the last turn; 0 while no loop runs."""
+        return time.monotonic() - self.beat_at if self.beat_at else 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Whether the coordinator was heard of within the lease."""
+        client = self.client
+        if client is None:
+            return self.state() == "serving"
+        if not hasattr(client, "welcome"):
+            return False
+        return time.monotonic() - client.heard_at <= client.welcome.lease
+
+    def routes(self) -> Routes:
+        """What every worker answers."""
+        return {
+            ("GET", "/healthz"): self._health,
+            ("GET", "/readyz"): self._readiness,
+            ("GET", "/metrics"): self._metrics,
+        }
+
+    def _health(self, _request: Request) -> Response:
+        """Of this process alone: what it waits for may be dead."""
+        return self._told(self.silent <= STUCK_SECONDS)
+
+    def _readiness(self, _request: Request) -> Response:
+        """A worker is at work only once it has joined and has, or has published, weights."""
+        return self._told(self.connected and self.state() in _WORKING)
+
+    def _told(self, well: bool) -> Response:
+        said = {
+            "ok": well,
+            "role": self.identity.role,
+            "worker": self.identity.worker,
+            "state": self.state(),
+            "connected": self.connected,
+            "silent_seconds": round(self.silent, 3),
+        }
+        return Response(json.dumps(said).encode() + b"\n", "application/json", 200 if well else 503)
+
+    def _metrics(self, _request: Request) -> Response:
+        from workers.web.exposition import worker_text  # costs a tenth of a second, and few are asked
+
+        counters = {} if self.counters is None else self.counters.snapshot()
+        levels = {"loop_silent_seconds": self.silent, "connected": float(self.connected)}
+        return worker_text(self.identity, counters, {**self.measured(), **levels})
