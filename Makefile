@@ -1,7 +1,7 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
-# make fuzz     a million spoilt messages at the ends of the wire             (ARGS="--seed 1")
+# make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
 # make bench    what this machine can do
 # make clean    removes what these made; runs/ stays
 #

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from protocol.config import Run, parse_run
+from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
 
 __all__ = ["PRESETS", "load", "preset_names", "sentence"]
@@ -50,15 +51,7 @@ def _read(source: str) -> dict[str, Any]:
             f"{source!r} is neither a preset nor a file; the presets are {', '.join(preset_names())}, "
             "a file ends in .yaml"
         )
-    try:
-        data = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as fault:
-        raise ConfigurationError(f"{path} is no YAML: {' '.join(str(fault).split())}; correct it") from None
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise ConfigurationError(f"{path} holds no mapping of keys to values; see `rookery presets` for examples")
-    return data
+    return read_mapping(path)
 
 
 def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
@@ -82,7 +75,7 @@ def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
     last = _one_name(place, path, last)
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigurationError(f"--set {setting!r}: {text!r} is no value; quote it") from None
     if last == "name" and _ALGORITHM.fullmatch(path) and value != _algorithm(data, place) and path not in given:
         for other in [key for key in place if f"{path}.{key}" not in given]:

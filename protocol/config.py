@@ -58,6 +58,10 @@ Sampled = Replayed | BC
 """Algorithms whose batches are rows that are sampled, any number of times."""
 
 
+_SAID = 300
+"""Characters of what was given that a sentence repeats."""
+
+
 class PolicyConfig(Learned):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
@@ -287,10 +291,10 @@ def _sentence(fault: ValidationError, prefix: str = "") -> str:
     place = ".".join(parts)
     if first["type"] == "extra_forbidden":
         return (
-            f"unknown configuration key {place!r}; "
+            f"unknown configuration key {place[:_SAID]!r}; "
             "remove it or correct its spelling (see launch/README.md for all keys)"
         )
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return f"{place}: {message}" if place else message
-    return f"{place}: {message}, got {first['input']!r}; correct it"
+    return f"{place[:_SAID]}: {message[:_SAID]}, got {repr(first['input'])[:_SAID]}; correct it"

@@ -20,11 +20,11 @@ from types import FrameType
 from typing import Any
 
 import click
-import yaml
 import zmq
 
 from protocol.config import Run, parse_run
 from protocol.control_server import ControlServer
+from protocol.document import read_mapping
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
@@ -356,13 +356,7 @@ def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bo
 
 def read_config(path: Path) -> Run:
     """The run in a YAML file; ConfigurationError in one sentence."""
-    try:
-        data = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as fault:
-        raise ConfigurationError(f"cannot read configuration {path}: {fault}; give a YAML file") from None
-    if not isinstance(data, dict):
-        raise ConfigurationError(f"{path} holds no mapping of keys to values; see launch/presets for examples")
-    return parse_run(data)
+    return parse_run(read_mapping(path))
 
 
 def _host_of(bind: str) -> str:

@@ -6,8 +6,8 @@ In flow: a seed. Out flow: an endless row of messages as frames, most of them wr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgpack
 import numpy as np
@@ -16,6 +16,8 @@ from protocol.ring import RECORD
 from tests.protocol.golden_vectors import messages
 
 __all__ = ["Mutator"]
+
+T = TypeVar("T")
 
 _WHOLE = (0, 1, 2, -1, 127, 128, 255, 2**16, 2**31 - 1, 2**32, 2**40, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
 _TEXTS = ("", ".", "..", "/", "a/b", "\0", "a\0b", "rookery-\0", "x" * 129, "x" * 5000, "ä" * 200, "\u2028", "gem")
@@ -82,14 +84,22 @@ class Mutator:
         header = dict(seed)
         way = rng.random()
         if way < 0.6:
-            for _ in range(1 if rng.random() < 0.7 else 3):
-                rng.choice(self._ways)(header)
+            self.spoil(header)
         made = [bytes(msgpack.packb(header)), *frames]
         if way > 0.5 and len(made) > 1:
             self._spoil_frames(made)
         if way > 0.8:
-            made[0] = self._spoil_bytes(made[0])
+            made[0] = self.spoil_bytes(made[0])
         return made
+
+    def spoil(self, header: dict[str, Any]) -> None:
+        """Changes one place of a map, or three."""
+        for _ in range(1 if self._random.random() < 0.7 else 3):
+            self._random.choice(self._ways)(header)
+
+    def choose(self, one_of: Sequence[T]) -> T:
+        """Any of them."""
+        return self._random.choice(one_of)
 
     def noise(self, most: int = 200) -> bytes:
         """Noise."""
@@ -155,7 +165,7 @@ class Mutator:
             case 3:
                 frames[which] += self.noise()
             case 4:
-                frames[which] = self._spoil_bytes(frames[which])
+                frames[which] = self.spoil_bytes(frames[which])
             case _ if len(frames[1]) == RECORD.itemsize:
                 record = np.frombuffer(frames[1], RECORD).copy()
                 for _ in range(rng.randrange(1, 3)):
@@ -164,9 +174,10 @@ class Mutator:
                     record[name] = rng.choice((0, 1, 2, 3, most - 1, most // 2, rng.randrange(most)))
                 frames[1] = record.tobytes()
             case _:
-                frames[which] = self._spoil_bytes(frames[which])
+                frames[which] = self.spoil_bytes(frames[which])
 
-    def _spoil_bytes(self, raw: bytes) -> bytes:
+    def spoil_bytes(self, raw: bytes) -> bytes:
+        """The same with a few bytes changed, more or less."""
         rng, spoilt = self._random, bytearray(raw)
         for _ in range(rng.randrange(1, 4)):
             at = rng.randrange(len(spoilt) + 1)

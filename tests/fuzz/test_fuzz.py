@@ -17,6 +17,13 @@ def test_Z4_thirty_thousand_spoilt_messages_harm_nobody() -> None:
     assert result.growth < 32 * 2**20
 
 
+def test_Z4_spoilt_configurations_and_checkpoints_are_refused_in_a_sentence() -> None:
+    """Nothing else comes out, nothing is expensive, and what is taken is what was written."""
+    result = fuzz(1_500, seed=7, files=True)
+    assert result.slowest < 5
+    assert result.growth < 64 * 2**20
+
+
 def test_the_same_seed_makes_the_same_messages_and_most_of_them_are_wrong() -> None:
     one, two = Mutator(3), Mutator(3)
     made = [one.message() for _ in range(200)]
@@ -29,5 +36,5 @@ def test_an_end_that_breaks_is_found_with_what_repeats_it(monkeypatch: pytest.Mo
         assert len(frames[0]) != 199, "199 bytes"
 
     monkeypatch.setattr(Ends, "codec", fragile)
-    with pytest.raises(Broken, match=r"seed 7, message \d+ to the fragile.*199 bytes.*frames \['"):
+    with pytest.raises(Broken, match=r"seed 7, number \d+ to the fragile; its frames \['.*199 bytes"):
         fuzz(30_000, seed=7)
