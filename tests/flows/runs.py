@@ -218,11 +218,12 @@ class Worker:
 
 @contextmanager
 def started(command: Sequence[str], cwd: Path, name: str, on: Sequence[str] = ()) -> Iterator[Worker]:
-    """`rookery` (or Python) in the background, `on` another machine; killed at the end if it still runs."""
+    """`rookery` (or another program, by its path) in the background, `on` another machine; killed at the end if it
+    still runs."""
     output = cwd / f"{name}.txt"
     with output.open("w") as stream:
         popen = subprocess.Popen(
-            [*on, *([] if command[0] == PYTHON else [require("rookery")]), *command],
+            [*on, *([] if os.path.isabs(command[0]) else [require("rookery")]), *command],
             cwd=cwd,
             env=environment(),
             stdin=subprocess.DEVNULL,

@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
+from protocol.simulator_line import addresses_of
+from tests.clients.languages import LANGUAGES, example
 from tests.flows import runs
 from tests.tools import ROOT
 
@@ -25,23 +27,36 @@ def config(steps: int, copies: int = 2, **keys: Any) -> dict[str, Any]:
     return runs.config(steps=steps, policy=policy, **keys) | {"environment": environment}
 
 
-def test_two_simulators_drive_and_every_step_is_accounted_for_I8_J5(tmp_path: Path, memory_dir: Path) -> None:
-    """I8 J5: they ask when they want, are told when the run is over, and end by themselves."""
-    with runs.training(config(800), tmp_path) as worker, ExitStack() as stack:
-        command = [runs.PYTHON, EXAMPLE, str(tmp_path / "run")]
-        simulators = [stack.enter_context(runs.started([*command, name], tmp_path, name)) for name in ("left", "right")]
+def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_J5(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    """I8 J5: side by side they ask when they want, are told when the run is over, and end by themselves."""
+    programs, missing = {"python": [runs.PYTHON, EXAMPLE]}, ""
+    for language in LANGUAGES:
+        try:
+            programs[language] = example(language, tmp_path)
+        except pytest.skip.Exception as skipped:  # the others are played without it
+            missing = str(skipped)
+    with runs.training(config(800, copies=len(programs)), tmp_path) as worker, ExitStack() as stack:
+        served = runs.until(lambda: addresses_of(tmp_path / "run"), 90, "the actor serves simulators")
+        simulators = [
+            stack.enter_context(runs.started([*program, served[0], name], tmp_path, name))
+            for name, program in programs.items()
+        ]
         assert worker.wait() == 0, worker.said
-        assert [one.wait(30) for one in simulators] == [0, 0], [one.said for one in simulators]
+        assert [one.wait(30) for one in simulators] == [0] * len(programs), [one.said for one in simulators]
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
-    assert 800 <= summary["agent_steps"] < 802
+    assert 800 <= summary["agent_steps"] < 800 + len(programs)
     played = [int(one.said.split()[1]) for one in simulators]
     assert min(played) > 50
-    assert summary["agent_steps"] - 2 <= sum(played) <= summary["agent_steps"]
+    assert summary["agent_steps"] - len(programs) <= sum(played) <= summary["agent_steps"]
     assert min(summary["train_steps"].values()) > 0
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert summary["segments"]["unexplained"] == 0
     assert runs.files(memory_dir) == []
+    if missing:
+        pytest.skip(missing)
 
 
 @pytest.mark.slow

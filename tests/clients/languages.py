@@ -1,0 +1,48 @@
+"""The clients in other languages, built: commands that run a program of theirs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.tools import ROOT, require, skip_or_fail
+
+__all__ = ["LANGUAGES", "driver", "example"]
+
+CLIENTS = ROOT / "protocol" / "clients"
+LANGUAGES = ("cpp", "javascript")
+_ENDINGS = {"cpp": ("cpp", "cpp"), "javascript": ("js", "mjs")}
+"""Of an example, and of a test's program."""
+
+
+def example(language: str, folder: Path) -> list[str]:
+    """Runs the example, a cart-pole; what is compiled lies in `folder`."""
+    return _program(language, CLIENTS / language / f"cartpole.{_ENDINGS[language][0]}", folder)
+
+
+def _program(language: str, source: Path, folder: Path) -> list[str]:
+    """Runs `source`; the test is skipped, or fails, where its compiler or a library is missing."""
+    return _compiled(source, folder / source.stem) if language == "cpp" else _interpreted(source)
+
+
+def driver(language: str, folder: Path) -> list[str]:
+    """Runs the tests' own program."""
+    return _program(language, Path(__file__).with_name(f"driver.{_ENDINGS[language][1]}"), folder)
+
+
+def _compiled(source: Path, target: Path) -> list[str]:
+    options = ("-std=c++17", "-Wall", "-Wextra", "-Werror")
+    built = subprocess.run(
+        [require("g++"), *options, "-o", str(target), str(source), "-lzmq"], capture_output=True, text=True, check=False
+    )
+    if "zmq.h: No such file" in built.stderr:
+        skip_or_fail("libzmq3-dev is not installed")
+    assert built.returncode == 0, built.stderr
+    return [str(target)]
+
+
+def _interpreted(source: Path) -> list[str]:
+    node = require("node")
+    if not (CLIENTS / "javascript" / "node_modules" / "zeromq").is_dir():
+        skip_or_fail("the package zeromq is not there: run `npm ci` in protocol/clients/javascript")
+    return [node, str(source)]
