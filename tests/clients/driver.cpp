@@ -34,7 +34,7 @@ void golden(char** given) {
   show("observe", session.observe({{"gem", {1, 2}}}, {}));
   const auto acted = std::get<Acted>(session.take({raw(given[1]), raw(given[2])}));
   std::cout << "action: " << acted.actions.at("gem").at(0) << std::endl;
-  show("observe-rewarded", session.observe({{"gem", {3, 4}}}, {{"gem", 0.5}}));
+  show("observe-rewarded", session.observe({{"gem", {3, 4}}}, {{"gem", 0.5}}, {}, 0, 2.5));
   show("end", session.end({{"gem", -1, {5, 6}}}, true));
   show("ping", session.ping(1.5));
   show("bye", session.bye("its battery is empty"));

@@ -16,7 +16,7 @@ function golden(admit, act, action, ...others) {
   session.take([raw(admit)]);
   show("observe", session.observe({ gem: [1, 2] }));
   console.log("action:", session.take([raw(act), raw(action)]).actions.gem[0]);
-  show("observe-rewarded", session.observe({ gem: [3, 4] }, { rewards: { gem: 0.5 } }));
+  show("observe-rewarded", session.observe({ gem: [3, 4] }, { rewards: { gem: 0.5 }, clock: 2.5 }));
   show("end", session.end({ gem: -1 }, { truncated: true, last: { gem: [5, 6] } }));
   show("ping", session.ping(1.5));
   show("bye", session.bye("its battery is empty"));

@@ -60,12 +60,15 @@ int main(int count, char** arguments) {
   }
   CartPole cart(arguments[2]);
   long steps = 0;
+  bool push_right = false;
   try {
     rookery::Simulator sim(arguments[1], arguments[2]);
     for (;;) {
       cart.reset();
-      for (double reward = 0; !cart.fell() && !cart.late(); reward = 1, ++steps)
-        cart.step(sim.act(cart.state, reward)->at(0) == 1);
+      for (double reward = 0; !cart.fell() && !cart.late(); reward = 1, ++steps) {
+        if (const auto action = sim.act(cart.state, reward)) push_right = action->at(0) == 1;
+        cart.step(push_right);  // as before, while the action is late
+      }
       sim.end_episode(1, cart.late(), cart.state);
     }
   } catch (const rookery::RunOver&) {

@@ -35,7 +35,7 @@ struct Options {
   bool drives = true;     // whether its episodes begin by themselves, not when `begin` says
   double lease = 30;      // seconds that it may be silent
   double patience = 60;   // seconds that it waits for an actor
-  double deadline = -1;   // seconds in which an action must come, else `act` returns nothing; below 0: none
+  double deadline = -1;   // seconds in which an action must come, else `act` returns nothing; below 0: the run's
   std::string world;      // hash of the world that it was written for; empty: any
   std::string software = "C++";
   std::string server_key, public_key, secret_key;  // actor.public, simulator.public, simulator.secret; empty: no keys
@@ -113,23 +113,23 @@ class Simulator {
   int reconnects() const { return reconnects_; }
 
   // The action of one agent (of the world's only one, if none is named) for what it sees; `reward` is what its last
-  // action earned. Nothing where the deadline passed: what comes later is what the next call returns, and what was
-  // earned meanwhile adds up.
+  // action earned, `clock` the simulator's own. Nothing where the deadline passed: do what admitted().fallback says;
+  // what comes later is what the next call returns, and what was earned meanwhile adds up.
   std::optional<Numbers> act(const Numbers& observation, double reward = 0, const Numbers& mask = {},
-                             const std::string& agent = "") {
+                             const std::string& agent = "", double clock = 0) {
     const std::string name = agent.empty() ? session_.only() : agent;
-    auto done = act_all({{name, observation, mask}}, {{name, reward}});
+    auto done = act_all({{name, observation, mask}}, {{name, reward}}, {}, clock);
     if (!done) return std::nullopt;
     return (*done)[name];
   }
 
   // The actions of all agents that are named, in one message; `elements`: of actions that are not atomic, only these.
   std::optional<Actions> act_all(const std::vector<Seen>& seen, const std::map<std::string, double>& rewards = {},
-                                 const Names& elements = {}) {
+                                 const Names& elements = {}, double clock = 0) {
     for (const auto& [agent, reward] : rewards) earned_[agent] += reward;
     if (request_) ++late_;
-    else ask({seen, elements});
-    return answer(options_.deadline);
+    else ask({seen, elements, clock});
+    return answer(deadline());
   }
 
   // The last action ended the episode; cut by hand or a limit of time it is `truncated`, and `last` was seen last.
@@ -171,11 +171,17 @@ class Simulator {
   }
 
  private:
-  struct Request { std::vector<Seen> seen; Names elements; };
+  struct Request { std::vector<Seen> seen; Names elements; double clock; };
   static constexpr double kAskEvery = 1.0;  // seconds of silence after which the actor is asked whether it lives
 
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  // Its own, or the run's; below 0: none.
+  double deadline() const {
+    const double run = admitted().deadline;
+    return options_.deadline < 0 && run > 0 ? run : options_.deadline;
   }
 
   void connect() {
@@ -203,7 +209,7 @@ class Simulator {
     std::map<std::string, double> rewards;
     for (const Seen& one : request.seen)
       if (auto found = earned_.extract(one.agent); found && found.mapped() != 0) rewards.insert(std::move(found));
-    const Frames frames = session_.observe(request.seen, rewards, request.elements, late_);
+    const Frames frames = session_.observe(request.seen, rewards, request.elements, late_, request.clock);
     late_ = 0;
     request_ = std::move(request);
     asked_at_ = heard_at_ = now();

@@ -38,6 +38,8 @@ struct Admitted {
   std::string run, name, world, hash;
   std::int64_t incarnation, copy_number;
   double lease;
+  double deadline;       // seconds in which it should have an action; 0: none
+  std::string fallback;  // what the run wishes it to do while an action is late: last, default or scripted
   std::vector<Place> places;
 };
 
@@ -66,9 +68,10 @@ class Session {
                              {"newest_schema", kSchema}})};
   }
 
-  // These agents ask for actions; `rewards`: what each earned since its last one, none for 0.
+  // These agents ask for actions; `rewards`: what each earned since its last one, none for 0; `clock`: seconds on the
+  // simulator's own clock when this was seen.
   Frames observe(const std::vector<Seen>& seen, const std::map<std::string, double>& rewards, const Names& elements = {},
-                 std::int64_t late = 0) {
+                 std::int64_t late = 0, double clock = 0) {
     std::string arrays;
     Names agents;
     for (const Seen& one : seen) {
@@ -84,7 +87,7 @@ class Session {
     playing_ = true;
     asked_[++number_] = {agents, elements};
     return {header("observe", {{"number", number_}, {"episode", episode_}, {"agents", list(agents)},
-                               {"rewards", earned}, {"elements", list(elements)}, {"late", late}}),
+                               {"rewards", earned}, {"elements", list(elements)}, {"late", late}, {"clock", clock}}),
             arrays};
   }
 
@@ -170,7 +173,9 @@ class Session {
     Admitted admitted{message["run"].as<std::string>(), message["name"].as<std::string>(),
                       message["world"].as<std::string>(), message["hash"].as<std::string>(),
                       message["incarnation"].as<std::int64_t>(), message["copy_number"].as<std::int64_t>(),
-                      message["lease"].number(), {}};
+                      message["lease"].number(),
+                      message.find("deadline") ? message["deadline"].number() : 0,
+                      message.find("fallback") ? message["fallback"].as<std::string>() : "last", {}};
     for (const Value& place : message["places"].as<List>()) admitted.places.push_back(Place::of(place));
     number_ = episode_ = 0;
     playing_ = false;

@@ -43,13 +43,14 @@ class CartPole {
 async function main(address, name) {
   const cart = new CartPole();
   const sim = await connect(address, name);
-  let steps = 0;
+  let steps = 0, pushRight = false;
   try {
     for (;;) {
       cart.reset();
       for (let reward = 0; !cart.fell && !cart.late; reward = 1) {
-        const [action] = await sim.act(cart.state, reward);
-        cart.step(action === 1);
+        const action = await sim.act(cart.state, reward);
+        if (action) pushRight = action[0] === 1;
+        cart.step(pushRight); // as before, while the action is late
         steps += 1;
       }
       await sim.endEpisode(1, { truncated: cart.late, observation: cart.state });

@@ -29,8 +29,8 @@ export class Session {
   }
 
   /** Agents ask for actions. `seen`: by agent, the numbers of all columns of its observation; `masks` likewise;
-   * `rewards`: what each earned since its last action, none for 0. */
-  observe(seen, { rewards = {}, masks = {}, elements = [], late = 0 } = {}) {
+   * `rewards`: what each earned since its last action, none for 0; `clock`: seconds on the simulator's own. */
+  observe(seen, { rewards = {}, masks = {}, elements = [], late = 0, clock = 0 } = {}) {
     const agents = Object.keys(seen);
     const pieces = agents.flatMap((agent) => {
       const place = this.#placeOf(agent);
@@ -44,7 +44,8 @@ export class Session {
     this.number += 1;
     this.#asked.set(this.number, { agents, elements });
     const earned = Object.keys(rewards).length ? agents.map((agent) => new Real(rewards[agent] ?? 0)) : [];
-    const fields = { number: this.number, episode: this.episode, agents, rewards: earned, elements, late };
+    const { number, episode } = this;
+    const fields = { number, episode, agents, rewards: earned, elements, late, clock: new Real(clock) };
     return [header("observe", fields), joined(pieces)];
   }
 
@@ -106,11 +107,11 @@ export class Session {
   }
 
   #enter(message) {
-    this.admitted = message;
+    this.admitted = { deadline: 0, fallback: "last", ...message };
     this.episode = this.number = 0;
     this.playing = false;
     this.#asked.clear();
-    return message;
+    return this.admitted;
   }
 
   #acted(message, frames) {

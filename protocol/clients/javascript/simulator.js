@@ -41,8 +41,8 @@ export class Simulator {
   #askedAt = 0;
 
   /** `patience`: seconds that it waits for an actor. `deadline`: seconds in which an action must come, else `act` gives
-   * null; the action that comes later is what the next call gives, and what was earned meanwhile adds up. Other
-   * options are the session's. */
+   * null and `admitted.fallback` says what to do; the action that comes later is what the next call gives, and what
+   * was earned meanwhile adds up; without one of its own it has the run's. Other options are the session's. */
   constructor(transport, name, { patience = 60, deadline = null, ...options } = {}) {
     this.#transport = transport;
     this.#session = new Session(name, options);
@@ -74,19 +74,20 @@ export class Simulator {
   }
 
   /** The action of one agent (of the world's only one, if none is named) for what it sees; `reward` is what its last
-   * action earned. null where the deadline passed. */
-  async act(observation, reward = 0, { mask = [], agent = this.#session.only } = {}) {
-    const actions = await this.actAll({ [agent]: observation }, { [agent]: reward }, { masks: { [agent]: mask } });
+   * action earned, `clock` the simulator's own. null where the deadline passed. */
+  async act(observation, reward = 0, { mask = [], agent = this.#session.only, clock = 0 } = {}) {
+    const masks = { [agent]: mask };
+    const actions = await this.actAll({ [agent]: observation }, { [agent]: reward }, { masks, clock });
     return actions && actions[agent];
   }
 
   /** The actions of all agents that are named, in one message; `elements`: of actions that are not atomic, these. */
-  async actAll(observations, rewards = {}, { masks = {}, elements = [] } = {}) {
+  async actAll(observations, rewards = {}, { masks = {}, elements = [], clock = 0 } = {}) {
     for (const [agent, reward] of Object.entries(rewards))
       this.#earned.set(agent, (this.#earned.get(agent) ?? 0) + reward);
     if (this.#request) this.#late += 1;
-    else await this.#ask({ observations, masks, elements });
-    return this.#answer(this.#deadline);
+    else await this.#ask({ observations, masks, elements, clock });
+    return this.#answer(this.#deadline ?? (this.admitted.deadline || null));
   }
 
   /** The last action ended the episode and earned `reward`; cut by hand or a limit of time it is `truncated`, and
@@ -136,8 +137,8 @@ export class Simulator {
       if (this.#earned.get(agent)) rewards[agent] = this.#earned.get(agent);
       this.#earned.delete(agent);
     }
-    const { observations, masks, elements } = request;
-    const frames = this.#session.observe(observations, { rewards, masks, elements, late: this.#late });
+    const { observations, ...shown } = request;
+    const frames = this.#session.observe(observations, { ...shown, rewards, late: this.#late });
     this.#late = 0;
     this.#request = request;
     this.#askedAt = this.#heardAt = now();
