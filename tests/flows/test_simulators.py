@@ -37,17 +37,18 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
             programs[language] = example(language, tmp_path)
         except pytest.skip.Exception as skipped:  # the others are played without it
             missing = str(skipped)
-    with runs.training(config(800, copies=len(programs)), tmp_path) as worker, ExitStack() as stack:
+    with runs.training(config(3_000, copies=4), tmp_path) as worker, ExitStack() as stack:
         served = runs.until(lambda: addresses_of(tmp_path / "run"), 90, "the actor serves simulators")
-        simulators = [
-            stack.enter_context(runs.started([*program, served[0], name], tmp_path, name))
-            for name, program in programs.items()
-        ]
+        simulators = []
+        for name, program in programs.items():
+            simulators.append(stack.enter_context(runs.started([*program, served[0], name], tmp_path, name)))
+            if name == "python":  # which takes longest to begin
+                runs.until(lambda: _admitted(tmp_path, "python"), 90, "python is admitted")
         assert worker.wait() == 0, worker.said
         assert [one.wait(30) for one in simulators] == [0] * len(programs), [one.said for one in simulators]
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
-    assert 800 <= summary["agent_steps"] < 800 + len(programs)
+    assert 3_000 <= summary["agent_steps"] < 3_000 + len(programs)
     played = [int(one.said.split()[1]) for one in simulators]
     assert min(played) > 50
     assert summary["agent_steps"] - len(programs) <= sum(played) <= summary["agent_steps"]
@@ -87,6 +88,12 @@ def test_fifty_killed_simulators_and_a_killed_actor_leave_whole_books_I7_I12(tmp
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert summary["segments"]["unexplained"] == summary["segments"]["torn"] == 0
     assert runs.files(memory_dir) == []
+
+
+def _admitted(folder: Path, name: str) -> bool:
+    """Whether the actor has let it in."""
+    log = folder / "run" / "logs" / "actor-0.log"
+    return log.exists() and f"event=simulator_admitted name={name}" in log.read_text()
 
 
 def _playing(actor: int) -> list[int]:
