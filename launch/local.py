@@ -102,7 +102,8 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             client = ControlClient(context, address, "supervisor")
             welcome = client.join(_START_SECONDS)
             client.start(lambda: Report(state="watching"))
-            for role, count in (("learner", welcome.learners), ("actor", welcome.actors)):
+            evaluations = int(run.evaluation is not None)
+            for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluation", evaluations)):
                 for index in range(count):
                     output = folder / "logs" / f"{role}-{index}.out"
                     processes.append(start(role, [f"workers.{role}", "--coordinator", address], output))

@@ -52,7 +52,7 @@ Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
 Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
-Role = Literal["actor", "learner", "relay", "supervisor"]
+Role = Literal["actor", "learner", "relay", "evaluation", "supervisor"]
 
 
 class Message(BaseModel):
@@ -271,7 +271,7 @@ class Pulse(Message):
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
     """The living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
-    """The state of the run, for a supervisor."""
+    """The state of the run, for a supervisor; of it `made` and `complete`, for an evaluation."""
     returns: dict[Name, Finite] = Field(default_factory=dict)
     """For a learner: mean return of the newest hundred episodes or so of each policy."""
 

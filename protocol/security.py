@@ -21,11 +21,11 @@ from protocol.errors import ConfigurationError
 
 __all__ = ["RIGHTS", "ROLES", "GuardedContext", "Keys", "new_keys"]
 
-ROLES = ("coordinator", "learner", "actor", "relay", "supervisor", "simulator")
+ROLES = ("coordinator", "learner", "actor", "relay", "evaluation", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
-    "control": frozenset({"learner", "actor", "relay", "supervisor"}),
+    "control": frozenset({"learner", "actor", "relay", "evaluation", "supervisor"}),
     "experience": frozenset({"actor", "relay"}),
-    "weights": frozenset({"actor", "learner", "relay", "supervisor"}),
+    "weights": frozenset({"actor", "learner", "relay", "evaluation", "supervisor"}),
     "acknowledgements": frozenset({"actor", "relay"}),
     "simulators": frozenset({"simulator"}),
 }

@@ -55,7 +55,7 @@ class Books:
         self._events = EventLog(folder / "tensorboard")
         self._metrics = (folder / "metrics.jsonl").open("a")
         self._last: tuple[float, int, int] | None = None
-        self._made = 0
+        self.made = 0
         """Agent steps, or without actors rows trained on, at the last look."""
         self._seconds_before = 0.0
         self._kept = folder / "books.json"
@@ -93,8 +93,8 @@ class Books:
         if made and not self.acting_since:
             self.acting_since = now
             self._last = (now, env_steps, agent_steps)
-        if made > self._made:
-            self._made, self.acting_until = made, now
+        if made > self.made:
+            self.made, self.acting_until = made, now
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}

@@ -27,13 +27,14 @@ from protocol.control_server import ControlServer
 from protocol.document import read_mapping
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
-from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
+from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Role, Welcome
 from protocol.sockets import HTTP, Ports, check_bind, open_context
 from protocol.spaces import World
 from workers.accounting import rows_learned, total
 from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
 from workers.entries import importable
+from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
 from workers.facts import facts_of
 from workers.fixed_plan import check_fixed, plan_fixed
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 _OBSERVE_EVERY = 0.5
 _SALVAGE_SECONDS = 15.0
+_LAST: tuple[Role, ...] = ("learner", "relay", "evaluation")
+"""Who ends when all actors have."""
 
 
 class Coordinator:
@@ -221,7 +224,9 @@ class Coordinator:
             self._server.answer(peer, Pulse(command="rejoin"))
             return
         self._take_episodes(member, beat)
-        view = self._view() if member.role == "supervisor" else {}
+        view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
+        if member.role == "evaluation":
+            view = {"made": self._books.made, "complete": self._members.complete}
         self._server.answer(
             peer,
             Pulse(
@@ -280,7 +285,7 @@ class Coordinator:
                 self._enter("actors_draining", now)
         if self._stage == "actors_draining" and (not members.having("actor") or self._overdue(now)):
             self._enter("learners_draining", now)
-        left = members.having("learner") or members.having("relay")
+        left = [one for role in _LAST for one in members.having(role)]
         if self._stage == "learners_draining" and (not left or self._overdue(now)):
             self._enter("ended", now)
 
@@ -379,6 +384,8 @@ def _run(
     world = describe(run.environment)
     plan_all(run, world)
     check_fixed(run, world)
+    if run.evaluation is not None:
+        environments_of(run.environment, 1)
     ports = Ports(context, host, int(port), advertise)
     addresses = ports.bind({0: zmq.ROUTER}, http=True)
     lock = claim(run, folder)

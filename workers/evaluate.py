@@ -23,8 +23,9 @@ from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.spaces import World
 from workers import numerics
 from workers.coordinator import read_config
+from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
-from workers.evaluation.evaluator import Evaluator, environments_of
+from workers.evaluation.evaluator import Evaluator
 from workers.evaluation.scores import append
 from workers.fixed_plan import FixedPlan, check_frozen
 from workers.policies import trained
@@ -83,8 +84,8 @@ def _provenance(frozen: Frozen | None) -> dict[str, Any]:
     """Where its weights are from; of who does not learn, nothing."""
     if frozen is None:
         return {"run": None, "train_steps": None, "version": None}
-    source = frozen.manifest.provenance
-    return {"run": source.folder, "train_steps": source.train_steps, "version": source.version}
+    told = frozen.manifest.provenance
+    return {"run": told.folder, "train_steps": told.train_steps, "version": told.version}
 
 
 def table(lines: list[dict[str, Any]]) -> Table:

@@ -145,7 +145,7 @@ class Membership:
         """POLICY.NAME -> what the living learners measured last, and `staleness`: publications that the actor furthest
         behind has not adopted."""
         found: dict[str, float] = {}
-        for member in self.having("learner"):
+        for member in (*self.having("learner"), *self.having("evaluation")):
             found |= member.metrics
         for member in self.having("actor"):
             for name, value in member.metrics.items():
@@ -227,6 +227,8 @@ class Membership:
         """Empty, or why this run has no use for a learner, or for a relay there."""
         if join.role in ("learner", "relay") and not self.learners_wanted:
             return f"no policy of this run learns, which leaves nothing to do for a {join.role}; start none"
+        if join.role == "evaluation" and self._run.evaluation is None:
+            return "this run is not evaluated while it goes on; set evaluation.every_steps, or start no evaluation"
         if join.role == "relay" and not join.node:
             return "a relay that does not say which node it serves; give it --node"
         if join.role == "relay" and self._run.transport != "auto":
@@ -236,6 +238,8 @@ class Membership:
     def _vacant(self, join: Join, steps: Steps) -> str | None:
         """A name that nobody holds and that has something left to do. A node has one relay."""
         role = join.role
+        if role == "evaluation":
+            return f"{role}-0"
         if role == "relay":
             return f"{role}-{hashlib.sha256(join.node.encode()).hexdigest()[:8]}"
         if role == "supervisor":

@@ -43,6 +43,7 @@ from workers.datasets.source import load
 from workers.entries import importable
 from workers.environments.checked import Checked
 from workers.environments.registry import make
+from workers.evaluation.watch import Watch
 from workers.fixed_plan import plan_fixed
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
@@ -101,6 +102,7 @@ class Sequential:
             sender = watched(plan, self._plans, auxiliaries, channels, self._common)
             self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, _NAME, self._common))
         self._books = Books(run, list(self._plans), folder, list(auxiliaries), fixed)
+        self._watch = None if run.evaluation is None else Watch(run, run.evaluation, self._plans, folder, self._adopt)
         self._stopping = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
 
@@ -125,7 +127,7 @@ class Sequential:
                 self._observe(0)
         for member in self._members:
             member.finish()
-        self._observe(0)
+        self._observe(0, last=True)
         return done or (self._run.seconds is not None and self._books.seconds >= self._run.seconds)
 
     def _act_and_learn(self) -> bool:
@@ -165,7 +167,7 @@ class Sequential:
         self._observe(agent_steps)  # what the last episodes earned
         for member in self._members:
             member.finish()
-        self._observe(agent_steps)
+        self._observe(agent_steps, last=True)
         return agent_steps >= run.steps or (run.seconds is not None and self._books.seconds >= run.seconds)
 
     def finish(self, complete: bool) -> None:
@@ -178,6 +180,8 @@ class Sequential:
         self._books.write_summary(self._books.summary(*pages, clean, {}, by_policy, complete))
         self._books.close()
         self._environment.close()
+        if self._watch is not None:
+            self._watch.close()
 
     @property
     def _over(self) -> bool:
@@ -213,7 +217,8 @@ class Sequential:
                 if version is not None:
                     performer.swap(version)
 
-    def _observe(self, agent_steps: int) -> None:
+    def _observe(self, agent_steps: int, last: bool = False) -> None:
+        """Brings the books up to date; evaluates where that is due, or is the `last` time."""
         count_environment(self._actor_page, self._environment, self._table.policy_of)
         self._actor_page.set("fixed_steps", self._table.fixed_steps)
         for policy, seats in self._table.of.items():
@@ -235,6 +240,8 @@ class Sequential:
         ]
         measured = {f"{member.name}.{k}": v for member in self._members for k, v in member.measured.items()}
         pages = {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}
+        if self._watch is not None:
+            measured |= self._watch.look(self._books.made, last and not self._stopping.is_set())
         self._books.observe(*pages, me, {}, measured)
         try:
             sys.stdout.write(json.dumps(self._books.view) + "\n")

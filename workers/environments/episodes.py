@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.collection import Member
+from protocol.collection import STRUCTURES, Member
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Outcome, Player, Present, Turn
 from workers.environments.registry import BUILT_IN
+from workers.environments.simulators import EXTERNAL
 
-__all__ = ["acted", "measured", "returns"]
+__all__ = ["acted", "environments_of", "measured", "returns"]
 
 _LIMIT = 1_000_000
 """Steps after which an episode counts as endless."""
@@ -95,6 +96,26 @@ def acted(turn: Turn, names: list[str], players: Mapping[str, Player]) -> list[N
             if (look := getattr(players[names[present.agent]], "look", None)) is not None:
                 look(turn.common)
     return [players[names[present.agent]](present) for present in turn.present]
+
+
+def environments_of(config: EnvironmentConfig, copies: int) -> dict[str, EnvironmentConfig]:
+    """name -> each environment by itself that policies are evaluated in, with at most `copies` at once.
+
+    ConfigurationError where nobody here can play it.
+    """
+    if config.id == EXTERNAL:
+        raise ConfigurationError(
+            "simulators from outside play what and when they like, so nothing can be evaluated in them; name a world "
+            "that is made here"
+        )
+    where = config.evaluation()
+    if where.members is None:
+        return {where.id: measured(where, copies)}
+    alone = dict.fromkeys(STRUCTURES)
+    return {
+        name: measured(where.model_copy(update={**alone, "members": {name: member}}), copies)
+        for name, member in where.members.items()
+    }
 
 
 def measured(config: EnvironmentConfig, copies: int) -> EnvironmentConfig:

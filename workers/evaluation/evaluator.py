@@ -11,22 +11,19 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.collection import STRUCTURES
-from protocol.config import EnvironmentConfig, Run
-from protocol.errors import ConfigurationError
+from protocol.config import Run
 from protocol.spaces import World
 from workers.acting.frozen_player import Decider, FrozenPlayer
 from workers.acting.seating import seat_fixed
 from workers.environments.base import Environment, Player
 from workers.environments.checked import Checked
-from workers.environments.episodes import measured, returns
+from workers.environments.episodes import environments_of, returns
 from workers.environments.registry import make
-from workers.environments.simulators import EXTERNAL
 from workers.evaluation.scores import Score, score
 from workers.fixed_plan import plan_fixed
 from workers.plan import seed_of
 
-__all__ = ["Evaluator", "environments_of", "players_of"]
+__all__ = ["Evaluator", "players_of"]
 
 _COPIES = 64
 """At most so many copies play at once."""
@@ -79,23 +76,3 @@ def players_of(run: Run, world: World, deciders: Mapping[str, Decider], seed: in
             decider = deciders[mapping[place.name]]
             players[place.name] = FrozenPlayer(decider, run.environment.copies, None, place.many)
     return players
-
-
-def environments_of(config: EnvironmentConfig, copies: int) -> dict[str, EnvironmentConfig]:
-    """name -> each environment by itself that policies are evaluated in, with at most `copies` at once.
-
-    ConfigurationError where nobody here can play it.
-    """
-    if config.id == EXTERNAL:
-        raise ConfigurationError(
-            "simulators from outside play what and when they like, so nothing can be evaluated in them; name a world "
-            "that is made here"
-        )
-    where = config.evaluation()
-    if where.members is None:
-        return {where.id: measured(where, copies)}
-    alone = dict.fromkeys(STRUCTURES)
-    return {
-        name: measured(where.model_copy(update={**alone, "members": {name: member}}), copies)
-        for name, member in where.members.items()
-    }

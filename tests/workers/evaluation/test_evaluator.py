@@ -11,7 +11,8 @@ import pytest
 
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
-from workers.evaluation.evaluator import Evaluator, environments_of
+from workers.environments.episodes import environments_of
+from workers.evaluation.evaluator import Evaluator
 from workers.evaluation.scores import FILE, Score, append, score
 
 SMALL = {"width": 7, "height": 7, "turns": 10}

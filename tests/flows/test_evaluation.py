@@ -1,0 +1,25 @@
+"""A run that evaluates itself, with a process for it: on its own schedule, and with the last weights in the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.flows.runs import config, summary_of, train
+from workers.evaluate import evaluate
+
+
+def test_a_run_evaluates_itself_and_in_the_end_what_its_checkpoints_are_J1(tmp_path: Path) -> None:
+    """J1: the evaluation is an actor beside those that explore, whose own books know nothing of it."""
+    data = config(steps=6_000, evaluation={"every_steps": 1_000, "episodes": 4})
+    done = train(data, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    last = {line["policy"]: line for line in lines}
+    summary = summary_of(tmp_path)
+    assert {policy: line["version"] for policy, line in last.items()} == summary["versions"]
+    again = {line["policy"]: line["mean"] for line in evaluate(tmp_path / "run", 4)}
+    assert {policy: line["mean"] for policy, line in last.items()} == again
+    assert summary["env_steps"] * 2 == summary["agent_steps"] == 6_000
+    log = (tmp_path / "run" / "logs" / "evaluation-0.log").read_text()
+    assert "event=evaluated agent_steps=6000" in log

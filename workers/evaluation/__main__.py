@@ -1,0 +1,11 @@
+"""`python -m workers.evaluation`: evaluates a run while it goes on."""
+
+from __future__ import annotations
+
+from workers.evaluation.worker import main
+from workers.life import worker_command
+
+command = worker_command("evaluation", main)
+
+if __name__ == "__main__":
+    command()

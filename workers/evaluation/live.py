@@ -1,0 +1,70 @@
+"""Policies of a run that goes on, as they are evaluated: their weights change when they are told to, and only then.
+
+In flows: weights of every policy; how far the run is. Out flows: deciders; when the next evaluation is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import EvaluationConfig
+from protocol.version import Version
+from workers.acting.performer import Performer
+from workers.plan import PolicyPlan
+from workers.policies.distributions import Noise
+from workers.policies.manifest import frames_of
+
+__all__ = ["Due", "Live"]
+
+
+class Live:
+    """The policy of `plan`: a `Decider`."""
+
+    def __init__(self, plan: PolicyPlan) -> None:
+        self.performer = Performer(plan.interface, plan.config)
+        self.interface, self.frames = plan.interface, frames_of(plan.config)
+        self.state, self.shared = self.performer.state, plan.common is not None
+        self._undrawn = np.random.default_rng(0)
+        """Stands for noise where nothing is drawn."""
+
+    def sync(self, adopt: Callable[[NDArray[np.uint8], Version], Version | None]) -> bool:
+        """Takes newer weights, if there are any: `adopt` fills [nbytes] with ones newer than a version."""
+        version = adopt(self.performer.spare, self.performer.version)
+        if version is None:
+            return False
+        self.performer.swap(version)
+        return True
+
+    def decide(
+        self,
+        seen: NDArray[Any],
+        noise: Noise | None,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """As `Performer.act`; the likeliest without `noise`."""
+        return self.performer.act(seen, self._undrawn if noise is None else noise, noise is None, legal, state)
+
+
+class Due:
+    """When to evaluate next. `clock` in seconds."""
+
+    def __init__(self, config: EvaluationConfig, clock: Callable[[], float]) -> None:
+        self._config, self._clock = config, clock
+        self._next, self._since = config.every_steps, clock()
+
+    def now(self, made: int) -> bool:
+        """Whether an evaluation is due when the run has made so many steps; from then on the next one is waited for.
+        What was missed meanwhile is not made up for."""
+        every, seconds = self._config.every_steps, self._config.every_seconds
+        late = seconds is not None and self._clock() - self._since >= seconds
+        far = self._next is not None and made >= self._next
+        if late or far:
+            self._since = self._clock()
+            if every is not None:
+                self._next = (made // every + 1) * every
+        return late or far

@@ -1,0 +1,118 @@
+"""The evaluation of a run that goes on: a worker that acts as an actor does, on its own schedule, and sends no data.
+
+    join -> ( wait until due -> sync -> play whole episodes -> write down ) until the run drains -> once more -> leave
+
+In flows: weights of every policy, taken only at `sync`. Out flows: what `Watch` writes and measures. It runs at a low
+priority (nice): where no core is free, training has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import Run
+from protocol.errors import ConfigurationError
+from protocol.messages import Welcome
+from protocol.report import Report
+from protocol.spaces import World, parse_world
+from protocol.version import Version
+from protocol.weights import WeightSubscriber
+from workers import numerics
+from workers.evaluation.watch import Watch
+from workers.life import Life, log_to, run_dir_of
+from workers.plan import plan_policies
+
+__all__ = ["Evaluation", "main"]
+
+log = logging.getLogger(__name__)
+
+_NICE = 10
+_LOOK_SECONDS = 0.2
+_ANSWER_SECONDS = 5.0
+"""For newer weights that are known of and have to be asked for."""
+
+
+class Evaluation:
+    """One evaluation process, which writes to the run's `folder`."""
+
+    def __init__(self, life: Life, run: Run, world: World, folder: Path) -> None:
+        assert run.evaluation is not None
+        self._life, plans = life, plan_policies(run, world)
+        self._watch = Watch(run, run.evaluation, plans, folder, self._adopt, life.check)
+        self._subscribers = {
+            name: WeightSubscriber(life.context, name, live.performer.manifest, run.transport)
+            for name, live in self._watch.live.items()
+        }
+
+    def run(self) -> None:
+        """Evaluates whenever it is due, and the last weights once."""
+        client = self._life.client
+        assert client is not None
+        client.start(lambda: Report(state="evaluating", metrics=dict(self._watch.measured)))
+        while client.command != "drain":
+            self._rest()
+            self._watch.look(self._told("made"))
+        if self._told("complete"):
+            while client.pulse is not None and client.pulse.routes:  # who has left has published its last weights
+                self._rest()
+            self._watch.look(self._told("made"), last=True)
+
+    def close(self) -> None:
+        """Closes environments and sockets."""
+        self._watch.close()
+        for subscriber in self._subscribers.values():
+            subscriber.close()
+
+    def _adopt(self, policy: str, out: NDArray[np.uint8], have: Version) -> Version | None:
+        subscriber = self._subscribers[policy]
+        version = subscriber.adopt(out, have)
+        if version is None and subscriber.newest > have:
+            version = subscriber.wait(out, _ANSWER_SECONDS, self._life.check, have)
+        return version
+
+    def _told(self, key: str) -> int:
+        """What the coordinator told last of the run."""
+        client = self._life.client
+        return int(client.pulse.view.get(key, 0)) if client is not None and client.pulse is not None else 0
+
+    def _rest(self) -> None:
+        """Waits for news of the run, and follows learners that move; Stop when it is over."""
+        client = self._life.client
+        assert client is not None
+        self._life.check()
+        client.changed.wait(_LOOK_SECONDS)
+        client.changed.clear()
+        for route in client.pulse.routes if client.pulse is not None else ():
+            if route.policy in self._subscribers:
+                self._subscribers[route.policy].route(route)
+
+
+def folder_of(welcome: Welcome) -> Path:
+    """The run's folder; ConfigurationError where it cannot be seen."""
+    folder = run_dir_of(welcome)
+    if folder is None:
+        raise ConfigurationError(
+            f"the run's folder {welcome.run_dir} cannot be seen from here, and evaluations are written there; start "
+            "the evaluation where the coordinator runs"
+        )
+    return folder
+
+
+def main(life: Life) -> None:
+    """Joins, and evaluates until the run ends."""
+    numerics.prepare()
+    os.nice(_NICE)
+    _, welcome = life.join("evaluation")
+    run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)
+    log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if run.logging else None)
+    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    evaluation = Evaluation(life, run, parse_world(welcome.world), folder)
+    try:
+        evaluation.run()
+    finally:
+        evaluation.close()
