@@ -2,6 +2,7 @@
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
+# make chaos    kill -9, full disks and worse while training        (MINUTES=30 SEED=1; all kinds of it need root)
 # make bench    what this machine can do
 # make lint-k8s the manifests by checkov, in an environment of its own (400 MB)
 # make clean    removes what these made; runs/ stays
@@ -12,13 +13,15 @@ PY ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 VENV ?= .venv
 PIP_FLAGS ?=
 ARGS ?=
+MINUTES ?= 5
+SEED ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS)
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test learning fuzz bench lint-k8s clean
+.PHONY: train test learning fuzz chaos bench lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -33,6 +36,9 @@ learning: $(TESTABLE)
 
 fuzz: $(TESTABLE)
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+chaos: $(TESTABLE)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(TESTABLE)
 	@set -- tests/benchmarks/bench_*.py; \

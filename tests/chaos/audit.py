@@ -1,0 +1,117 @@
+"""What must hold after a run under faults, whatever was done to it: one sentence for each thing that does not.
+
+In flows: the summary, what the workers were seen to do, what is left of them. Pure but for `left_over`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.flows.runs import balanced
+from tests.leak_guard import MARK
+
+__all__ = ["audit_books", "audit_notes", "audit_returns", "left_over", "read_notes"]
+
+Note = list[Any]
+
+
+def read_notes(path: Path) -> list[Note]:
+    """What was noted, without a last line that was cut off by a death."""
+    notes = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            notes.append(json.loads(line))
+    return notes
+
+
+def audit_books(summary: dict[str, Any], steps: int) -> list[str]:
+    """Of `summary.json`: complete, both identities, nothing unexplained, no amount below nothing."""
+    segments, found = summary["segments"], []
+    if not summary["complete"] or summary["agent_steps"] < steps:
+        found.append(f"the run is not complete: {summary['agent_steps']} of {steps} steps")
+    if not balanced(segments):
+        found.append(f"the identities do not hold: {segments}")
+    if segments["unexplained"]:
+        found.append(f"{segments['unexplained']} segments are unexplained")
+    amounts = {name: value for name, value in segments.items() if name not in ("dropped", "unexplained")}
+    below = {name: value for name, value in {**amounts, **segments["dropped"]}.items() if value < 0}
+    if below:
+        found.append(f"amounts below nothing: {below}")
+    return found
+
+
+def audit_notes(notes: Iterable[Note], *, every: bool) -> list[str]:
+    """Of what was seen: nothing is copied twice by one learner, nor again after it was settled; what is settled was
+    copied (where `every` segment is to be sent); versions grow."""
+    found: list[str] = []
+    copied: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    by_process: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    settled: dict[tuple[Any, ...], int] = defaultdict(int)
+    newest: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for what, pid, place, *facts in notes:
+        if what in ("published", "adopted"):
+            key, version = (what, place) if what == "published" else (what, pid, place), (facts[0], facts[1])
+            if version < newest.get(key, (0, 0)) or (what == "adopted" and version == newest.get(key)):
+                found.append(f"{what} version {version} after {newest[key]} by process {pid}")
+            newest[key] = version
+            continue
+        actor, incarnation, numbers = facts
+        key = (place, actor, incarnation)
+        if what == "settled":
+            settled[key] = max(settled[key], numbers)
+            continue
+        twice = by_process[(pid, *key)].intersection(numbers)
+        if twice or len(set(numbers)) < len(numbers):
+            found.append(f"process {pid} took segments {sorted(twice)[:5]} of {key} twice")
+        again = [number for number in numbers if number <= settled[key]]
+        if again:
+            found.append(f"process {pid} took segments {again[:5]} of {key}, settled up to {settled[key]}, again")
+        by_process[(pid, *key)].update(numbers)
+        copied[key].update(numbers)
+    for key, upto in settled.items() if every else ():
+        lost = set(range(1, upto + 1)) - copied[key]
+        if lost:
+            found.append(f"segments {sorted(lost)[:5]} of {key} were acknowledged and never taken ({len(lost)} in all)")
+    return found
+
+
+def audit_returns(returns: dict[str, Any], undisturbed: dict[str, Any], part: float) -> list[str]:
+    """The mean return of all policies at the end, beside that of an undisturbed run."""
+    reached, wanted = (_mean(curve["last"] for curve in each.values()) for each in (returns, undisturbed))
+    if reached >= part * wanted:
+        return []
+    return [f"return {reached:.1f}, undisturbed {wanted:.1f}"]
+
+
+def audit_descriptors(launchers: dict[int, list[int]]) -> list[str]:
+    """Of the command itself, whose workers come and go: as many descriptors open at the end as near the start."""
+    found = []
+    for pid, counts in launchers.items():
+        if len(counts) > 4 and min(counts[-3:]) > max(counts[:3]) + 4:
+            found.append(f"the launcher {pid} had {counts[0]} descriptors at first and {counts[-1]} at last")
+    return found
+
+
+def left_over(mark: str, memory: Sequence[str], folder: Path) -> list[str]:
+    """Processes, shared memory and half-written files that outlived the run."""
+    found = [f"shared memory left: {name}" for name in memory]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if mark in process.environ().get(MARK, "") and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"process left: {process.pid} {' '.join(process.cmdline())[-80:]}")
+    for path in folder.rglob(".*"):
+        if path.name != ".lock":
+            found.append(f"half-written file left: {path.relative_to(folder)}")
+    return found
+
+
+def _mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return sum(values) / len(values)

@@ -1,0 +1,173 @@
+"""The chaos kit: undisturbed runs to compare with, then run after run under faults, each audited.
+
+In flows: minutes, a seed. Out flow: a report, whose findings are empty where all holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.audit import audit_books, audit_descriptors, audit_notes, audit_returns, left_over, read_notes
+from tests.chaos.ground import Ground, ground
+from tests.chaos.plan import KINDS, Fault, faults
+from tests.chaos.scene import Scene
+from tests.chaos.worlds import WORLDS, configuration
+
+__all__ = ["Report", "chaos"]
+
+_LONGEST = 6.0
+"""Seconds that a fault lasts at most: longer than a lease."""
+
+
+@dataclass
+class Report:
+    """What came of it."""
+
+    seed: int
+    seconds: float = 0.0
+    runs: Counter[str] = field(default_factory=Counter)
+    thrown: Counter[str] = field(default_factory=Counter)
+    restarts: Counter[str] = field(default_factory=Counter)
+    ended_early: Counter[str] = field(default_factory=Counter)
+    returns: dict[str, list[float]] = field(default_factory=dict)
+    """World -> mean returns at the end: undisturbed, then of each run under faults."""
+    segments: int = 0
+    missing: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def table(self) -> str:
+        """For people, in Markdown."""
+        lines = [
+            f"seed {self.seed}, {self.seconds / 60:.1f} minutes, {sum(self.runs.values())} runs under faults, "
+            f"{sum(self.thrown.values())} faults, {self.segments:,} segments accounted for",
+            "",
+            "| fault | " + " | ".join(_PHASES) + " |",
+            "|---|" + "---|" * len(_PHASES),
+        ]
+        for kind in KINDS:
+            counts = [self.thrown[f"{kind} {phase}"] for phase in _PHASES]
+            if any(counts):
+                lines.append(f"| {kind} | " + " | ".join(map(str, counts)) + " |")
+        lines += ["", "| run | runs | return undisturbed | under faults |", "|---|---|---|---|"]
+        for world, (first, *rest) in self.returns.items():
+            lines.append(f"| {world} | {self.runs[world]} | {first:.1f} | {', '.join(f'{r:.1f}' for r in rest)} |")
+        lines += ["", "workers started again: " + (_counts(self.restarts) or "none")]
+        lines += [
+            f"ended by a fault, told, and gone on with: {count} × {why}" for why, count in self.ended_early.items()
+        ]
+        lines += [f"left out: {why}" for why in self.missing]
+        lines += ["", f"findings: {len(self.findings)}", *(f"- {finding}" for finding in self.findings)]
+        return "\n".join(lines)
+
+
+_PHASES = ("running", "starting", "recovering", "ending")
+
+
+def chaos(
+    minutes: float,
+    seed: int,
+    say: Callable[[str], None],
+    worlds: Sequence[str] = (),
+    *,
+    scale: float = 1.0,
+    learn: bool = True,
+    keep: str | None = None,
+) -> Report:
+    """Runs of `worlds` (all of them, in turn) until `minutes` are over, one at least. `learn`: returns are compared
+    with those of undisturbed runs, which come first and count to no time."""
+    report, began, number = Report(seed), time.monotonic(), 0
+    chosen = list(worlds) or list(WORLDS)
+    undisturbed: dict[str, dict[str, Any]] = {}
+    while number == 0 or time.monotonic() - began < 60 * minutes:
+        world = chosen[number % len(chosen)]
+        steps = int(WORLDS[world][1] * scale)
+        if learn and world not in undisturbed:
+            pause = time.monotonic()
+            say(f"{world}, undisturbed")
+            undisturbed[world] = _one(report, world, steps, seed, iter(()), say, keep)
+            report.returns[world] = [_mean(undisturbed[world])]
+            began += time.monotonic() - pause
+        say(f"{world}, run {number} of seed {seed}")
+        returns = _one(report, world, steps, seed + number, None, say, keep, number)
+        if learn and returns:
+            report.returns[world].append(_mean(returns))
+            report.findings += [
+                f"{world} {number}: {one}" for one in audit_returns(returns, undisturbed[world], WORLDS[world][2])
+            ]
+        report.runs[world] += 1
+        number += 1
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _one(
+    report: Report,
+    world: str,
+    steps: int,
+    seed: int,
+    plan: Iterator[Fault] | None,
+    say: Callable[[str], None],
+    keep: str | None,
+    number: int = 0,
+) -> dict[str, Any]:
+    """One run and its audit; its returns."""
+    with ground() as place:
+        report.missing = place.missing
+        kinds = [kind for kind in KINDS if kind in ("kill", "stop", "kill_all", *place.kinds)]
+        mark = uuid.uuid4().hex
+        scene = Scene(place, configuration(world, steps, seed), mark, say)
+        if plan is None:
+            plan = faults(f"{report.seed}-{number}", kinds, _LONGEST)
+            scene.live(plan)
+        else:
+            scene.undisturbed()
+        found, summary = _audit(scene, world, steps)
+        for finding in found:
+            say(f"  FOUND {finding}")
+        report.findings += [f"{world} {number}: {finding}" for finding in found]
+        report.thrown += Counter({name: n for name, n in scene.thrown.items() if name != "in the ending"})
+        report.restarts += Counter(summary.get("restarts", {}))
+        report.ended_early += Counter(scene.ended_early)
+        report.segments += summary.get("segments", {}).get("produced", 0)
+        if found and keep is not None:
+            _keep(place, Path(keep) / f"{world}-{report.seed}-{number}")
+        return dict(summary.get("returns", {}))
+
+
+def _audit(scene: Scene, world: str, steps: int) -> tuple[list[str], dict[str, Any]]:
+    found = list(scene.findings)
+    path = scene.folder / "summary.json"
+    summary = json.loads(path.read_text()) if path.exists() else {}
+    found += audit_books(summary, steps) if summary else ["there is no summary"]
+    found += audit_notes(read_notes(scene.notes), every=scene.data["policy"].get("flow", "block") == "block")
+    found += audit_descriptors(scene.descriptors)
+    found += left_over(scene.mark, scene.ground.left(), scene.folder)
+    if "Traceback" in scene.said.read_text():
+        found.append("the command showed a traceback")
+    return found, summary
+
+
+def _keep(place: Ground, folder: Path) -> None:
+    """Copies what a finding can be understood from."""
+    shutil.copytree(place.disk / "run", folder / "run", dirs_exist_ok=True)
+    for name in ("train.txt", "witness.jsonl"):
+        if (place.folder / name).exists():
+            shutil.copy(place.folder / name, folder / name)
+    os.sync()
+
+
+def _mean(returns: dict[str, Any]) -> float:
+    return sum(curve["last"] for curve in returns.values()) / max(1, len(returns))
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

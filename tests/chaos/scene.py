@@ -1,0 +1,253 @@
+"""One run under faults: `rookery train` in a process of its own, whose workers are found by their command lines.
+
+In flow: faults (plan.py). Out flows: what was thrown, what the command said; it is given again where it ended early.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.chaos import witness
+from tests.chaos.ground import Ground
+from tests.chaos.plan import Fault
+from tests.leak_guard import MARK
+from tests.tools import ROOT, require
+
+__all__ = ["Scene"]
+
+_PATIENCE = 120.0
+"""Seconds that a run may stand still, or a phase may be waited for."""
+
+
+@dataclass
+class Scene:
+    """A run in `ground`, begun by `begin`. `mark`: what all its processes have in their environment."""
+
+    ground: Ground
+    data: dict[str, Any]
+    mark: str
+    say: Callable[[str], None]
+    thrown: Counter[str] = field(default_factory=Counter)
+    """Kind and phase of a fault -> how often."""
+    ended_early: list[str] = field(default_factory=list)
+    """What the command said when a fault ended it."""
+    descriptors: dict[int, list[int]] = field(default_factory=dict)
+    """Open descriptors of the launcher, by its pid, over time."""
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return self.ground.disk / "run"
+
+    @property
+    def notes(self) -> Path:
+        """What the workers were seen to do; not on the disk that is filled."""
+        return self.ground.folder / "witness.jsonl"
+
+    @property
+    def said(self) -> Path:
+        """What the command said."""
+        return self.ground.folder / "train.txt"
+
+    def live(self, plan: Iterator[Fault]) -> None:
+        """From the start to the end of the run, with faults of `plan` all the while, and again where it ended early."""
+        ending = next(plan)
+        while True:
+            code = self._one_life(plan, ending)
+            if code == 0:
+                return
+            last = self.said.read_text().strip().splitlines()[-1:]
+            self.ended_early.append(last[0] if last else f"exit code {code}")
+            self.say(f"  the command ended with {code}: {self.ended_early[-1]}")
+            if code > 0 and not _tells_what_to_do(self.ended_early[-1]):
+                self.findings.append(f"the run ended with {code} and said {self.ended_early[-1]!r}")
+                return
+            if len(self.ended_early) > 20:
+                self.findings.append("the run was ended more than twenty times")
+                return
+
+    def undisturbed(self) -> None:
+        """The same run, left in peace."""
+        with self._started() as popen:
+            if popen.wait(600) != 0:
+                self.findings.append(f"an undisturbed run failed: {self.said.read_text()[-500:]!r}")
+
+    def _one_life(self, plan: Iterator[Fault], ending: Fault) -> int:
+        with self._started() as popen:
+            try:
+                self._throw_all(popen, plan, ending)
+                return popen.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.findings.append(f"the run hung: {self._where(popen)}")
+                return 0
+
+    @contextmanager
+    def _started(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The command; nothing of it lives afterwards."""
+        config = self.ground.folder / "config.yaml"
+        config.write_text(yaml.safe_dump(self.data))
+        site = self.ground.folder / "site"
+        site.mkdir(exist_ok=True)
+        (site / "sitecustomize.py").write_text(witness.SITE)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+            "ROOKERY_MEMORY": str(self.ground.memory),
+            witness.VARIABLE: str(self.notes),
+            MARK: self.mark,
+        }
+        command = [require("rookery"), "train", str(config), "--run-dir", str(self.folder), "--no-progress"]
+        with self.said.open("a") as stream:
+            popen = subprocess.Popen(
+                command,
+                cwd=self.ground.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+        try:
+            yield popen
+        finally:
+            if popen.poll() is None:
+                self._kill_all(popen)
+            popen.wait()
+
+    def _throw_all(self, popen: subprocess.Popen[bytes], plan: Iterator[Fault], ending: Fault) -> None:
+        self._wait(popen, lambda: bool(self._workers(popen, "learner")))
+        while popen.poll() is None and not self._ends():
+            fault = next(plan)
+            self._sleep(popen, fault.pause, self._ends)
+            if popen.poll() is None and not self._ends():
+                self._throw(popen, fault)
+            with suppress(psutil.Error):
+                self.descriptors.setdefault(popen.pid, []).append(psutil.Process(popen.pid).num_fds())
+        if popen.poll() is None and not self.thrown["in the ending"]:
+            self.thrown["in the ending"] += 1
+            self._throw(popen, ending)
+
+    def _throw(self, popen: subprocess.Popen[bytes], fault: Fault) -> None:
+        """Waits for its phase and does it."""
+        if fault.phase in ("starting", "recovering"):
+            others = [role for role in ("actor", "learner", "coordinator") if role != fault.role]
+            first = fault.role if fault.phase == "starting" else others[fault.number % len(others)]
+            before = self._hit(popen, first, fault.number, signal.SIGKILL)
+            if before is None:
+                return
+            self._count("kill", "running")
+            if fault.phase == "starting":
+                fresh = self._wait(popen, lambda: before not in (now := self._workers(popen, first)) and len(now) > 0)
+                if not fresh:
+                    return
+        self._sleep(popen, fault.delay)
+        if popen.poll() is None and self._do(popen, fault):
+            self._count(fault.kind, fault.phase)
+            self.say(f"  {fault}")
+
+    def _do(self, popen: subprocess.Popen[bytes], fault: Fault) -> bool:
+        ground = self.ground
+        if fault.kind == "kill":
+            return (
+                self._hit(popen, fault.role, fault.number, signal.SIGKILL, newest=fault.phase == "starting") is not None
+            )
+        if fault.kind == "stop":
+            pid = self._hit(popen, fault.role, fault.number, signal.SIGSTOP, newest=fault.phase == "starting")
+            self._sleep(popen, fault.seconds)
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            return pid is not None
+        if fault.kind in ("full_disk", "full_memory"):
+            place = ground.disk if fault.kind == "full_disk" else ground.memory
+            ground.fill(place)
+            try:
+                self._sleep(popen, fault.seconds)
+            finally:
+                ground.free(place)
+        if fault.kind == "slow_disk":
+            ground.freeze()
+            try:
+                self._sleep(popen, fault.seconds)
+            finally:
+                ground.thaw()
+        if fault.kind == "kill_all":
+            self._kill_all(popen)
+        return True
+
+    def _hit(
+        self, popen: subprocess.Popen[bytes], role: str, number: int, what: signal.Signals, newest: bool = False
+    ) -> int | None:
+        """Sends a signal to a worker; its pid, None if there is none."""
+        there = self._workers(popen, role)
+        if not there:
+            return None
+        pid = there[-1] if newest else there[number % len(there)]
+        with suppress(ProcessLookupError):
+            os.kill(pid, what)
+            return pid
+        return None
+
+    def _kill_all(self, popen: subprocess.Popen[bytes]) -> None:
+        family = [
+            popen.pid,
+            *(pid for role in ("coordinator", "learner", "actor") for pid in self._workers(popen, role)),
+        ]
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        popen.wait()
+
+    def _workers(self, popen: subprocess.Popen[bytes], role: str) -> list[int]:
+        """The living workers of a role, oldest first."""
+        found = []
+        with suppress(psutil.Error):
+            for child in psutil.Process(popen.pid).children():
+                with suppress(psutil.Error):
+                    if f"workers.{role}" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                        found.append((child.create_time(), child.pid))
+        return [pid for _, pid in sorted(found)]
+
+    def _ends(self) -> bool:
+        """Whether the last steps are made."""
+        with suppress(OSError):
+            return "stage=actors_draining" in (self.folder / "logs" / "coordinator.log").read_text()
+        return False
+
+    def _wait(self, popen: subprocess.Popen[bytes], ready: Callable[[], bool]) -> bool:
+        end = time.monotonic() + _PATIENCE
+        while popen.poll() is None and time.monotonic() < end:
+            if ready():
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _sleep(self, popen: subprocess.Popen[bytes], seconds: float, early: Callable[[], bool] = lambda: False) -> None:
+        end = time.monotonic() + seconds
+        while popen.poll() is None and not early() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(0.05, left))
+
+    def _count(self, kind: str, phase: str) -> None:
+        self.thrown[f"{kind} {phase}"] += 1
+
+    def _where(self, popen: subprocess.Popen[bytes]) -> str:
+        roles = {role: self._workers(popen, role) for role in ("coordinator", "learner", "actor")}
+        return f"{roles} {self.said.read_text()[-500:]!r}"
+
+
+def _tells_what_to_do(line: str) -> bool:
+    """Whether a run that ended early said why in a sentence."""
+    return line.startswith("rookery: ") and "Traceback" not in line
