@@ -19,10 +19,11 @@ import zmq
 
 from launch.folder import make_folder, remove, write_config
 from launch.presence import Presence
-from launch.processes import FATAL, INCOMPLETE, REFUSED, Process, end_all, start
+from launch.processes import INCOMPLETE, Process, begin, end_all
+from launch.revival import Revival, RunFailed
 from protocol.config import Run
 from protocol.control_client import ControlClient
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError
 from protocol.memory import sweep
 from protocol.report import Report
 
@@ -37,10 +38,6 @@ _ABSENT_SECONDS = 3.0
 """How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
 
 View = dict[str, Any]
-
-
-class RunFailed(RookeryError):
-    """A worker could not be kept alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,8 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
     with _Interrupt() as interrupt:
         try:
             command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
-            coordinator = start("coordinator", [*command, "127.0.0.1:0"], folder / "logs" / "coordinator.out")
+            output = folder / "logs" / "coordinator.out"
+            coordinator = begin("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
             processes.append(coordinator)
             address = _address(folder, coordinator, interrupt)
             client = ControlClient(context, address, "supervisor")
@@ -106,7 +104,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluation", evaluations)):
                 for index in range(count):
                     output = folder / "logs" / f"{role}-{index}.out"
-                    processes.append(start(role, [f"workers.{role}", "--coordinator", address], output))
+                    processes.append(begin(role, [f"workers.{role}", "--coordinator", address], output, run.restarts))
             coordinator.command = [*command, address.removeprefix("tcp://")]
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
         finally:
@@ -127,7 +125,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
     with _Interrupt() as interrupt:
-        process = start("sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True)
+        process = begin("sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True)
         reader = threading.Thread(target=_read_views, args=(process, show, tell), name="views", daemon=True)
         reader.start()
         try:
@@ -160,6 +158,7 @@ def _supervise(
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
     shown, asked, end, left = 0.0, 0, 0.0, False
+    revival = Revival(tell)
     beat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
     presence = Presence(max(_ABSENT_SECONDS, 2 * beat))
     while True:
@@ -172,12 +171,13 @@ def _supervise(
         if coordinator.code is not None and (asked or coordinator.code >= 0):
             if coordinator.code not in (0, INCOMPLETE):
                 said = coordinator.last_words(1).removeprefix("coordinator: ")
+                revival.last_words(coordinator)
                 raise RunFailed(f"the coordinator failed: {said or coordinator.code}; the log is {coordinator.output}")
             return
         if asked > 1 or (asked and now > end):
             return
         for process in processes:
-            _look_after(run, process, tell, stopping=bool(asked))
+            revival.look_after(process, stopping=bool(asked))
         pulse = client.pulse
         fresh = now - client.heard_at < presence.seconds and not asked
         running = {process.popen.pid: process for process in processes if process.code is None}
@@ -192,32 +192,6 @@ def _supervise(
             left = True
             client.leave()  # the coordinator waits for it with its own end
         time.sleep(_LOOK_EVERY)
-
-
-def _look_after(run: Run, process: Process, tell: Callable[[str], None], stopping: bool) -> None:
-    """Starts a worker that died again, after a pause that doubles, as long as its budget lasts."""
-    code = process.code
-    if code is None or process.done or stopping:
-        return
-    if code == 0 or (code == REFUSED and process.restarts):  # refused: others have taken over what was left to do
-        process.done = True
-        return
-    now = time.monotonic()
-    why = process.fault or f"was killed by signal {-code}"
-    if code > 0:
-        why = f"ended with exit code {code}: {process.last_words(1)}"
-    if code in FATAL or process.restarts >= run.restarts:
-        again = "" if code in FATAL else f" again, after {process.restarts} restarts"
-        raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
-    if not process.again_at:
-        pause = 0.25 * 2**process.restarts
-        process.again_at = now + pause
-        comma = "," if process.fault else ";"
-        tell(f"{process.role} (pid {process.popen.pid}) {why}{comma} starting it again in {pause:g} s")
-    elif now >= process.again_at:
-        fresh = start(process.role, process.command, process.output)
-        process.popen, process.again_at, process.restarts = fresh.popen, 0.0, process.restarts + 1
-        process.fault = ""
 
 
 def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:

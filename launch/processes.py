@@ -1,4 +1,4 @@
-"""The processes of a run on this machine: started by command line, watched, ended under a deadline."""
+"""The processes of a run on this machine: started by command line, watched, started again, ended under a deadline."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.budget import Budget
 from protocol.errors import ConfigurationError
 
-__all__ = ["FATAL", "INCOMPLETE", "REFUSED", "Process", "end_all", "python", "start"]
+__all__ = ["FATAL", "FATAL_AT_FIRST", "INCOMPLETE", "REFUSED", "Process", "begin", "end_all", "python", "start"]
 
 REFUSED = 3
 INCOMPLETE = 9
 """Of a coordinator or a sequential run that ended in order before all steps were made."""
-FATAL = {2, REFUSED, 5, 6}
+FATAL = {2, REFUSED, 5}
 """Exit codes after which starting the same command again cannot help."""
+FATAL_AT_FIRST = {6}
+"""The same, as long as the command has never worked: there was room before, and may be again."""
+_MOST_LINES = 60
+"""Of a traceback that is shown."""
+_CHAINED = ("During handling of the above", "The above exception was")
 
 
 @dataclass(slots=True)
@@ -30,13 +36,16 @@ class Process:
     role: str
     command: list[str]
     output: Path
-    popen: subprocess.Popen[str]
-    restarts: int = 0
+    budget: Budget
+    pipe: bool = False
+    """Whether its output is read; only its errors go to the file then."""
+    popen: subprocess.Popen[str] = field(init=False)
     again_at: float = 0.0
     done: bool = False
     fault: str = ""
     """Why its supervisor killed it."""
-    lines: list[str] = field(default_factory=list)
+    _said_before: int = 0
+    """Bytes in the file when it was started last."""
 
     @property
     def code(self) -> int | None:
@@ -44,11 +53,30 @@ class Process:
         return self.popen.poll()
 
     def last_words(self, lines: int = 12) -> str:
-        """The end of what it wrote."""
-        try:
-            return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
-        except OSError:
+        """The end of what it wrote since it was started last."""
+        return "\n".join(self._said()[-lines:])
+
+    def traceback(self) -> str:
+        """The first traceback that it wrote since then, with those that led to it; empty without one."""
+        said = self._said()
+        start = next((i for i, line in enumerate(said) if line.startswith("Traceback (most recent")), None)
+        if start is None:
             return ""
+        block: list[str] = []
+        for line in said[start:]:
+            told = bool(block) and bool(block[-1]) and not block[-1].startswith((" ", "Traceback", *_CHAINED))
+            if told and line and not line.startswith(_CHAINED):  # behind the line that names the exception
+                break
+            block.append(line)
+        return "\n".join(block[-_MOST_LINES:]).rstrip()
+
+    def _said(self) -> list[str]:
+        try:
+            with self.output.open("rb") as stream:
+                stream.seek(self._said_before)
+                return stream.read().decode(errors="replace").splitlines()
+        except OSError:
+            return []
 
 
 def python(*command: str) -> list[str]:
@@ -69,24 +97,34 @@ def python(*command: str) -> list[str]:
     return [sys.executable, "-P", "-m", *command]
 
 
-def start(role: str, command: Sequence[str], output: Path, pipe: bool = False) -> Process:
-    """Starts `python -m ...`; its output goes to a file (with `pipe`, only its errors do)."""
+def begin(role: str, command: Sequence[str], output: Path, restarts: int = 0, pipe: bool = False) -> Process:
+    """Starts `python -m ...`, which may be started again so often; its output goes to a file (with `pipe`, only its
+    errors do)."""
     output.parent.mkdir(parents=True, exist_ok=True)
+    process = Process(role, list(command), output, Budget(restarts), pipe)
+    start(process)
+    return process
+
+
+def start(process: Process) -> None:
+    """Starts its command, for the first time or again."""
     threads = {
         name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     }
     environment = {**os.environ, **threads, "ROOKERY_PARENT": str(os.getpid())}
-    with output.open("a") as errors:
-        popen = subprocess.Popen(
-            python(*command),
+    with process.output.open("a") as errors:
+        process._said_before = errors.tell()
+        process.popen = subprocess.Popen(
+            python(*process.command),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if pipe else errors,
+            stdout=subprocess.PIPE if process.pipe else errors,
             stderr=errors,
             env=environment,
             text=True,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends the run in order
         )
-    return Process(role, list(command), output, popen)
+    process.budget.began(time.monotonic())
+    process.again_at, process.fault = 0.0, ""
 
 
 def end_all(processes: Sequence[Process], seconds: float) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "TrainingFault",
     "WireError",
     "disk_fault",
+    "disk_full",
 ]
 
 
@@ -78,6 +79,11 @@ _DISK = _FULL | {
     errno.EPERM,
     errno.EROFS,
 }
+
+
+def disk_full(fault: BaseException) -> bool:
+    """Whether there is no room, for the time being."""
+    return isinstance(fault, OSError) and fault.errno in _FULL
 
 
 def disk_fault(fault: BaseException) -> str:

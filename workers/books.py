@@ -18,6 +18,7 @@ from protocol.config import Run
 from protocol.counters import read_counters
 from protocol.ledger import Ledger
 from workers.accounting import Page, Pages, environment_books, segment_books, total
+from workers.disk import AppendFile, Disk
 from workers.events import EventLog
 from workers.findings import findings_of, looks
 from workers.fixed_plan import FixedPlan
@@ -52,8 +53,9 @@ class Books:
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
         """policy/member -> (episodes, sum of returns) at the last look."""
-        self._events = EventLog(folder / "tensorboard")
-        self._metrics = (folder / "metrics.jsonl").open("a")
+        self.disk = Disk()
+        self._events = EventLog(folder / "tensorboard", self.disk)
+        self._metrics = AppendFile(folder / "metrics.jsonl", self.disk)
         self._last: tuple[float, int, int] | None = None
         self.made = 0
         """Agent steps, or without actors rows trained on, at the last look."""
@@ -227,9 +229,7 @@ class Books:
     def _keep(self) -> None:
         """What a coordinator that takes over could not know otherwise."""
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
-        aside = self._kept.with_name(f".{self._kept.name}")
-        aside.write_text(json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
-        aside.rename(self._kept)
+        self.disk.replace(self._kept, json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
 
     def _continue(self) -> None:
         if not self._kept.exists():
@@ -303,8 +303,7 @@ class Books:
             kept = {k: v for k, v in policy.items() if k != "history" and v is not None}
             row[name] = kept
             scalars.update({f"{name}/{k}": float(v) for k, v in kept.items()})
-        self._metrics.write(json.dumps(row) + "\n")
-        self._metrics.flush()
+        self._metrics.append(json.dumps(row).encode() + b"\n")
         self._events.scalars(made, scalars)
 
 

@@ -71,7 +71,8 @@ class Coordinator:
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
         self._books = Books(run, list(plans), folder, auxiliaries, fixed, credits)
-        self._members = Membership(run, [*plans, *auxiliaries], folder / "state.json", [*fixed], resident)
+        kept, disk = folder / "state.json", self._books.disk
+        self._members = Membership(run, [*plans, *auxiliaries], kept, [*fixed], resident, disk)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._stop_after: float | None = None
@@ -139,6 +140,7 @@ class Coordinator:
             "segments": total(self._learner_pages().values(), "quarantined_messages"),
             "acknowledgements": total(self._actor_pages().values(), "refused_acks"),
         }
+        summary["disk_full"] = self._books.disk.missed
         self._books.write_summary(summary)
         return summary
 

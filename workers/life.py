@@ -216,9 +216,11 @@ def claim(run: Run, folder: Path) -> int:
             raise ConfigurationError(
                 f"{folder} holds a run with another configuration; give that one ({config}) or another --run-dir"
             )
-        aside = folder / ".config.yaml"
-        aside.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
-        aside.rename(config)
+        text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
+        if not config.exists() or config.read_text() != text:  # one that returns needs no room on a full disk
+            aside = folder / ".config.yaml"
+            aside.write_text(text)
+            aside.rename(config)
     except BlockingIOError:
         os.close(lock)
         raise ConfigurationError(f"{folder} is in use by another run; give another --run-dir") from None

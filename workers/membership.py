@@ -12,6 +12,7 @@ from typing import Any
 from protocol.config import Run
 from protocol.control_server import check_schemas
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
+from workers.disk import Disk
 from workers.places import Places, Steps
 from workers.register import Member, Register
 from workers.relaying.ways import ways
@@ -24,11 +25,17 @@ class Membership:
     `patient`: who finds no place now is told to ask again, as places get free when leases end."""
 
     def __init__(
-        self, run: Run, policies: list[str], path: Path, fixed: Sequence[str] = (), patient: bool = False
+        self,
+        run: Run,
+        policies: list[str],
+        path: Path,
+        fixed: Sequence[str] = (),
+        patient: bool = False,
+        disk: Disk | None = None,
     ) -> None:
         self._run, self._played, self._patient = run, {*policies, *fixed}, patient
         self._places = Places(run, policies)
-        self._register = Register(path)
+        self._register = Register(path, disk)
         self.run_id = self._register.run_id
         self.clean = self._register.clean
         self.restarts = self._register.restarts

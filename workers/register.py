@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.messages import Role, Route
+from workers.disk import Disk
 
 __all__ = ["Member", "Register"]
 
@@ -76,8 +77,8 @@ class Register:
     """The members, by name, and what is known of those that ended; begins with what an earlier coordinator of this run
     left in `path`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self._path, self._disk = path, disk or Disk()
         self.run_id = secrets.token_hex(4)
         self.members: dict[str, Member] = {}
         self.incarnations: dict[str, int] = {}
@@ -92,7 +93,9 @@ class Register:
         self.restarts: dict[str, int] = {}
         if path.exists():
             self._load()
-        (path.parent / "run_id").write_text(self.run_id + "\n")
+        marker = path.parent / "run_id"
+        if not marker.exists() or marker.read_text().strip() != self.run_id:
+            marker.write_text(self.run_id + "\n")
 
     def save(self) -> None:
         """Writes what a returning coordinator must know."""
@@ -106,9 +109,7 @@ class Register:
             "restarts": self.restarts,
             "members": [_to_plain(member) for member in self.members.values()],
         }
-        aside = self._path.with_name(f".{self._path.name}")
-        aside.write_text(json.dumps(state))
-        aside.rename(self._path)
+        self._disk.replace(self._path, json.dumps(state))
 
     def _load(self) -> None:
         state = json.loads(self._path.read_text())

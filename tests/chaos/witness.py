@@ -1,7 +1,7 @@
 """What the workers of a run under faults really do, noted from inside them and independently of their own books.
 
 In flow: `ROOKERY_WITNESS`, a file; `install()` is called when Python starts. Out flow: a line of JSON for each thing
-done, in the order of time: segments copied and settled by learners, weights published by learners and adopted by actors.
+done, in the order of time: segments that learners copied and settled, weights that they published and actors adopted.
 """
 
 from __future__ import annotations

@@ -1,0 +1,69 @@
+"""What becomes of a worker that died: started again after a pause, as long as its budget lasts, or the end of the run.
+
+In flows: the processes, as they are. Out flows: the processes started again, a line for each death; RunFailed, with the
+first traceback that any of them left told before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from launch.processes import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
+from protocol.errors import RookeryError
+
+__all__ = ["Revival", "RunFailed"]
+
+
+class RunFailed(RookeryError):
+    """A worker could not be kept alive."""
+
+
+class Revival:
+    """Of all workers of a run; `tell` gets the lines."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._first: tuple[str, str] | None = None
+        """Role and traceback of who crashed first: others may have died of that only."""
+
+    def look_after(self, process: Process, stopping: bool) -> None:
+        """Starts a worker that died again; nobody when the run is `stopping`."""
+        code = process.code
+        if code is None or process.done or stopping:
+            return
+        restarts, now = process.budget.again, time.monotonic()
+        if code == 0 or (code == REFUSED and restarts):  # refused: others have taken over what was left to do
+            process.done = True
+        elif not process.again_at:
+            self._plan(process, code, now)
+        elif now >= process.again_at:
+            start(process)
+
+    def last_words(self, process: Process) -> None:
+        """Tells the traceback of who crashed first, if anybody did; `process` is the last one."""
+        self._note(process)
+        if self._first is not None:
+            role, said = self._first
+            self._tell(f"the first {role} that crashed said:\n{said}")
+            self._first = None
+
+    def _note(self, process: Process) -> None:
+        said = process.traceback()
+        self._first = self._first or ((process.role, said) if said else None)
+
+    def _plan(self, process: Process, code: int, now: float) -> None:
+        why = process.fault or f"was killed by signal {-code}"
+        if code > 0:
+            why = f"ended with exit code {code}: {process.last_words(1)}"
+            self._note(process)
+        restarts = process.budget.again
+        fatal = code in FATAL or (code in FATAL_AT_FIRST and not restarts)
+        pause = None if fatal else process.budget.died(now)
+        if pause is None:
+            self.last_words(process)
+            again = "" if fatal else f" again, after {restarts} restarts"
+            raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
+        process.again_at = now + pause
+        comma = "," if process.fault else ";"
+        self._tell(f"{process.role} (pid {process.popen.pid}) {why}{comma} starting it again in {pause:g} s")

@@ -1,0 +1,74 @@
+"""Files that are written all the time while a disk may fill up: whole or not at all, and the run goes on.
+
+In flow: text and bytes. Out flows: the file; False, told in the log and counted, where there was no room for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from protocol.errors import disk_fault, disk_full
+
+__all__ = ["AppendFile", "Disk"]
+
+log = logging.getLogger(__name__)
+
+_TOLD_EVERY = 10.0
+
+
+class Disk:
+    """What one worker writes. `missed`: how often there was no room."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        self._told_at = -_TOLD_EVERY
+
+    def replace(self, path: Path, text: str) -> bool:
+        """Puts `text` in place; what was there stays where there is no room. OSError for any other fault."""
+        aside = path.with_name(f".{path.name}")
+        try:
+            aside.write_text(text)
+            aside.rename(path)
+        except OSError as fault:
+            self.miss(fault)
+            aside.unlink(missing_ok=True)
+            return False
+        return True
+
+    def miss(self, fault: OSError) -> None:
+        """Counts and tells a disk that is full; any other fault is raised again."""
+        if not disk_full(fault):
+            raise fault
+        self.missed += 1
+        now = time.monotonic()
+        if now - self._told_at >= _TOLD_EVERY:
+            self._told_at = now
+            log.error("event=disk_full missed=%d error=%s", self.missed, disk_fault(fault))
+
+
+class AppendFile:
+    """A file that grows by whole records."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._disk = disk
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def append(self, record: bytes) -> bool:
+        """Adds `record`; False, and nothing of it is there, where there is no room."""
+        before = os.fstat(self._descriptor).st_size
+        try:
+            left = memoryview(record)
+            while len(left):
+                left = left[os.write(self._descriptor, left) :]
+        except OSError as fault:
+            os.ftruncate(self._descriptor, before)
+            self._disk.miss(fault)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Closes it."""
+        os.close(self._descriptor)
