@@ -22,7 +22,7 @@ from tests.chaos.plan import KINDS, Fault, faults
 from tests.chaos.scene import Scene
 from tests.chaos.worlds import WORLDS, configuration
 
-__all__ = ["Report", "chaos"]
+__all__ = ["Report", "audit", "chaos"]
 
 _LONGEST = 6.0
 """Seconds that a fault lasts at most: longer than a lease."""
@@ -130,7 +130,7 @@ def _one(
             scene.live(plan)
         else:
             scene.undisturbed()
-        found, summary = _audit(scene, world, steps)
+        found, summary = audit(scene, steps)
         for finding in found:
             say(f"  FOUND {finding}")
         report.findings += [f"{world} {number}: {finding}" for finding in found]
@@ -143,7 +143,8 @@ def _one(
         return dict(summary.get("returns", {}))
 
 
-def _audit(scene: Scene, world: str, steps: int) -> tuple[list[str], dict[str, Any]]:
+def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
+    """What does not hold after a run, and its summary."""
     found = list(scene.findings)
     path = scene.folder / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}

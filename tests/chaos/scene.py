@@ -63,7 +63,8 @@ class Scene:
         return self.ground.folder / "train.txt"
 
     def live(self, plan: Iterator[Fault]) -> None:
-        """From the start to the end of the run, with faults of `plan` all the while, and again where it ended early."""
+        """From the start to the end of the run, with faults of `plan` (its first for the end) as long as there are any,
+        and again where it ended early."""
         ending = next(plan)
         while True:
             code = self._one_life(plan, ending)
@@ -130,7 +131,10 @@ class Scene:
     def _throw_all(self, popen: subprocess.Popen[bytes], plan: Iterator[Fault], ending: Fault) -> None:
         self._wait(popen, lambda: bool(self._workers(popen, "learner")))
         while popen.poll() is None and not self._ends():
-            fault = next(plan)
+            fault = next(plan, None)
+            if fault is None:
+                self._wait(popen, self._ends)
+                break
             self._sleep(popen, fault.pause, self._ends)
             if popen.poll() is None and not self._ends():
                 self._throw(popen, fault)

@@ -1,0 +1,103 @@
+"""The short form of `make chaos`, and what shows that its eyes are open."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.audit import audit_books, audit_notes
+from tests.chaos.ground import ground
+from tests.chaos.kit import audit
+from tests.chaos.plan import faults
+from tests.chaos.scene import Scene
+from tests.flows import runs
+
+STEPS = 4_800
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", ["3", pytest.param("4", marks=pytest.mark.slow)])
+def test_the_books_of_a_run_balance_whatever_is_done_to_it_G1_G2_G9_B11(seed: str) -> None:
+    """G1, G2, G9, B11, U14: nothing acknowledged is lost, nothing is trained twice or left behind."""
+    with ground() as place:
+        data = {
+            **runs.paced(place.folder, STEPS, pause=0.004, restarts=100, num_learner_processes=1),
+            "actor_timeout": 3.0,
+            "learner_timeout": 3.0,
+            "checkpoint_interval": 1.0,
+        }
+        scene = Scene(place, data, f"chaos-{seed}", print)
+        kinds = [kind for kind in ("kill", "stop", "full_disk") if kind in ("kill", "stop", *place.kinds)]
+        scene.live(islice(faults(seed, kinds, longest=1.5), 3))
+        found, summary = audit(scene, STEPS)
+    assert found == []
+    assert sum(scene.thrown.values()) >= 2
+    assert scene.ended_early == []
+    assert sum(summary["restarts"].values()) >= 1
+
+
+def test_the_same_seed_throws_the_same_faults() -> None:
+    kinds = ["kill", "stop", "kill_all"]
+    one, two, other = (list(islice(faults(seed, kinds, 5.0), 50)) for seed in ("1-0", "1-0", "1-1"))
+    assert one == two != other
+    assert one[0].phase == "ending"
+    assert {fault.kind for fault in one} == set(kinds)
+    assert {fault.phase for fault in one} == {"ending", "running", "starting", "recovering"}
+    assert all(0 <= fault.seconds <= 5 for fault in one)
+
+
+SOUND: list[list[Any]] = [
+    ["copied", 1, "p", "actor-0", 1, [1, 2, 3]],
+    ["settled", 1, "p", "actor-0", 1, 2],
+    ["copied", 2, "p", "actor-0", 1, [3, 4]],
+    ["settled", 2, "p", "actor-0", 1, 4],
+    ["published", 1, "p", 1, 1],
+    ["published", 2, "p", 2, 1],
+    ["adopted", 3, 99, 1, 1],
+    ["adopted", 3, 99, 2, 1],
+]
+
+
+def test_what_was_seen_in_order_is_no_finding() -> None:
+    """What a dead learner had copied and not settled comes again."""
+    assert audit_notes(SOUND, every=True) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (["copied", 2, "p", "actor-0", 1, [4]], "twice"),
+        (["copied", 3, "p", "actor-0", 1, [4]], "settled up to 4, again"),
+        (["settled", 2, "p", "actor-0", 1, 6], "acknowledged and never taken"),
+        (["published", 2, "p", 1, 9], r"published version \(1, 9\) after \(2, 1\)"),
+        (["adopted", 3, 99, 2, 1], r"adopted version \(2, 1\) after \(2, 1\)"),
+    ],
+)
+def test_what_must_not_be_is_found(wrong: list[Any], found: str) -> None:
+    said = audit_notes([*SOUND, wrong], every=True)
+    assert said
+    assert re.search(found, said[0])
+
+
+def test_books_that_do_not_balance_are_found() -> None:
+    segments = {"produced": 9, "received": 9, "trained": 9, "unexplained": 0, "dropped": {"overwritten": 0}}
+    segments |= dict.fromkeys(("duplicates", "rejected", "held", "lost_in_learner", "in_flight"), 0)
+    summary: dict[str, Any] = {"complete": True, "agent_steps": 100, "segments": segments}
+    assert audit_books(summary, 100) == []
+    assert audit_books({**summary, "complete": False}, 100)
+    assert audit_books(summary, 101)
+    assert audit_books({**summary, "segments": {**segments, "trained": 8}}, 100)
+    assert audit_books({**summary, "segments": {**segments, "unexplained": 1}}, 100)
+    assert audit_books({**summary, "segments": {**segments, "held": -1, "trained": 10}}, 100)
+
+
+def test_without_root_the_ground_is_plain_folders_and_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with ground() as place:
+        assert place.kinds == []
+        assert place.missing == ["full_disk, slow_disk and full_memory need root"]
+        assert Path(place.disk).is_dir()
