@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ __all__ = ["Ground", "ground"]
 
 _DISK_MIB, _MEMORY_MIB = 96, 192
 _FILLER = ".filler"
+_BUSY_SECONDS = 10.0
+"""How long those that were killed may take to let go of it."""
 
 
 class Ground:
@@ -48,9 +51,12 @@ class Ground:
     def down(self) -> None:
         """Unmounts; what ran there must have ended."""
         self.thaw()
+        end = time.monotonic() + _BUSY_SECONDS
         for place in (self.disk, self.memory):
-            if place.is_mount():
-                subprocess.run([_tool("umount"), str(place)], check=True, timeout=30)
+            while place.is_mount():
+                late = ["--lazy"] if time.monotonic() > end else []
+                subprocess.run([_tool("umount"), *late, str(place)], check=bool(late), capture_output=True, timeout=30)
+                time.sleep(0.05)
 
     def fill(self, place: Path) -> None:
         """Takes all room that is left."""

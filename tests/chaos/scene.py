@@ -27,8 +27,8 @@ from tests.tools import ROOT, require
 
 __all__ = ["Scene"]
 
-_PATIENCE = 120.0
-"""Seconds that a run may stand still, or a phase may be waited for."""
+_PATIENCE = 300.0
+"""Seconds until the end of a run that is left in peace, or until a phase that is waited for."""
 
 
 @dataclass
@@ -46,6 +46,11 @@ class Scene:
     descriptors: dict[int, list[int]] = field(default_factory=dict)
     """Open descriptors of the launcher, by its pid, over time."""
     findings: list[str] = field(default_factory=list)
+    seconds: float = 60.0
+    """How long faults are thrown; then the run may come to its end."""
+
+    def __post_init__(self) -> None:
+        self._until = 0.0
 
     @property
     def folder(self) -> Path:
@@ -65,7 +70,7 @@ class Scene:
     def live(self, plan: Iterator[Fault]) -> None:
         """From the start to the end of the run, with faults of `plan` (its first for the end) as long as there are any,
         and again where it ended early."""
-        ending = next(plan)
+        ending, self._until = next(plan), time.monotonic() + self.seconds
         while True:
             code = self._one_life(plan, ending)
             if code == 0:
@@ -131,7 +136,7 @@ class Scene:
     def _throw_all(self, popen: subprocess.Popen[bytes], plan: Iterator[Fault], ending: Fault) -> None:
         self._wait(popen, lambda: bool(self._workers(popen, "learner")))
         while popen.poll() is None and not self._ends():
-            fault = next(plan, None)
+            fault = next(plan, None) if time.monotonic() < self._until else None
             if fault is None:
                 self._wait(popen, self._ends)
                 break
