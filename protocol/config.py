@@ -14,12 +14,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
+from protocol.aliases import Multiprocessing, without_aliases
 from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.evaluation import EvaluationConfig
 from protocol.fixed import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.learned import Learned
+from protocol.lockstep import check_lockstep
 from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.offline import BC, Dataset
 from protocol.section import Section
@@ -85,7 +87,7 @@ class PolicyConfig(Learned):
     @classmethod
     def _alias(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            data = _without_aliases(data)
+            data = without_aliases(data)
             if isinstance(data.get("algorithm"), Mapping):
                 data["algorithm"] = {"name": "ppo", **data["algorithm"]}
                 if (name := data["algorithm"]["name"]) in FIXED:
@@ -136,16 +138,6 @@ class PolicyConfig(Learned):
             raise ValueError("record keeps what actors send, and a dataset is there already; leave record out")
 
 
-class Multiprocessing(Section):
-    """The source documents' section; `enabled: false` means `--sequential`."""
-
-    enabled: bool | None = None
-    mode: Literal["double_buffer", "snapshot"] | None = None
-    """The same as `policy.publish_mode`."""
-    num_agents: int | None = Field(default=None, ge=1)
-    """Refused when the world has another number of agents."""
-
-
 class Run(Section):
     """Everything a run is."""
 
@@ -160,6 +152,11 @@ class Run(Section):
     """What learns beside the policies from what their agents see, by name."""
     actors: int = Field(default=1, ge=0, le=10_000)
     """Actor processes; none where every policy has a dataset."""
+    schedule: Literal["asynchronous", "lockstep"] = "asynchronous"
+    """Actors never wait for learners, or all keep in step: the same bits with any number of actors, which share
+    `environment.copies` then (protocol/lockstep.py)."""
+    act_block: int = Field(default=16, ge=4)
+    """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
     num_learner_processes: int | None = Field(default=None, ge=1)
     """None: one learner process a policy and auxiliary; fewer: they share them in turn."""
     steps: int = Field(default=10_000_000, ge=1)
@@ -205,13 +202,26 @@ class Run(Section):
             if given and self.policy.publish_mode != mode:
                 raise ValueError("multiprocessing.mode and policy.publish_mode differ; keep policy.publish_mode")
             object.__setattr__(self, "policy", self.policy.model_copy(update={"publish_mode": mode}))
+        learning = []
         for name in self.policies:
             try:
                 if self.fixed(name) is None:
-                    self.policy_config(name)
+                    learning.append(self.policy_config(name))
             except ValidationError as fault:
                 raise ValueError(_sentence(fault, f"policies.{name}")) from None
+        if self.lockstep:
+            check_lockstep(self, [self.policy, *learning])
         return self
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether all workers keep in step."""
+        return self.schedule == "lockstep"
+
+    @property
+    def groups(self) -> int:
+        """Groups of copies that are played in turn; in lock-step these are the blocks of all actors together."""
+        return self.environment.copies // self.act_block if self.lockstep else self.environment.async_factor
 
     def fixed(self, name: str) -> Fixed | None:
         """What policy `name` is if it does not learn; None if it does."""
@@ -227,7 +237,7 @@ class Run(Section):
         An override of `algorithm` that names another algorithm starts from that algorithm's defaults.
         """
         try:
-            override = _without_aliases(self.policies.get(name, {}))
+            override = without_aliases(self.policies.get(name, {}))
         except ValueError as fault:
             raise ConfigurationError(f"policies.{name}: {fault}") from None
         base = self.policy.model_dump()
@@ -263,22 +273,6 @@ def parse_run(data: Mapping[str, Any]) -> Run:
         return Run.model_validate(dict(data))
     except ValidationError as fault:
         raise ConfigurationError(_sentence(fault)) from None
-
-
-def _without_aliases(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy's section with each thing under its one name; ValueError if it is named twice, differently."""
-    data = dict(data)
-    if "train_interval" in data:
-        if data.get("publish_interval", data["train_interval"]) != data["train_interval"]:
-            raise ValueError(
-                "train_interval and publish_interval name the same thing with different values; keep publish_interval"
-            )
-        data["publish_interval"] = data.pop("train_interval")
-    if "model_config" in data:
-        if "network" in data:
-            raise ValueError("model_config and network name the same thing; keep network")
-        data["network"] = data.pop("model_config") or {}
-    return data
 
 
 def _sentence(fault: ValidationError, prefix: str = "") -> str:

@@ -20,6 +20,7 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError, Timeout
 from protocol.experience import ExperienceSender
 from protocol.inheritance import deliver_inheritance, rings_of
+from protocol.lockstep import refuse_return
 from protocol.memory import PREFIX, memory_dir, unlink_if_unused
 from protocol.messages import Welcome
 from protocol.outlet import Outlets
@@ -28,12 +29,14 @@ from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
 from workers.acting.ensemble import act_together
+from workers.acting.in_step import InStep
 from workers.acting.performer import Performer
-from workers.acting.seating import Table, seat_agents, seat_fixed, watched
+from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
+from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend
 from workers.fixed_plan import plan_fixed
@@ -47,6 +50,8 @@ __all__ = ["Actor", "main"]
 log = logging.getLogger(__name__)
 
 _WEIGHTS_PATIENCE = 120.0
+_PUMP_EVERY = 0.5
+"""Seconds, while an actor in lock-step waits for weights."""
 _NONE_NEWER = Version(2**24, 0)
 """No weights are newer: to listen without adopting."""
 _NOWHERE: NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -57,15 +62,18 @@ class Actor:
 
     def __init__(self, life: Life, welcome: Welcome, environment: Environment, run: Run) -> None:
         self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
-        self._quota = welcome.quota
+        self._quota = -(-run.steps // run.actors) if run.lockstep else welcome.quota
         plans = plan_policies(run, environment.world)
         auxiliaries = plan_auxiliaries(run, plans)
-        fixed, me = plan_fixed(run, environment.world), (welcome.name, welcome.incarnation)
+        fixed, hand = (
+            plan_fixed(run, environment.world),
+            Hand.of(run, welcome.index, (welcome.name, welcome.incarnation)),
+        )
         self._plans: dict[str, Plan] = {**plans, **auxiliaries}
         self._counters = self._open_counters([*self._plans], [*fixed])
         self._table = Table()
         for name, strategy in fixed.items():
-            self._table.add(name, seat_fixed(strategy, environment.world, run.environment, run.seed, me))
+            self._table.add(name, seat_fixed(strategy, environment.world, run.environment, run.seed, hand))
         self._performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
         self._subscribers = {
             name: WeightSubscriber(life.context, name, p.manifest, run.transport)
@@ -81,8 +89,9 @@ class Actor:
         for name, plan in plans.items():
             performer = self._performers[name]
             sender = watched(plan, plans, auxiliaries, self._senders, self._common)
-            seats = seat_agents(plan, environment.world, performer, sender, run.seed, me, self._common)
+            seats = seat_agents(plan, environment.world, performer, sender, run.seed, hand, self._common)
             self._table.add(name, seats)
+        self._in_step = InStep(run, self._table.writing) if run.lockstep else None
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
@@ -117,9 +126,10 @@ class Actor:
     def _act(self) -> None:
         seats, environment = self._table.seats, self._environment
         self._life.vitals.rest()  # to begin may take a world minutes
-        turn = environment.reset(seed_of(self._run.seed, "environment", self._welcome.name, self._welcome.incarnation))
+        who = () if self._in_step is not None else (self._welcome.name, self._welcome.incarnation)
+        turn = environment.reset(seed_of(self._run.seed, "environment", *who))
         env_steps = agent_steps = turns = 0
-        while agent_steps < self._quota:
+        while agent_steps < self._quota or (self._in_step is not None and self._in_step.within(turn)):
             if (not turn.group and (turn.env_steps or not turn.present)) or not turns:
                 self._sync(turns)
                 turns += 1
@@ -141,9 +151,12 @@ class Actor:
 
     def _sync(self, turns: int) -> None:
         """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
-        for name, interval in self._sync_intervals.items():
-            if turns % interval == 0:
-                self._performers[name].sync(self._subscribers[name])
+        if self._in_step is not None:
+            self._keep_step(self._in_step.wanted(turns))
+        else:
+            for name, interval in self._sync_intervals.items():
+                if turns % interval == 0:
+                    self._performers[name].sync(self._subscribers[name])
         client = self._life.client
         if client is not None and client.changed.is_set():
             client.changed.clear()
@@ -157,6 +170,18 @@ class Actor:
             for name in self._plans.keys() - self._performers.keys():
                 self._listen(self._subscribers[name])
             self._follow_routes()
+
+    def _keep_step(self, wanted: int) -> None:
+        """Waits until each policy has version `wanted`, unless the run ends before."""
+        for name, performer in self._performers.items() if wanted else ():
+            started = time.monotonic()
+            while performer.version.version < wanted and not self._life.must_stop and self._drain_by is None:
+                for sender in self._senders.values():
+                    sender.pump()
+                news = self._subscribers[name].wait(performer.spare, _PUMP_EVERY, self._check, performer.version)
+                if news is not None:
+                    performer.swap(news)
+            self._counters.add(f"waits.step.{name}", time.monotonic() - started)
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; end if told so."""
@@ -301,11 +326,12 @@ def main(life: Life) -> None:
     numerics.prepare()
     _, welcome = life.join("actor")
     run = Run.model_validate_json(welcome.config)
+    refuse_return(run, welcome.name, welcome.incarnation)
     run_dir = run_dir_of(welcome)
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     lent = lend(life, welcome) if run.environment.id == EXTERNAL else None
-    environment = Checked(make(run.environment, outside=lent))
+    environment = Checked(deal(run, welcome.index) if run.lockstep else make(run.environment, outside=lent))
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError(
             f"{run.environment.id} has other agents or spaces here than at the coordinator; "

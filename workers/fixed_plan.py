@@ -55,8 +55,7 @@ def plan_fixed(run: Run, world: World) -> dict[str, FixedPlan]:
         algorithm = run.fixed(name)
         if algorithm is not None:
             agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
-            where = run.environment
-            plans[name] = FixedPlan(name, agents, algorithm, where.copies, where.async_factor)
+            plans[name] = FixedPlan(name, agents, algorithm, run.environment.copies, run.groups)
     return plans
 
 

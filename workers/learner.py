@@ -23,6 +23,7 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.intake import largest_frame
 from protocol.ledger import Ledger
+from protocol.lockstep import refuse_return
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
@@ -239,6 +240,7 @@ def main(life: Life) -> None:
     numerics.prepare()
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
+    refuse_return(run, welcome.name, welcome.incarnation)
     folder = run_dir_of(welcome)
     log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)

@@ -43,10 +43,12 @@ class Plan:
     actors: int
     lock_timeout: float
     common: Layout | None = None
+    lockstep: bool = False
+    """Whether actors share copies and groups; else each has as many."""
 
     @property
     def streams(self) -> int:
-        """Streams in one actor."""
+        """Streams in one actor, or in all that share the copies."""
         return len(self.agents) * self.copies * self.many
 
     def share(self, world: World) -> float:
@@ -66,7 +68,8 @@ class Plan:
     @property
     def writers(self) -> int:
         """Blocks that one actor writes at the same time."""
-        return len(self.agents) * self.groups
+        groups = self.groups // self.actors if self.lockstep else self.groups
+        return len(self.agents) * groups
 
     @property
     def credit_blocks(self) -> int:
@@ -80,6 +83,8 @@ class Plan:
         algorithm = self.config.algorithm
         if not isinstance(algorithm, Replayed) or not self.actors:
             return 0
+        if self.lockstep:  # as many of each stream
+            return max(1, algorithm.buffer_capacity // (self.layout.length * self.streams)) * self.writers
         return max(1, algorithm.buffer_capacity // (self.layout.length * self.block * self.actors))
 
     @property
@@ -168,7 +173,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
     common = None
     if box is not None and names:
         moments = min(run.policy_config(name).segment_length for name in names)
-        common = common_layout(box, where.copies // where.async_factor, moments)
+        common = common_layout(box, where.copies // run.groups, moments)
     for name in names:
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
         places = [world.places[i] for i in agents]
@@ -182,14 +187,17 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
             config,
             layout,
             where.copies,
-            where.async_factor,
+            run.groups,
             run.actors,
             run.lock_timeout,
             common,
+            run.lockstep,
         )
         _check_sources(plan)
         if plan.actors:
             _check(plan)
+        if plan.lockstep:
+            _check_lockstep(plan, where.id)
         _check_places(plan, places)
         plans[name] = plan
     return plans
@@ -232,6 +240,24 @@ def _check_sources(plan: PolicyPlan) -> None:
         raise ConfigurationError(
             f"policy {plan.name!r}: datasets do not hold what all agents observe in common; choose a world without "
             "common observations, or leave policy.record and policy.dataset out"
+        )
+
+
+def _check_lockstep(plan: PolicyPlan, world: str) -> None:
+    """What can be told only here of what lock-step cannot keep in step."""
+    if world == "external":
+        raise ConfigurationError(
+            "schedule is lockstep and the environment is external, whose simulators ask when they want; remove schedule"
+        )
+    if plan.common is not None:
+        raise ConfigurationError(
+            f"schedule is lockstep and {world} has observations that are common to all agents, which lock-step cannot "
+            "keep in step; choose a world without, or remove schedule"
+        )
+    if plan.credit_blocks < plan.writers:
+        raise ConfigurationError(
+            f"policy {plan.name!r}: credits {plan.config.credits} are less than the {plan.writers * plan.block} "
+            "segments that an actor sends before it waits in lock-step; raise credits, or leave it out"
         )
 
 

@@ -78,7 +78,7 @@ class ActorReport:
                     "dropped.no_credit",
                 )
             ]
-        waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain") for policy in policies]
+        waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain", "step") for policy in policies]
         places = [f"{policy}/{member}" for policy in (*policies, *fixed) for member in members]
         whole += [f"episodes.{place}" for place in places]
         return whole, [*waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]

@@ -31,9 +31,10 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
 from workers.acting.ensemble import act_together
+from workers.acting.in_step import InStep
 from workers.acting.performer import Performer
 from workers.acting.seat import Sender
-from workers.acting.seating import Table, seat_agents, seat_fixed, watched
+from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
 from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.books import Books
 from workers.channel import Channel
@@ -42,6 +43,7 @@ from workers.coordinator import read_config
 from workers.datasets.source import load
 from workers.entries import importable
 from workers.environments.checked import Checked
+from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.evaluation.watch import Watch
 from workers.fixed_plan import plan_fixed
@@ -66,15 +68,17 @@ class Sequential:
     """The whole run in this process."""
 
     def __init__(self, run: Run, folder: Path) -> None:
+        if run.lockstep:  # the reference knows nothing of how many actors there might be
+            run = run.model_copy(update={"actors": 1})
         self._run, self._folder = run, folder
-        self._environment = Checked(make(run.environment))
+        self._environment = Checked(deal(run, 0) if run.lockstep else make(run.environment))
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         auxiliaries = plan_auxiliaries(run, self._plans)
-        names = [*self._plans, *auxiliaries]
+        names, hand = [*self._plans, *auxiliaries], Hand.of(run, 0, _NAME)
         self._table = Table()
         for name, strategy in fixed.items():
-            self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, _NAME))
+            self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, hand))
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else Common(self._common.ring)
@@ -100,7 +104,8 @@ class Sequential:
         for plan in self._plans.values() if run.actors else ():
             performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
             sender = watched(plan, self._plans, auxiliaries, channels, self._common)
-            self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, _NAME, self._common))
+            self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, hand, self._common))
+        self._in_step = InStep(run, self._table.writing) if run.lockstep else None
         self._books = Books(run, list(self._plans), folder, list(auxiliaries), fixed)
         self._watch = None if run.evaluation is None else Watch(run, run.evaluation, self._plans, folder, self._adopt)
         self._stopping = threading.Event()
@@ -132,10 +137,10 @@ class Sequential:
 
     def _act_and_learn(self) -> bool:
         environment, seats, run = self._environment, self._table.seats, self._run
-        turn = environment.reset(seed_of(run.seed, "environment", *_NAME))
+        turn = environment.reset(seed_of(run.seed, "environment", *(() if run.lockstep else _NAME)))
         env_steps = agent_steps = turns = 0
         observed = -math.inf
-        while agent_steps < run.steps:
+        while agent_steps < run.steps or (self._in_step is not None and self._in_step.within(turn)):
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
@@ -210,9 +215,14 @@ class Sequential:
         self._published[policy] = (weights() if callable(weights) else weights.copy(), version)
 
     def _sync(self, turns: int) -> None:
+        wanted = self._in_step.wanted(turns) if self._in_step is not None else 0
+        for member in self._members if wanted else ():
+            while member.version.version < wanted:
+                member.step()
         for name, plan in self._plans.items():
             performer = self._performers[name]
-            if turns % plan.config.sync_interval == 0:
+            due = turns % plan.config.sync_interval == 0 if self._in_step is None else wanted > 0
+            if due or not turns:
                 version = self._adopt(name, performer.spare, performer.version)
                 if version is not None:
                     performer.swap(version)

@@ -169,6 +169,11 @@ class Seat:
         return self._tally.take()
 
     @property
+    def segments(self) -> NDArray[np.uint64]:
+        """[E]: segments of each stream so far."""
+        return self._segments
+
+    @property
     def open_rows(self) -> int:
         """Rows acted in that are in no finished segment yet, but for the last of each stream, which is still open."""
         return 0 if self._block is None else self._block.count()

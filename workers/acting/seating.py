@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from protocol.common import Common, CommonWriter
-from protocol.config import EnvironmentConfig, FrozenPolicy
+from protocol.config import EnvironmentConfig, FrozenPolicy, Run
+from protocol.lockstep import dealt
 from protocol.spaces import World
 from workers.acting.fixed_seat import FixedPlayer, FixedSeat
 from workers.acting.frozen_player import FrozenPlayer
@@ -26,7 +28,7 @@ from workers.plan import PolicyPlan, seed_of
 from workers.policies import trained
 from workers.policies.frozen import Frozen
 
-__all__ = ["Table", "seat_agents", "seat_fixed", "watched"]
+__all__ = ["Hand", "Table", "seat_agents", "seat_fixed", "watched"]
 
 log = logging.getLogger(__name__)
 
@@ -58,24 +60,43 @@ class Table:
         return sum(seat.open_rows for seat in self.writing)
 
 
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What one actor plays of a run: its `groups`, by their numbers in the run, and of whose `luck` (in lock-step
+    nobody's: a group's is its own)."""
+
+    groups: range
+    luck: tuple[object, ...]
+
+    @classmethod
+    def of(cls, run: Run, index: int, actor: tuple[str, int]) -> Hand:
+        """That of actor number `index`, which has a name and an incarnation."""
+        return cls(dealt(run, index), ()) if run.lockstep else cls(range(run.groups), actor)
+
+    def noise(self, seed: int, agent: int, group: int) -> np.random.Generator:
+        """Counter-based: its numbers depend on nothing but who draws and how often."""
+        names = ("noise", *self.luck, agent, *([group] if group else []))
+        return np.random.Generator(np.random.Philox(seed_of(seed, *names)))
+
+
 def seat_agents(
     plan: PolicyPlan,
     world: World,
     performer: Performer,
     sender: Sender,
     seed: int,
-    actor: tuple[str, int],
+    hand: Hand,
     common: CommonWriter | None = None,
 ) -> dict[tuple[int, int], Seat]:
-    """The seats of all agents of `plan`; the noise of their actions comes from the run's `seed`, the actor (name and
-    incarnation), the agent and the group."""
+    """The seats of all agents of `plan`, by agent and place among the groups of `hand`; the noise of their actions
+    comes from the run's `seed`, the hand, the agent and the group."""
     seats = {}
     for position, agent in enumerate(plan.agents):
-        for group in range(plan.groups):
+        for place, group in enumerate(hand.groups):
             first = position * plan.copies * plan.many + group * plan.block
             name, after = world.agents[agent].name, plan.config.flush_after
-            noise = _noise(seed, actor, agent, group)
-            seats[agent, group] = Seat(name, performer, sender, plan.block, first, noise, after, common=common)
+            noise = hand.noise(seed, agent, group)
+            seats[agent, place] = Seat(name, performer, sender, plan.block, first, noise, after, common=common)
     return seats
 
 
@@ -97,7 +118,7 @@ def watched(
 
 
 def seat_fixed(
-    plan: FixedPlan, world: World, where: EnvironmentConfig, seed: int, actor: tuple[str, int]
+    plan: FixedPlan, world: World, where: EnvironmentConfig, seed: int, hand: Hand
 ) -> dict[tuple[int, int], FixedSeat]:
     """The same for a policy that does not learn, which is loaded or made here; ConfigurationError where it cannot be,
     or does not fit."""
@@ -107,15 +128,15 @@ def seat_fixed(
     for agent in plan.agents:
         place = world.places[agent]
         streams = plan.block * place.many
-        for group in range(plan.groups):
-            noise = _noise(seed, actor, agent, group)
+        for number, group in enumerate(hand.groups):
+            noise = hand.noise(seed, agent, group)
             player: FixedPlayer
             if isinstance(algorithm, FrozenPolicy):
                 assert frozen is not None
                 player = FrozenPlayer(frozen, plan.block, None if algorithm.greedy else noise, place.many)
             else:
                 player = script(plan.name, algorithm, place, streams, noise, where)
-            seats[agent, group] = FixedSeat(place.name, player, streams)
+            seats[agent, number] = FixedSeat(place.name, player, streams)
     return seats
 
 
@@ -133,8 +154,3 @@ def _frozen(plan: FixedPlan, world: World) -> Frozen:
         source.train_steps,
     )
     return frozen
-
-
-def _noise(seed: int, actor: tuple[str, int], agent: int, group: int) -> np.random.Generator:
-    """Counter-based: its numbers depend on nothing but who draws and how often."""
-    return np.random.Generator(np.random.Philox(seed_of(seed, "noise", *actor, agent, *([group] if group else []))))

@@ -18,7 +18,7 @@ from workers.acting.block import Rows
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
-from workers.acting.seating import seat_agents
+from workers.acting.seating import Hand, seat_agents
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.registry import make
@@ -45,7 +45,7 @@ class Acting:
         self._seats: dict[tuple[int, int], Seat] = {}
         for name, plan in plans.items():
             sink = _Sink(plan, self._counters, look)
-            self._seats |= seat_agents(plan, world, self.performers[name], sink, run.seed, _NAME)
+            self._seats |= seat_agents(plan, world, self.performers[name], sink, run.seed, Hand.of(run, 0, _NAME))
         self._env_steps = self._agent_steps = 0
         self.turn: Turn = self.environment.reset(seed_of(run.seed, "environment", *_NAME))
 

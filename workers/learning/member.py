@@ -34,6 +34,7 @@ from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
 from workers.learning.provenance import keep, whereabouts
 from workers.learning.replay import Replay
+from workers.learning.rounds import Rounds, in_rounds
 from workers.learning.source import Source
 from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
@@ -82,6 +83,10 @@ class Member:
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)
             source = self._recorder = Recorder(source, plan.name, plan.layout, place, incarnation, counters)
+        self.rounds: Rounds | None = None
+        """In lock-step, where all that is learned from comes in rounds."""
+        if run.lockstep:
+            source = self.rounds = in_rounds(source, plan, folder)
         self._source, self._curious = source, curious
         self._published_step = 0
         self._logged_step = 0
@@ -146,10 +151,22 @@ class Member:
         batch, segments = self._next_batch()
         if batch is None:
             self._health.starved()
+            if self.rounds is not None and self.rounds.used:
+                self._end_round(self.rounds)
             return False
         self._learn(batch, segments)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
+
+    def _end_round(self, rounds: Rounds) -> None:
+        """Nothing more can be learned before the next round; actors wait for what is published now."""
+        number = rounds.number
+        rounds.end()
+        self.publish()
+        if rounds.log is not None:
+            weights = self.published.source()
+            there = weights() if callable(weights) else weights
+            rounds.log.end(number, self.version.version, self.update.train_steps, there)
 
     def uses(self, ring: Ring) -> bool:
         """Whether `ring` may still be read."""
@@ -170,7 +187,7 @@ class Member:
     def _withhold(self) -> None:
         self._withheld += 1
         self._health.find("weights_not_finite", f"train_step={self.update.train_steps}")
-        if self._withheld >= _FAULTS:
+        if self._withheld >= _FAULTS or self.rounds is not None:
             raise TrainingFault(
                 f"the weights of policy {self.name!r} are not finite after train step {self.update.train_steps}; lower "
                 "learning_rate or max_grad_norm, and scale observations and rewards down"
@@ -206,6 +223,8 @@ class Member:
         """The last checkpoint is on disk, or was given time enough."""
         if self._checkpoints is not None:
             self._checkpoints.close(self._run.learner_timeout)
+        if self.rounds is not None and self.rounds.log is not None:
+            self.rounds.log.close()
 
     def _next_batch(self) -> tuple[Learnable | None, int]:
         """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""
@@ -244,13 +263,16 @@ class Member:
         if self.static:
             self._counters.set(f"rows_learned.{self.name}", self._rows)
         self.measured.update(metrics)
+        if self.rounds is not None and self.rounds.log is not None:
+            self.rounds.log.learned(metrics)
         due = self.update.train_steps - self._logged_step >= self._run.log_interval
         if due or self._health.due:
             seen = {**self._health.look(batch, metrics), **self._levels()}
             self.measured.update(seen)
             if due:
                 self._log(before, metrics, seen)
-        if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
+        due = self.update.train_steps - self._published_step >= self._plan.config.publish_interval
+        if due and self.rounds is None:
             self.publish()
 
     def _count_steps(self, before: int) -> None:

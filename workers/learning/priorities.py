@@ -70,10 +70,6 @@ class Drawn(NamedTuple):
     weight: NDArray[np.float32]
     """(rows * probability)^-beta, divided by the greatest of them"""
 
-    def take(self, order: NDArray[np.int64]) -> Drawn:
-        """The same in another order."""
-        return Drawn(self.record[order], self.row[order], self.weight[order])
-
 
 class Priorities:
     """Of at most `segments` records of `length` rows; rows are drawn in proportion to (error + 1e-6)^alpha, and new

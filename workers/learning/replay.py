@@ -142,8 +142,6 @@ class Replay:
         if self._last is None:
             return []
         index, row = self._last
-        order = np.argsort(self._all.ring[index], kind="stable")  # rings one after another, as they were copied
-        index, row = index[order], row[order]
         actors = [self._all.actors[number] for number in self._all.actor[index]]
         ends = self._all.ends_before(index, row, self._layout.before).tolist()
         return [Origin.of(*one) for one in zip(actors, self._all.records[index], row.tolist(), ends, strict=True)]
@@ -218,7 +216,7 @@ class Replay:
         return self._priorities
 
     def _draw(self, priorities: Priorities, size: int, progress: float) -> Drawn | None:
-        """`size` usable rows by priority, in the order in which `_copy` gives them."""
+        """`size` usable rows by priority."""
         self._follow()
         start = self._config.priority_beta
         beta = start + (1 - start) * progress
@@ -229,7 +227,7 @@ class Replay:
             drawn = priorities.draw(size, beta, self._rng)
         if drawn is None or priorities.rows < size:
             return None
-        return drawn.take(np.argsort(self._all.ring[drawn.record - self._all.gone], kind="stable"))
+        return drawn
 
     def _choose(self, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """`size` different rows as (record [b], row in its segment [b]); None if fewer are usable."""
@@ -247,18 +245,22 @@ class Replay:
         return self._all.head + found, chosen - (ends[found] - valid[found])
 
     def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> Transitions | None:
-        """The transitions at these places; None if one was overwritten meanwhile."""
-        parts, lags = [], []
-        torn = 0
+        """The transitions at these places, in their order; None if one was overwritten meanwhile."""
+        joined: dict[str, NDArray] = {}
+        lags, torn = [], 0
         for number in np.unique(self._all.ring[index]):
             mine = self._all.ring[index] == number
             ring, common = self._all.rings[number]
             records = self._all.records[index[mine]]
             with ring.reading():
                 part, there = gather(ring, self._interface, self._layout, records, row[mine], self._config, common)
-                parts.append(part)
                 versions = ring.columns["version"][records["slot"], self._layout.before + row[mine]]
                 intact = ring.intact(records) & there
+            if len(part["action"]) == len(index):
+                joined = part
+            for name, array in part.items() if joined is not part else ():
+                whole = joined.setdefault(name, np.empty((len(index), *array.shape[1:]), array.dtype))
+                whole[mine] = array
             lags.append(lag(now, versions))
             torn += len(intact) - int(intact.sum())
             self._all.records["sequence"][index[mine][~intact]] = _NEVER
@@ -272,7 +274,6 @@ class Replay:
         self._counters.add(f"held.{self._policy}", -len(fresh))
         if self._governor is not None:
             self._count_lag(np.concatenate(lags))
-        joined = parts[0] if len(parts) == 1 else {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
         if self._drawn is not None:
             joined["weight"] = self._drawn.weight
         return Transitions(**{name: torch.from_numpy(array).to(self._device) for name, array in joined.items()})

@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     """How many were admitted before them, ever."""
     records: NDArray[np.void]
     ring: NDArray[np.int32]
-    """Numbers of the rings they lay in, from 0 without a gap: batches hold rings one after another."""
+    """Numbers of the rings they lay in, from 0 without a gap."""
     actor: NDArray[np.int32]
     actors: list[tuple[str, int]]
     """(name, incarnation), to which `actor` refers."""

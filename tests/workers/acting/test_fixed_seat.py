@@ -18,7 +18,7 @@ from workers.acting.ensemble import act_together
 from workers.acting.fixed_seat import FixedSeat
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
-from workers.acting.seating import Table, seat_agents, seat_fixed
+from workers.acting.seating import Hand, Table, seat_agents, seat_fixed
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.players import random_rows
 from workers.fixed_plan import plan_fixed
@@ -28,6 +28,7 @@ from workers.policies.flat import flatten_
 from workers.reporting import ActorReport, Counters
 
 COPIES = 4
+HAND = Hand(range(1), ("actor-0", 1))
 
 
 class Player:
@@ -137,14 +138,14 @@ def chairs(one: Any, world: World, path: Path) -> tuple[FixedSeat, Seat]:
     where = {"environment": {"copies": COPIES}}
     frozen = parse_run({**where, "policies": {agent: {"algorithm": {"name": "frozen", "path": str(path)}}}})
     plan = plan_fixed(frozen, world)[agent]
-    (fixed,) = seat_fixed(plan, world, EnvironmentConfig(), 5, ("actor-0", 1)).values()
+    (fixed,) = seat_fixed(plan, world, EnvironmentConfig(), 5, HAND).values()
     learns = parse_run({**where, "policy": json.loads(one.config.model_dump_json())})
     performer = Performer(one.interface, one.config)
     performer.spare[:] = flatten_(one.policy).bytes_view()
     performer.swap(scripted.Version(1, 1))
     whole = plan_policies(learns, world)[agent]
     sender = scripted.Sender(whole.layout, COPIES, 200)
-    (learning,) = seat_agents(whole, world, performer, sender, 5, ("actor-0", 1)).values()
+    (learning,) = seat_agents(whole, world, performer, sender, 5, HAND).values()
     return fixed, learning
 
 
@@ -156,7 +157,7 @@ def test_a_greedy_one_needs_no_noise(tmp_path: Path) -> None:
     plan = plan_fixed(parse_run({"environment": {"copies": 8}, "policies": {agent: {"algorithm": algorithm}}}), world)
     done = []
     for seed in (1, 2):
-        (seat,) = seat_fixed(plan[agent], world, EnvironmentConfig(), seed, ("actor-0", 1)).values()
+        (seat,) = seat_fixed(plan[agent], world, EnvironmentConfig(), seed, HAND).values()
         seen = random_rows(one.interface.place.observed, 8, np.random.default_rng(0))
         nothing, legal = np.zeros(8, np.bool_), everything(one.interface.place, 8)
         entry = Present(0, seen, np.zeros(8, np.float32), nothing, nothing, action_mask=legal)

@@ -99,6 +99,7 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
         name: SimpleNamespace(sync=lambda _, name=name: looks.append((turn, name))) for name in ("often", "seldom")
     }
     actor = SimpleNamespace(
+        _in_step=None,
         _sync_intervals={"often": 3, "seldom": 7},
         _performers=performers,
         _subscribers=dict.fromkeys(performers),
@@ -115,6 +116,7 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
     changed = Event()
     monkeypatch.setattr(actor_module, "count_environment", lambda *_: {})
     actor = SimpleNamespace(
+        _in_step=None,
         _sync_intervals={},
         _performers={},
         _plans={},

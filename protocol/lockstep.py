@@ -1,0 +1,89 @@
+"""Lock-step: a run whose workers wait for one another, so that its bits do not depend on how many there are. Pure.
+
+The copies of the world are dealt to the actors in blocks of `act_block`: a block is a world of its own, with a seed and
+noise of its own, and what acts in it is evaluated for the whole block at once, whoever plays it. All agents act in
+every turn, so that each stream fills a segment of T rows in T turns: a *round*. Its last row is whole, and the segment
+shipped, in the next turn (the row behind it is the observation to bootstrap from). Learners take a round when it is
+there from all streams, in the order of the streams, learn all that can be learnt of it and publish once; before turn
+(k + 1) * T + 1, counted from 0, actors wait for what was published after round k.
+
+In flow: a run's configuration. Out flows: why it cannot be kept in step, who plays which blocks, when a round ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from protocol.config import PolicyConfig, Run
+
+__all__ = ["check_lockstep", "dealt", "refuse_return", "round_before"]
+
+_AT_ALL = "which lock-step cannot keep in step; remove"
+
+
+def round_before(turn: int, length: int) -> int | None:
+    """The round of `length` turns whose segments were shipped in the turn before `turn`, counted from 0; None if that
+    is none."""
+    rounds, rest = divmod(turn - 1, length)
+    return rounds - 1 if rounds > 0 and rest == 0 else None
+
+
+def dealt(run: Run, actor: int) -> range:
+    """The blocks that actor number `actor` plays: all actors have equally many, next to one another."""
+    share = run.groups // run.actors
+    return range(actor * share, (actor + 1) * share)
+
+
+def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
+    """ValueError, in one sentence, for what cannot be kept in step, of a run and its policies that learn."""
+    where = run.environment
+    for key, there in (
+        ("environment.processes", where.processes),
+        ("auxiliaries", run.auxiliaries),
+        ("seconds", run.seconds is not None),
+    ):
+        if there:
+            raise ValueError(f"schedule is lockstep and there is {key}, {_AT_ALL} it")
+    if where.copies % run.act_block:
+        raise ValueError(
+            f"schedule is lockstep and environment.copies {where.copies} cannot be divided into blocks of "
+            f"{run.act_block}; make it a multiple of act_block"
+        )
+    if not run.actors or run.groups % run.actors:
+        raise ValueError(
+            f"schedule is lockstep and {run.groups} blocks of {run.act_block} copies cannot be dealt to {run.actors} "
+            "actors equally; set actors to a divisor of the number of blocks, or change environment.copies or act_block"
+        )
+    for config in policies:
+        _check_policy(config, policies[0])
+
+
+def refuse_return(run: Run, name: str, incarnation: int) -> None:
+    """ConfigurationError for a worker that comes back: the others are further by now than what it could go on from."""
+    if run.lockstep and incarnation > 1:
+        raise ConfigurationError(
+            f"{name} came back in a run in lock-step, whose workers all begin together; start the run anew in another "
+            "folder"
+        )
+
+
+def _check_policy(config: PolicyConfig, first: PolicyConfig) -> None:
+    if config.flow != "block":
+        raise ValueError(f"schedule is lockstep and a policy has flow {config.flow}, which drops; set flow to block")
+    if config.flush_after is not None:
+        raise ValueError(f"schedule is lockstep and a policy has flush_after, a time, {_AT_ALL} it")
+    if config.wire_weights != "float32":
+        raise ValueError(
+            f"schedule is lockstep and a policy has wire_weights {config.wire_weights}, which rounds for some actors "
+            "only; set it to float32"
+        )
+    if config.dataset is not None:
+        raise ValueError("schedule is lockstep and a policy has a dataset, where nobody acts; remove schedule")
+    if config.segment_length != first.segment_length:
+        raise ValueError(
+            f"schedule is lockstep and policies have segments of {first.segment_length} and {config.segment_length} "
+            "rows; give all the same segment_length, as a round ends for all at once"
+        )

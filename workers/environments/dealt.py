@@ -1,0 +1,73 @@
+"""The blocks of copies that one actor was dealt in lock-step: worlds by themselves, whose turns alternate as groups.
+
+In flows: actions of the block whose turn was returned last. Out flow: the next block's turn. What happens in a block
+depends on the run's seed and its number in the run alone, never on who plays it or what else he plays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.typing import NDArray
+
+from protocol.config import Run
+from protocol.lockstep import dealt
+from workers.environments.base import Environment, Episodes, Player, Turn
+from workers.environments.registry import make
+from workers.plan import seed_of
+
+__all__ = ["Dealt", "deal"]
+
+
+def deal(run: Run, actor: int) -> Dealt:
+    """The blocks of actor number `actor`."""
+    alone, numbers = run.environment.model_copy(update={"copies": run.act_block}), dealt(run, actor)
+    return Dealt([make(alone) for _ in numbers], numbers)
+
+
+class Dealt(Environment):
+    """The environments `blocks`, which have these `numbers` in the run."""
+
+    def __init__(self, blocks: Sequence[Environment], numbers: range) -> None:
+        self._blocks, self._numbers = blocks, numbers
+        self.world, self.groups = blocks[0].world, len(blocks)
+        self.copies = sum(block.copies for block in blocks)
+        self._now = 0
+        self._turns: list[Turn] = []
+
+    def reset(self, seed: int) -> Turn:
+        """Starts new episodes in all blocks, in each reproducibly from `seed` and its number; the first one's turn."""
+        self._turns = [
+            block.reset(seed_of(seed, "block", number))
+            for number, block in zip(self._numbers, self._blocks, strict=True)
+        ]
+        for place, turn in enumerate(self._turns):
+            turn.group = place
+        self._now = 0
+        return self._turns[0]
+
+    def step(self, actions: Sequence[NDArray]) -> Turn:
+        """Steps the block whose turn it was; the turn is the next one's, which has waited since it was stepped."""
+        now = self._now
+        turn = self._turns[now] = self._blocks[now].step(actions)
+        turn.group = now
+        self._now = (now + 1) % self.groups
+        return self._turns[self._now]
+
+    def take_episodes(self) -> Episodes:
+        """What ended since the last call in all blocks."""
+        taken: Episodes = {}
+        for block in self._blocks:
+            for key, (count, returns) in block.take_episodes().items():
+                before = taken.get(key, (0, 0.0))
+                taken[key] = before[0] + count, before[1] + returns
+        return taken
+
+    def scripted(self) -> Player | None:
+        """As the first block's."""
+        return self._blocks[0].scripted()
+
+    def close(self) -> None:
+        """Closes all blocks."""
+        for block in self._blocks:
+            block.close()

@@ -1,0 +1,121 @@
+"""Lock-step at the learner: a policy's segments round by round, in the order of the streams, whoever sent them.
+
+In flow: arrivals in any order. Out flow: the same as another source would give, a round at a time; the next one only
+when this one is ended.
+Legend: `S` streams of all actors, `T` segment length.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.arrivals import Arrival
+from protocol.errors import TrainingFault
+from workers.learning.round_log import RoundLog
+from workers.learning.source import Source
+from workers.plan import Plan
+
+__all__ = ["Rounds", "in_rounds"]
+
+
+class Rounds:
+    """`source`, for a policy of `streams` S whose segments come in blocks of `block` and have `length` T rows; `log`
+    hears of them."""
+
+    def __init__(
+        self, source: Source, policy: str, streams: int, block: int, length: int, log: RoundLog | None = None
+    ) -> None:
+        self._source, self._policy, self.log = source, policy, log
+        self._streams, self._block, self._length = streams, block, length
+        self.number = 0
+        """Of the round that is taken, or waited for."""
+        self._waiting: dict[int, list[Arrival]] = defaultdict(list)
+        """By round, as they came."""
+        self._taken: list[Arrival] = []
+        """What the present round consists of, to be settled when it is ended; empty while it is waited for."""
+        self._open: deque[Arrival] = deque()
+
+    @property
+    def open(self) -> bool:
+        """Whether the present round is there."""
+        return bool(self._taken)
+
+    @property
+    def used(self) -> bool:
+        """Whether all of it was taken."""
+        return self.open and not self._open
+
+    def arrivals(self, policy: str) -> deque[Arrival]:
+        """What is left of the present round, a block an arrival."""
+        came = self._source.arrivals(policy)
+        while came:
+            self._sort(came.popleft())
+        waiting = self._waiting.get(self.number)
+        if not self._taken and waiting and sum(len(one.records) for one in waiting) == self._streams:
+            self._taken = self._waiting.pop(self.number)
+            blocks = self._ordered(self._taken)
+            self._open.extend(blocks)
+            if self.log is not None:
+                self.log.came(blocks)
+        return self._open
+
+    def end(self) -> None:
+        """The present round is used: its senders may write over it, and the next one is waited for."""
+        for arrival in self._taken:
+            self._source.settle(self._policy, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+        self._source.answer()
+        self._taken = []
+        self.number += 1
+
+    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+        """Only with the whole round."""
+
+    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+        """As the source's."""
+        self._source.give_back(policy, slots)
+
+    def answer(self) -> None:
+        """As the source's."""
+        self._source.answer()
+
+    def _sort(self, arrival: Arrival) -> None:
+        """Puts segments to their rounds."""
+        records = arrival.records
+        if (records["valid"] != self._length).any() or (records["stream"] >= self._streams).any():
+            raise TrainingFault(
+                f"policy {self._policy!r}: schedule is lockstep, but segments came of less than {self._length} rows or "
+                f"of more than {self._streams} streams; choose a world whose agents all act in every turn"
+            )
+        for number in np.unique(records["stream_sequence"]).tolist():
+            mine = records[records["stream_sequence"] == number]
+            self._waiting[number].append(_part(arrival, mine))
+
+    def _ordered(self, arrivals: list[Arrival]) -> list[Arrival]:
+        """A round's segments in blocks, by stream."""
+        records = np.concatenate([arrival.records for arrival in arrivals])
+        of = np.repeat(np.arange(len(arrivals)), [len(arrival.records) for arrival in arrivals])
+        order = np.argsort(records["stream"], kind="stable")
+        if (records["stream"][order] != np.arange(self._streams)).any():
+            raise TrainingFault(
+                f"policy {self._policy!r}: a stream came twice in round {self.number} of a run in lock-step; let no "
+                "two actors have the same number"
+            )
+        blocks = []
+        for first in range(0, self._streams, self._block):
+            mine = order[first : first + self._block]
+            blocks.append(_part(arrivals[of[mine[0]]], records[mine]))
+        return blocks
+
+
+def in_rounds(source: Source, plan: Plan, folder: Path | None) -> Rounds:
+    """What comes from `source` for `plan`, round by round; each leaves a line in the run's `folder`."""
+    log = None if folder is None else RoundLog(folder / "rounds" / f"{plan.name}.jsonl", plan.layout, plan.streams)
+    return Rounds(source, plan.name, plan.streams, plan.block, plan.layout.length, log)
+
+
+def _part(arrival: Arrival, records: NDArray[np.void]) -> Arrival:
+    return Arrival(arrival.actor, arrival.incarnation, arrival.ring, records, arrival.owned, arrival.common)
