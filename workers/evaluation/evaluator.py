@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protocol.config import Run
 from protocol.spaces import World
 from workers.acting.frozen_player import Decider, FrozenPlayer
-from workers.acting.seating import seat_fixed
+from workers.acting.seating import Hand, seat_fixed
 from workers.environments.base import Environment, Player
 from workers.environments.checked import Checked
 from workers.environments.episodes import environments_of, returns
@@ -52,7 +52,7 @@ class Evaluator:
         if name not in self._made:
             self._made[name] = Checked(make(where))
         environment = self._made[name]
-        run = self._run.model_copy(update={"environment": where})
+        run = self._run.model_copy(update={"environment": where, "schedule": "asynchronous"})
         players = players_of(run, environment.world, deciders, self._seed)
         seed = seed_of(self._seed, "evaluation", name)
         earned = returns(environment, players, self._episodes, seed, on_turn)
@@ -68,7 +68,7 @@ def players_of(run: Run, world: World, deciders: Mapping[str, Decider], seed: in
     players: dict[str, Player] = {}
     for policy, plan in plan_fixed(run, world).items():
         if policy not in deciders:
-            seats = seat_fixed(plan, world, run.environment, seed, ("evaluation", 1))
+            seats = seat_fixed(plan, world, run.environment, seed, Hand(range(run.groups), ("evaluation", 1)))
             players |= {world.agents[agent].name: seat.performer for (agent, _), seat in seats.items()}
     mapping = run.policy_of(world)
     for place in world.places:
