@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from protocol.section import Section
+from protocol.section import Section, Settings
 
 __all__ = ["STRUCTURES", "Adversarial", "Curriculum", "Id", "Member", "Split", "check_structure"]
 
@@ -26,7 +26,7 @@ class Member(Section):
 
     id: str = Field(min_length=1)
     """The world, as in `environment.id`."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
 
 
 class Split(Section):

@@ -24,7 +24,7 @@ from protocol.learned import Learned
 from protocol.lockstep import check_lockstep
 from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.offline import BC, Dataset
-from protocol.section import Section
+from protocol.section import Section, Settings
 from protocol.spaces import Label, World, policy_map
 
 __all__ = [
@@ -144,7 +144,7 @@ class Run(Section):
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     """What every policy has in common."""
-    policies: dict[Label, dict[str, Any]] = Field(default_factory=dict)
+    policies: dict[Label, Settings] = Field(default_factory=dict)
     """Overrides by policy name, or what a policy is that does not learn (protocol/fixed.py)."""
     agents: dict[str, Label] = Field(default_factory=dict)
     """agent -> policy; an agent not named has a policy of its own, called like the agent."""

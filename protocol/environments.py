@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.collection import STRUCTURES, Adversarial, Curriculum, Id, Member, Split, check_structure
-from protocol.section import Section
+from protocol.section import Section, Settings
 from protocol.spaces import Label
 
 __all__ = ["COLLECTION", "EnvironmentConfig", "Mates"]
@@ -31,7 +31,7 @@ class EnvironmentConfig(Section):
     copies: int = Field(default=64, ge=1, le=1_000_000)
     turn_mode: Literal["sequential", "simultaneous"] | None = None
     """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
     """Keyword arguments of the world."""
     teams: dict[Label, Mates] = Field(default_factory=dict)
     """team -> the agents that act as one: it sees what each of them sees, and chooses for each what it does."""

@@ -6,11 +6,11 @@ no ring, no weights on the wire and no checkpoint, and so none of the other keys
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.section import Section
+from protocol.section import Section, Settings
 
 __all__ = ["FIXED", "Fixed", "FixedConfig", "FrozenPolicy", "ScriptedPolicy"]
 
@@ -32,7 +32,7 @@ class ScriptedPolicy(Section):
     entry: str = "random"
     """`random`, `constant`, `world` (the world's own scripted player) or the user's own `module:class`, found as
     `environment.id` is."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Settings = Field(default_factory=dict)
     """Its keyword arguments."""
 
 
