@@ -17,6 +17,7 @@ from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.doctor import diagnosis, preflight, short_run
 from launch.folder import make_folder, write_config
+from launch.plot import plot
 from launch.processes import python
 from protocol import RELEASE
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
@@ -257,6 +258,7 @@ def _folder(source: str, run_dir: Path | None) -> Path:
     return folder.resolve()
 
 
+main.add_command(plot)
 for _module, _does in (
     ("workers.actor", "One actor"),
     ("workers.learner", "One learner"),

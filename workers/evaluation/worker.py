@@ -43,7 +43,8 @@ class Evaluation:
     def __init__(self, life: Life, run: Run, world: World, folder: Path) -> None:
         assert run.evaluation is not None
         self._life, plans = life, plan_policies(run, world)
-        self._watch = Watch(run, run.evaluation, plans, folder, self._adopt, life.check)
+        self._watch = Watch(run, run.evaluation, plans, folder, self._adopt, self._check)
+        life.vitals.watch(lambda: "evaluating", None)
         self._subscribers = {
             name: WeightSubscriber(life.context, name, live.performer.manifest, run.transport)
             for name, live in self._watch.live.items()
@@ -80,11 +81,16 @@ class Evaluation:
         client = self._life.client
         return int(client.pulse.view.get(key, 0)) if client is not None and client.pulse is not None else 0
 
+    def _check(self) -> None:
+        """In each turn of an evaluation, and between two; Stop when the run is over."""
+        self._life.vitals.beat()
+        self._life.check()
+
     def _rest(self) -> None:
-        """Waits for news of the run, and follows learners that move; Stop when it is over."""
+        """Waits for news of the run, and follows learners that move."""
         client = self._life.client
         assert client is not None
-        self._life.check()
+        self._check()
         client.changed.wait(_LOOK_SECONDS)
         client.changed.clear()
         for route in client.pulse.routes if client.pulse is not None else ():

@@ -19,7 +19,7 @@ __all__ = ["STUCK_SECONDS", "Identity", "Vitals"]
 STUCK_SECONDS = 60.0
 """Without a turn of its loop until a worker is called stuck. What it waits for makes no turn fail to come: all waits
 are short looks."""
-_WORKING = ("acting", "learning", "relaying", "serving")
+_WORKING = ("acting", "learning", "relaying", "evaluating", "serving")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,138 @@
+"""What runs measured over time, brought to one scale, and runs that differ by their seed alone brought together.
+
+In flow: run folders. Out flow: `Group`s of curves with the bounds of their intervals. Without matplotlib.
+
+Legend: `P` points of a curve, `n` runs of a group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.document import read_mapping
+from protocol.errors import ConfigurationError
+from protocol.intervals import Estimate, interquartile_mean, interval, mean
+
+__all__ = ["Group", "Measured", "groups_of", "mean_of", "read_run"]
+
+_POINTS = 100
+_SMOOTH = 0.02
+"""Share of a curve's length over which what was measured is averaged: half-second means jump about."""
+Points = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""(steps [P], values [P])."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: its folder and configuration, curves by (policy or "", name), and the lines of its evaluations."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    curves: Mapping[tuple[str, str], Points]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs of one configuration but for the seed."""
+
+    name: str
+    runs: tuple[Measured, ...]
+
+    def curves(self) -> list[tuple[str, str]]:
+        """Names of those that all its runs have."""
+        return [key for key in self.runs[0].curves if all(key in run.curves for run in self.runs)]
+
+    def curve(self, key: tuple[str, str]) -> tuple[NDArray[np.float64], Estimate]:
+        """(steps [P], interquartile means [P] with their intervals) over the steps that all its runs have."""
+        told = [run.curves[key] for run in self.runs]
+        first, last = max(steps[0] for steps, _ in told), min(steps[-1] for steps, _ in told)
+        grid = np.linspace(first, max(first, last), _POINTS)
+        values = np.stack([np.interp(grid, steps, smooth(found)) for steps, found in told])
+        return grid, interval(values, interquartile_mean)
+
+
+def read_run(folder: Path) -> Measured:
+    """What the run in `folder` measured so far; ConfigurationError if it is no run's."""
+    if not (folder / "config.yaml").is_file():
+        raise ConfigurationError(
+            f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
+        )
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in _lines(folder / "metrics.jsonl"):
+        at = float(row["agent_steps"])
+        _enter(found, ("", "agent_steps_per_second"), at, row["agent_steps_per_second"])
+        for policy, told in row.items():
+            if isinstance(told, dict):
+                for name in ("return", "lag"):
+                    _enter(found, (policy, name), at, told.get(name))
+    for line in _lines(folder / "evaluations.jsonl"):
+        if line.get("source") == "run":
+            _enter(found, (line["policy"], f"evaluation/{line['environment']}"), line["agent_steps"], line["mean"])
+    curves = {
+        key: (np.array([p[0] for p in points]), np.array([p[1] for p in points])) for key, points in found.items()
+    }
+    return Measured(folder, read_mapping(folder / "config.yaml"), curves)
+
+
+def groups_of(runs: Iterable[Measured]) -> list[Group]:
+    """Runs whose configurations differ by the seed alone are one group. Where there are several groups, the keys in
+    which they differ tell them apart."""
+    runs = list(runs)
+    together: dict[str, list[Measured]] = {}
+    for run in runs:
+        together.setdefault(json.dumps({**run.config, "seed": None}, sort_keys=True), []).append(run)
+    flat = [_flat(members[0].config) for members in together.values()]
+    keys = sorted({key for one in flat for key in one if key != "seed" and any(one[key] != o.get(key) for o in flat)})
+    found = []
+    for one, members in zip(flat, together.values(), strict=True):
+        said = ", ".join(f"{key}={one.get(key)}" for key in keys) or members[0].folder.name
+        found.append(Group(said if len(members) == 1 else f"{said} ({len(members)} runs)", tuple(members)))
+    return found
+
+
+def mean_of(scores: Iterable[float]) -> Estimate:
+    """The interquartile mean of one number a run; of fewer than four runs it is the mean."""
+    found = np.array([*scores])
+    return interval(found, interquartile_mean if len(found) > 3 else mean)
+
+
+def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[P] -> [P]: means over a window around each point, which is cut at the ends."""
+    half = int(len(values) * _SMOOTH / 2)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    low = np.maximum(np.arange(len(values)) - half, 0)
+    high = np.minimum(np.arange(len(values)) + half + 1, len(values))
+    return np.asarray((sums[high] - sums[low]) / (high - low))
+
+
+def _enter(
+    found: dict[tuple[str, str], list[tuple[float, float]]], key: tuple[str, str], at: float, value: Any
+) -> None:
+    if value is not None and np.isfinite(value):
+        found.setdefault(key, []).append((at, float(value)))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of JSON; a run that goes on may be writing the last one."""
+    if not path.is_file():
+        return []
+    text = path.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """a.b.c -> value."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

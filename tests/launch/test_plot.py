@@ -1,0 +1,78 @@
+"""`rookery plot`: which runs belong together, what their curves are, and that a picture comes out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from launch.cli import main
+from launch.curves import groups_of, read_run, smooth
+
+
+def run(folder: Path, slope: float, seed: int = 0, evaluated: float | None = None, **config: Any) -> Path:
+    """A run whose return is `slope` times its thousands of steps."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump({"seed": seed, "steps": 4_000, **config}))
+    rows = [
+        {
+            "agent_steps": steps,
+            "agent_steps_per_second": 500.0,
+            "a": {"return": slope * steps / 1_000 if steps else None, "lag": 1.0},
+        }
+        for steps in range(0, 4_001, 500)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"agent_ste')
+    if evaluated is not None:
+        line = {"policy": "a", "environment": "w", "agent_steps": 2_000, "mean": evaluated, "source": "run"}
+        (folder / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    return folder
+
+
+def test_seeds_of_one_configuration_are_one_curve_with_a_band_over_runs(tmp_path: Path) -> None:
+    runs = [run(tmp_path / str(seed), slope, seed) for seed, slope in enumerate((1.0, 2.0, 3.0))]
+    (group,) = groups_of(read_run(folder) for folder in runs)
+    steps, found = group.curve(("a", "return"))
+    assert (steps[0], steps[-1]) == (500, 4_000), "where there was no return yet there is no curve"
+    np.testing.assert_allclose(found.value, 2 * steps / 1_000)
+    np.testing.assert_allclose(found.low, steps / 1_000, rtol=0.01)
+    np.testing.assert_allclose(found.high, 3 * steps / 1_000, rtol=0.01)
+
+
+def test_other_configurations_are_other_curves_called_by_what_differs(tmp_path: Path) -> None:
+    one = run(tmp_path / "one", 1, policy={"learning_rate": 0.1, "gamma": 0.9})
+    two = run(tmp_path / "two", 2, policy={"learning_rate": 0.2, "gamma": 0.9})
+    three = run(tmp_path / "three", 2, 5, policy={"learning_rate": 0.2, "gamma": 0.9})
+    names = [group.name for group in groups_of(map(read_run, (one, two, three)))]
+    assert names == ["policy.learning_rate=0.1", "policy.learning_rate=0.2 (2 runs)"]
+
+
+def test_smoothing_keeps_a_line_and_what_is_constant() -> None:
+    np.testing.assert_allclose(smooth(np.full(300, 2.0)), 2)
+    np.testing.assert_allclose(smooth(np.arange(300.0))[10:-10], np.arange(300.0)[10:-10])
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture_comes_out(tmp_path: Path, ending: str) -> None:
+    run(tmp_path / "one", 1, evaluated=3)
+    run(tmp_path / "two", 2, 1, evaluated=4)
+    out = tmp_path / f"curves.{ending}"
+    told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), str(tmp_path / "two"), "-o", str(out)])
+    assert told.exit_code == 0, told.output
+    assert out.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
+    assert out.stat().st_size > 10_000
+
+
+def test_what_is_no_run_and_what_is_no_picture_is_refused(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["plot", str(tmp_path)])
+    assert told.exit_code == 2
+    assert "is no run's folder" in told.output
+    run(tmp_path / "one", 1)
+    told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "-o", str(tmp_path / "x.abc")])
+    assert told.exit_code == 2
+    assert "Format 'abc' is not supported" in told.output
