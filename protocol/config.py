@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.aliases import Multiprocessing, without_aliases
 from protocol.auxiliaries import RND, AuxiliaryConfig
+from protocol.cohorts import Learners, settled
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.evaluation import EvaluationConfig
@@ -157,8 +158,10 @@ class Run(Section):
     `environment.copies` then (protocol/lockstep.py)."""
     act_block: int = Field(default=16, ge=4)
     """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
+    learners: Learners = "process"
+    """Which policies and auxiliaries share a learner process (protocol/cohorts.py)."""
     num_learner_processes: int | None = Field(default=None, ge=1)
-    """None: one learner process a policy and auxiliary; fewer: they share them in turn."""
+    """Processes of `learners: cohort`, which a number alone implies; None: one."""
     steps: int = Field(default=10_000_000, ge=1)
     """Agent steps until the run ends; without actors, rows that are trained on."""
     seconds: float | None = Field(default=None, gt=0)
@@ -203,6 +206,8 @@ class Run(Section):
                 raise ValueError("multiprocessing.mode and policy.publish_mode differ; keep policy.publish_mode")
             object.__setattr__(self, "policy", self.policy.model_copy(update={"publish_mode": mode}))
         learning = []
+        learners = settled(self.learners, "learners" in self.model_fields_set, self.num_learner_processes)
+        object.__setattr__(self, "learners", learners)
         for name in self.policies:
             try:
                 if self.fixed(name) is None:

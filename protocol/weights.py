@@ -99,6 +99,12 @@ class WeightPublisher:
         self._newest[policy] = version
         self._publication.wake()
 
+    def last(self, policy: str) -> NDArray[np.uint8] | None:
+        """A copy of the newest weights of `policy` that lie whole in its mailbox; None before the first."""
+        entry = self._policies[policy]
+        found = np.empty(entry.manifest.nbytes, np.uint8)
+        return None if entry.mailbox.read(found) is None else found
+
     def check(self) -> None:
         """Raises what ended the publication's thread, if something did; to be called once in a while."""
         self._publication.check()

@@ -16,6 +16,7 @@ from protocol.config import AuxiliaryConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.layout import Field, Layout
 from protocol.spaces import World
+from workers.cohorts import check_cohorts
 from workers.plan import Plan, PolicyPlan, plan_policies
 
 __all__ = ["AuxiliaryPlan", "plan_all", "plan_auxiliaries"]
@@ -42,7 +43,9 @@ class AuxiliaryPlan(Plan):
 def plan_all(run: Run, world: World) -> dict[str, Plan]:
     """Everything that has a ring and a learner: the policies, then the auxiliaries; raises ConfigurationError."""
     policies = plan_policies(run, world)
-    return {**policies, **plan_auxiliaries(run, policies)}
+    plans: dict[str, Plan] = {**policies, **plan_auxiliaries(run, policies)}
+    check_cohorts(run, plans)
+    return plans
 
 
 def plan_auxiliaries(run: Run, policies: Mapping[str, PolicyPlan]) -> dict[str, AuxiliaryPlan]:

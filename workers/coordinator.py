@@ -33,6 +33,7 @@ from protocol.spaces import World
 from workers.accounting import rows_learned, total
 from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
+from workers.cohorts import kind_of
 from workers.entries import importable
 from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
@@ -71,8 +72,9 @@ class Coordinator:
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
         self._books = Books(run, list(plans), folder, auxiliaries, fixed, credits)
-        kept, disk = folder / "state.json", self._books.disk
-        self._members = Membership(run, [*plans, *auxiliaries], kept, [*fixed], resident, disk)
+        kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
+        kinds = {name: kind_of(plan) for name, plan in plans.items()}
+        self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._stop_after: float | None = None
@@ -129,7 +131,7 @@ class Coordinator:
             self._actor_pages(),
             self._learner_pages(),
             self._members.clean,
-            self._members.restarts,
+            self._restarts(),
             yardsticks(self._run, self._world, complete),
             complete,
         )
@@ -148,6 +150,12 @@ class Coordinator:
     def left(self) -> bool:
         """Whether the run goes on without this coordinator."""
         return self._stage == "left"
+
+    def _restarts(self) -> dict[str, int]:
+        """Of workers, and of policies that went on within their cohort."""
+        pages = self._learner_pages().values()
+        again = {f"policy {name}": total(pages, f"member_restarts.{name}") for name in self._learned}
+        return {**self._members.restarts, **{name: count for name, count in again.items() if count}}
 
     def linger(self, seconds: float) -> None:
         """Tells a supervisor that still asks that the run has ended; a resident one tells everybody, until stopped."""
@@ -313,7 +321,7 @@ class Coordinator:
     def _observe(self) -> None:
         members = self._members
         pages = self._actor_pages(), self._learner_pages()
-        self._books.observe(*pages, members.table(), members.restarts, members.measured(), members.apart)
+        self._books.observe(*pages, members.table(), self._restarts(), members.measured(), members.apart)
         self._members.save()
 
     def _actor_pages(self) -> dict[tuple[str, int], Any]:

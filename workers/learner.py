@@ -33,6 +33,7 @@ from workers import numerics
 from workers.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.common_plan import plan_common
 from workers.datasets.source import load
+from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
@@ -50,7 +51,7 @@ _DRAIN_QUIET = 0.2
 
 
 class Learner:
-    """One learner process and its members, which take turns."""
+    """One learner process and its members."""
 
     def __init__(self, life: Life, welcome: Welcome, run: Run, plans: Mapping[str, Plan], world: World) -> None:
         self._life, self._welcome, self._run = life, welcome, run
@@ -82,6 +83,7 @@ class Learner:
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[Member] = []
+        self._cohort = Cohort(self._members, run.restarts, self._publisher.last, self._counters)
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
@@ -118,16 +120,15 @@ class Learner:
         now = time.monotonic()
         self._life.vitals.beat()
         self._receiver.receive()
-        trained = False
+        trained = self._cohort.step()
+        for member in trained:
+            self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
         for member in self._members:
-            if member.step():
-                trained = True
-                self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
             member.save_if_due()
         self._receiver.beacon(now)
         self._publisher.check()
         self._follow_members()
-        return trained
+        return bool(trained)
 
     def _starve(self) -> None:
         """Sleeps until a message comes; data wake it at once."""
@@ -166,8 +167,7 @@ class Learner:
             else:
                 poll(self._receiver.sockets, 20)
         self._life.vitals.rest()
-        for member in self._members:
-            member.finish()
+        self._cohort.finish()
 
     def _route(self, policy: str) -> Route:
         return Route(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ __all__ = ["Membership"]
 
 
 class Membership:
-    """The members of one run and what is known of those that ended. `policies` learn, those in `fixed` do not.
-    `patient`: who finds no place now is told to ask again, as places get free when leases end."""
+    """The members of one run and what is known of those that ended. `policies` learn, those in `fixed` do not; `kinds`
+    of those that may be computed as one. `patient`: who finds no place now is told to ask again, as places get free
+    when leases end."""
 
     def __init__(
         self,
@@ -32,9 +33,10 @@ class Membership:
         fixed: Sequence[str] = (),
         patient: bool = False,
         disk: Disk | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._run, self._played, self._patient = run, {*policies, *fixed}, patient
-        self._places = Places(run, policies)
+        self._places = Places(run, policies, kinds)
         self._register = Register(path, disk)
         self.run_id = self._register.run_id
         self.clean = self._register.clean

@@ -5,8 +5,11 @@ In flows: the configuration and the steps made so far. Out flow: who does what. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from protocol.config import Run
 from protocol.messages import Role
+from workers.cohorts import learners_of
 
 __all__ = ["Places", "Steps"]
 
@@ -15,25 +18,23 @@ Steps = dict[tuple[str, int], int]
 
 
 class Places:
-    """The places of one run. `policies` in the order of the world's agents."""
+    """The places of one run. `policies` in the order of the world's agents, with the `kinds` of those that may be
+    computed as one."""
 
-    def __init__(self, run: Run, policies: list[str]) -> None:
+    def __init__(self, run: Run, policies: list[str], kinds: Mapping[str, str] | None = None) -> None:
         self._run, self._policies = run, policies
+        self._learners = learners_of(run, policies, kinds or {})
 
     @property
     def learners(self) -> int:
         """Learner processes of this run."""
-        return min(self._run.num_learner_processes or len(self._policies), len(self._policies))
+        return len(self._learners)
 
     def names(self, role: Role) -> list[str]:
         """The names of all actors or learners; no others have a place."""
         if role == "actor":
             return [f"actor-{i}" for i in range(self._run.actors)]
-        if role != "learner":
-            return []
-        if self.learners == len(self._policies):
-            return [f"learner-{policy}" for policy in self._policies]
-        return [f"learner-{i}" for i in range(self.learners)]
+        return list(self._learners) if role == "learner" else []
 
     def meant(self, role: Role, claim: str) -> str:
         """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
@@ -51,7 +52,7 @@ class Places:
 
     def policies(self, role: Role, index: int) -> list[str]:
         """What a learner trains; all policies for everybody else."""
-        return self._policies[index :: self.learners] if role == "learner" else list(self._policies)
+        return list(self._learners.values())[index] if role == "learner" else list(self._policies)
 
     def lease(self, role: Role) -> float:
         """Seconds of silence after which a membership ends."""

@@ -188,6 +188,7 @@ class LearnerReport:
                     "lag_max",
                     "checkpoints",
                     "checkpoints_failed",
+                    "member_restarts",
                 )
             ]
             whole += findings.counters(policy)

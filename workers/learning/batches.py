@@ -50,6 +50,11 @@ class Segments:
     final_privileged: Tensor | None = None
     """[B, K, P]: besides `final_observation`"""
 
+    @property
+    def rows(self) -> int:
+        """Rows that are trained on; what a short segment has behind its own is padding."""
+        return int(self.valid.sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
@@ -75,6 +80,11 @@ class Transitions:
     weight: Tensor | None = None
     """[B], where priorities decide what is drawn: makes up for their doing so; 1 at most"""
 
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.action)
+
 
 @dataclass(frozen=True, slots=True)
 class Observations:
@@ -88,6 +98,11 @@ class Observations:
     """[B, K, *shape]: the true last observation of each truncated episode"""
     final_row: Tensor
     """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are trained on."""
+        return int(self.valid.sum())
 
     @property
     def real(self) -> Tensor:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +31,10 @@ from workers.learning.curiosity import Curious
 from workers.learning.feeding import feed
 from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
-from workers.learning.provenance import keep, whereabouts
 from workers.learning.replay import Replay
 from workers.learning.rounds import Rounds, in_rounds
 from workers.learning.source import Source
+from workers.learning.telling import Telling
 from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
 from workers.policies.flat import flatten_
@@ -78,7 +77,6 @@ class Member:
         self.update = build_update(self.policy, plan.config)
         self._finite = FiniteWeights(self.policy)
         self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
-        self._refused = folder / "refused" if folder is not None else None
         self._recorder: Recorder | None = None
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)
@@ -88,8 +86,10 @@ class Member:
         if run.lockstep:
             source = self.rounds = in_rounds(source, plan, folder)
         self._source, self._curious = source, curious
-        self._published_step = 0
-        self._logged_step = 0
+        self._published_step = self._steps_counted = 0
+        self._batch: Learnable | None = None
+        """Taken for an update that is not settled yet, with so many whole segments to use up."""
+        self._segments = 0
         self._rows_before = rows_before
         self._faults = self._withheld = 0
         self.version = Version(incarnation, 0)
@@ -98,6 +98,7 @@ class Member:
         self.mean_return: float | None = None
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
         fed = feed(plan, run, source, counters, incarnation, device)
+        self._telling = Telling(plan, run, folder, counters, fed)
         self._replay = fed if isinstance(fed, Replay) else None
         self._stage = None if isinstance(fed, Replay) else fed
         self._checkpoints: Checkpoints | None = None
@@ -139,22 +140,50 @@ class Member:
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
         self._health.new = loaded is None and found is None
         self.version = Version(self.version.incarnation, number)
-        self._published_step = self._logged_step = self.update.train_steps
+        self._begin_here()
+
+    def restart(self, found: NDArray[np.uint8] | None) -> None:
+        """Goes back to the newest checkpoint, or to the last published weights `found` with a fresh optimiser, as when
+        its process is started again; versions and the count of rows go on. TrainingFault where there is neither."""
+        loaded = None
+        if self._checkpoints is not None and self._checkpoints.wait(self._run.learner_timeout):
+            loaded = self._checkpoints.load()
+        if loaded is None:
+            if found is None:
+                raise TrainingFault(f"policy {self.name!r} has nothing to go back to; lower learning_rate")
+            self.published.load(found)
+            self.update.optimizer.reset()
+        self._faults = self._withheld = 0
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        """With a publication, from which the next ones are counted."""
+        self._published_step = self._steps_counted = self._telling.logged_step = self.update.train_steps
         self.publish()
 
     def step(self) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
+        if not self.take():
+            return False
+        started = time.monotonic()
+        given = self.offer()
+        if given is not None:
+            self.settle(self._updated(given))
+        self._counters.add(f"busy.{self.name}", time.monotonic() - started)
+        return True
+
+    def take(self) -> bool:
+        """Takes in what has arrived; whether there is a batch for an update now."""
         if self.done:
             return False
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
-        batch, segments = self._next_batch()
-        if batch is None:
+        self._batch, self._segments = self._next_batch()
+        if self._batch is None:
             self._health.starved()
             if self.rounds is not None and self.rounds.used:
                 self._end_round(self.rounds)
             return False
-        self._learn(batch, segments)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
@@ -167,6 +196,37 @@ class Member:
             weights = self.published.source()
             there = weights() if callable(weights) else weights
             rounds.log.end(number, self.version.version, self.update.train_steps, there)
+
+    def offer(self) -> Learnable | None:
+        """The batch that was taken, for an update; None if no update should see it, which is settled then."""
+        batch = self._batch
+        assert batch is not None
+        try:
+            self._health.check(batch)
+            if self._curious is not None and isinstance(batch, Segments):
+                return self._curious.rewarded(batch)
+        except TrainingFault as fault:
+            self.settle(fault)
+            return None
+        return batch
+
+    def _updated(self, given: Learnable) -> dict[str, float] | TrainingFault:
+        try:
+            return self.update.update(given, self.progress)  # type: ignore[arg-type] # made for this discipline
+        except TrainingFault as fault:
+            return fault
+
+    def settle(self, outcome: dict[str, float] | TrainingFault) -> None:
+        """What became of the update with the batch that was taken: its metrics, or why there was none; the third
+        refusal in a row is raised."""
+        batch, before = self._batch, self._steps_counted
+        assert batch is not None
+        self._batch = None
+        self._count_steps()
+        if isinstance(outcome, TrainingFault):
+            self._refuse(batch, outcome)
+        else:
+            self._learned(batch, before, outcome)
 
     def uses(self, ring: Ring) -> bool:
         """Whether `ring` may still be read."""
@@ -234,30 +294,21 @@ class Member:
         self._replay.admit()
         return self._replay.sample(self.version, self.progress), 0
 
-    def _learn(self, batch: Learnable, segments: int) -> None:
-        before = self.update.train_steps
-        try:
-            self._health.check(batch)
-            given = batch
-            if self._curious is not None and isinstance(batch, Segments):
-                given = self._curious.rewarded(batch)
-            metrics = self.update.update(given, self.progress)  # type: ignore[arg-type] # made for this discipline
-        except TrainingFault as fault:
-            self._faults += 1
-            self._count_steps(before)
-            self._counters.add(f"rejected.{self.name}", segments)
-            log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
-            if self._health.refused(batch):
-                self._keep(batch, str(fault))
-            if self._faults >= _FAULTS:
-                raise
-            return
+    def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
+        self._faults += 1
+        self._counters.add(f"rejected.{self.name}", self._segments)
+        log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
+        if self._health.refused(batch):
+            self._telling.keep(batch, str(fault), self.update.train_steps, self.version)
+        if self._faults >= _FAULTS:
+            raise fault
+
+    def _learned(self, batch: Learnable, before: int, metrics: dict[str, float]) -> None:
         self._faults = 0
         if self._replay is not None and isinstance(self.update, OffPolicyUpdate):
             self._replay.learned(self.update.errors)
-        self._counters.add(f"trained.{self.name}", segments)
-        self._count_steps(before)
-        self._counters.add(f"rows_trained.{self.name}", _rows_in(batch))
+        self._counters.add(f"trained.{self.name}", self._segments)
+        self._counters.add(f"rows_trained.{self.name}", batch.rows)
         if self._curious is not None:
             metrics = {**metrics, **self._curious.measured}
         if self.static:
@@ -266,59 +317,20 @@ class Member:
         if self.rounds is not None and self.rounds.log is not None:
             self.rounds.log.learned(metrics)
         due = self.update.train_steps - self._logged_step >= self._run.log_interval
+        due = self._telling.due(self.update.train_steps)
         if due or self._health.due:
-            seen = {**self._health.look(batch, metrics), **self._levels()}
+            seen = {**self._health.look(batch, metrics), **self._telling.levels(self._source)}
             self.measured.update(seen)
             if due:
                 self._log(before, metrics, seen)
         due = self.update.train_steps - self._published_step >= self._plan.config.publish_interval
         if due and self.rounds is None:
+            self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
+        if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
             self.publish()
 
-    def _count_steps(self, before: int) -> None:
-        self._counters.set(f"train_steps.{self.name}", self.update.train_steps)
-        self._counters.add(f"steps_made.{self.name}", self.update.train_steps - before)
-
-    def _keep(self, batch: Learnable, reason: str) -> None:
-        """Writes what was refused to the run's folder, with where it came from."""
-        if self._refused is None:
-            return
-        came = self._stage or self._replay
-        assert came is not None
-        facts = {
-            "policy": self.name,
-            "reason": reason,
-            "train_step": self.update.train_steps,
-            "version": [self.version.incarnation, self.version.version],
-            "environment": self._run.environment.model_dump(mode="json"),
-            "seed": self._run.seed,
-        }
-        origins = [asdict(one) | whereabouts(one, self._plan, self._run.seed) for one in came.provenance()]
-        path = keep(self._refused, self.name, self.update.train_steps, batch, origins, facts)
-        if path is not None:
-            log.error("event=refused_kept policy=%s path=%s", self.name, path)
-
-    def _levels(self) -> dict[str, float]:
-        """How much waits to be used, and how old what was used is."""
-        counters, name = self._counters, self.name
-        levels = {
-            "queue_segments": sum(len(arrival.records) for arrival in self._source.arrivals(name)),
-            "held_segments": counters[f"held.{name}"],
-            "lag_mean": counters[f"lag_sum.{name}"] / max(1, counters[f"lag_rows.{name}"]),
-            "lag_max": counters[f"lag_max.{name}"],
-        }
-        return levels if self._replay is None else {**levels, "buffer_rows": self._replay.rows}
-
-    def _log(self, before: int, metrics: Mapping[str, float], seen: Mapping[str, float]) -> None:
-        self._logged_step = self.update.train_steps
-        if not self._run.logging:
-            return
-        for event, numbers in (("update", metrics), ("batch", seen)):
-            text = " ".join(f"{name}={value:.6g}" for name, value in numbers.items())
-            line = "event=%s policy=%s train_step=%d version=%d %s"
-            log.info(line, event, self.name, before, self.version.version, text)
-
-
-def _rows_in(batch: Learnable) -> int:
-    """Rows that are trained on; what a short segment has behind its own is padding."""
-    return len(batch.action) if isinstance(batch, Transitions) else int(batch.valid.sum())
+    def _count_steps(self) -> None:
+        steps = self.update.train_steps
+        self._counters.set(f"train_steps.{self.name}", steps)
+        self._counters.add(f"steps_made.{self.name}", steps - self._steps_counted)
+        self._steps_counted = steps

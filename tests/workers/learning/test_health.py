@@ -280,4 +280,5 @@ def _said_by_update(case: Case, **metrics: float) -> None:
 
 def _look_at_all(case: Case) -> None:
     """Every batch is logged."""
-    case.member._run = case.member._run.model_copy(update={"log_interval": 1})
+    telling = case.member._telling
+    telling._run = telling._run.model_copy(update={"log_interval": 1})

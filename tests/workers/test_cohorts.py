@@ -1,0 +1,69 @@
+"""Who shares a learner process: what may be asked for, what is refused, and what `auto` makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from protocol.config import parse_run
+from protocol.errors import ConfigurationError
+from tests.workers.test_plan import plans
+from workers.cohorts import check_cohorts, kind_of, learners_of
+
+
+def learners(data: dict[str, Any]) -> dict[str, list[str]]:
+    """The learners of a run of the policies a, b and c."""
+    kinds = {name: kind_of(plan) for name, plan in plans(data).items()}
+    return learners_of(parse_run(data), ["a", "b", "c"], kinds)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({}, {"learner-a": ["a"], "learner-b": ["b"], "learner-c": ["c"]}),
+        ({"learners": "process"}, {"learner-a": ["a"], "learner-b": ["b"], "learner-c": ["c"]}),
+        ({"learners": "cohort"}, {"learner-0": ["a", "b", "c"]}),
+        ({"num_learner_processes": 2}, {"learner-0": ["a", "c"], "learner-1": ["b"]}),
+        ({"learners": "cohort", "num_learner_processes": 2}, {"learner-0": ["a", "c"], "learner-1": ["b"]}),
+        ({"learners": {"team": ["a", "c"]}}, {"learner-team": ["a", "c"], "learner-b": ["b"]}),
+        ({"learners": {"a": ["c", "a"]}}, {"learner-a": ["a", "c"], "learner-b": ["b"]}),
+        ({"learners": "auto"}, {"learner-a": ["a"], "learner-b": ["b"], "learner-c": ["c"]}),
+    ],
+)
+def test_policies_share_the_processes_that_are_asked_for_A10(
+    data: dict[str, Any], expected: dict[str, list[str]]
+) -> None:
+    assert learners(data) == expected
+
+
+def test_auto_makes_a_cohort_of_enough_policies_of_one_kind() -> None:
+    names = ["a", "b", "c", "d", "e", "f"]
+    kinds = {"a": "x", "b": "x", "c": "y", "d": "x", "e": "x"}
+    found = learners_of(parse_run({"learners": "auto"}), names, kinds)
+    assert found == {"learner-a": ["a", "b", "d", "e"], "learner-c": ["c"], "learner-f": ["f"]}
+
+
+def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> None:
+    one = plans({"policies": {"b": {"learning_rate": 0.1, "max_grad_norm": 9.0}}})
+    assert kind_of(one["a"]) == kind_of(one["b"]) != ""
+    for b in ({"network": {"hidden": [8]}}, {"algorithm": {"gamma": 0.9}}, {"segment_length": 8}):
+        other = plans({"policies": {"b": b}})
+        assert kind_of(other["a"]) != kind_of(other["b"])
+    for algorithm in ({"name": "iqn"}, {"name": "ppo", "priority_alpha": 0.5}):
+        assert kind_of(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"learners": "process", "num_learner_processes": 2}, "learners is process, which leaves nothing for"),
+        ({"learners": {"t": ["a"]}, "num_learner_processes": 2}, "learners lists cohorts, which leaves nothing"),
+        ({"learners": {"t": ["a"], "u": ["a"]}}, "learners names 'a' more than once"),
+        ({"learners": {"t": ["a", "x"]}}, "learners.t names 'x', which is nothing that learns; name some of a, b, c"),
+        ({"learners": {"a": ["b"]}}, "the cohort 'a' is called like a policy that is not in it"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        check_cohorts(parse_run(data), dict(plans({k: v for k, v in data.items() if k == "policies"})))
