@@ -316,17 +316,14 @@ class Member:
         self.measured.update(metrics)
         if self.rounds is not None and self.rounds.log is not None:
             self.rounds.log.learned(metrics)
-        due = self.update.train_steps - self._logged_step >= self._run.log_interval
         due = self._telling.due(self.update.train_steps)
         if due or self._health.due:
             seen = {**self._health.look(batch, metrics), **self._telling.levels(self._source)}
             self.measured.update(seen)
             if due:
-                self._log(before, metrics, seen)
+                self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
         due = self.update.train_steps - self._published_step >= self._plan.config.publish_interval
         if due and self.rounds is None:
-            self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
-        if self.update.train_steps - self._published_step >= self._plan.config.publish_interval:
             self.publish()
 
     def _count_steps(self) -> None:
