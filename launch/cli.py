@@ -17,6 +17,7 @@ from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.doctor import diagnosis, preflight, short_run
 from launch.folder import make_folder, write_config
+from launch.kubernetes_command import k8s
 from launch.plot import plot
 from launch.processes import python
 from protocol import RELEASE
@@ -259,6 +260,7 @@ def _folder(source: str, run_dir: Path | None) -> Path:
 
 
 main.add_command(plot)
+main.add_command(k8s)
 for _module, _does in (
     ("workers.actor", "One actor"),
     ("workers.learner", "One learner"),

@@ -1,0 +1,39 @@
+"""What a configuration comes to, as `workers.outline` says: the workers that whoever starts them has to start.
+
+In flow: a configuration. Out flow: an `Outline`. The world is asked for by a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.folder import write_config
+from launch.processes import python
+from protocol.config import Run
+from protocol.errors import ConfigurationError
+
+__all__ = ["Outline", "outline_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """`policies` that learn, learner processes, and bytes of shared memory of an actor and of the largest learner."""
+
+    policies: list[str]
+    learners: int
+    actor_memory: int
+    learner_memory: int
+
+
+def outline_of(run: Run) -> Outline:
+    """Raises ConfigurationError where the configuration does not fit its world."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = python("workers.outline", str(write_config(run, Path(scratch))))
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise ConfigurationError(ended.stderr.strip().splitlines()[-1].removeprefix("rookery: "))
+    return Outline(**json.loads(ended.stdout))

@@ -1,0 +1,153 @@
+"""`rookery k8s render`: what it makes is built, has the places of the configuration, and gives it back unchanged."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from launch.cli import main
+from launch.configuration import load
+from launch.kubernetes import Placement, render
+from launch.outline import Outline
+from protocol.config import Run, parse_run
+from protocol.errors import ConfigurationError
+from tests.k8s.manifests import build, named, pods, unrestricted
+
+SMALL = Outline(["a", "b", "c"], 3, 2**20, 2**20)
+EXTERNAL = {"id": "external", "settings": {"world": "gymnasium:CartPole-v1"}}
+
+
+def rendered(k8s: Path, name: str, run: Run, placement: Placement, outline: Outline = SMALL) -> list[dict[str, Any]]:
+    """The documents of an overlay made for `run`."""
+    folder = k8s / "overlays" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for file, text in render(run, outline, placement, "../..").items():
+        (folder / file).write_text(text)
+    try:
+        documents = build(folder)
+    finally:
+        shutil.rmtree(folder)
+    for document in documents:
+        if document["kind"] != "ScaledObject":
+            kubernetes_validate.validate(document, "1.32.0", strict=True)
+    for name, template in pods(documents).items():
+        assert list(unrestricted(template["spec"])) == [], name
+    return documents
+
+
+def test_the_command_makes_an_overlay_that_holds_the_configuration_and_a_learner_for_each_policy(k8s: Path) -> None:
+    """The run that the coordinator reads is the run that was rendered, key by key; rendered again it is the same."""
+    folder = k8s / "overlays" / "mine"
+    arguments = [
+        "k8s",
+        "render",
+        "spread",
+        "--set",
+        "actors=12",
+        "--set",
+        "policy.learning_rate=0.002",
+        "--k8s",
+        str(k8s),
+    ]
+    arguments += [
+        "--name",
+        "mine",
+        "--namespace",
+        "mine",
+        "--image",
+        "registry.example:5000/rookery:7",
+        "--actors",
+        "3",
+    ]
+    made = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert made.exit_code == 0, made.output
+    assert made.output == f"wrote {folder}; kubectl apply -k {folder}\n"
+    documents = build(folder)
+    first = {path.name: path.read_text() for path in folder.iterdir()}
+    run = load("spread", ["actors=12", "policy.learning_rate=0.002"])
+    config = named(documents, "ConfigMap", "run")["data"]
+    assert parse_run(yaml.safe_load(config["run.yaml"])) == run
+    assert config["RUN"] == "mine"
+    assert named(documents, "StatefulSet", "learner")["spec"]["replicas"] == 3
+    assert named(documents, "Deployment", "actor")["spec"]["replicas"] == 3
+    images = {pod["spec"]["containers"][0]["image"] for pod in pods(documents).values()}
+    assert images == {"registry.example:5000/rookery:7"}
+    assert {document["metadata"].get("namespace", "mine") for document in documents} == {"mine"}
+    arguments[2] = str(folder / "run.yaml")
+    assert CliRunner().invoke(main, arguments, catch_exceptions=False).exit_code == 0
+    assert {path.name: path.read_text() for path in folder.iterdir()} == first
+    shutil.rmtree(folder)
+
+
+def test_several_actors_in_a_pod_have_a_relay_and_share_its_memory(k8s: Path) -> None:
+    placement = Placement("relayed", pods=2, actors_per_pod=3, components=("gpu", "keda"))
+    documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
+    pod = pods(documents)["actor"]["spec"]
+    containers = {container["name"]: container for container in pod["containers"]}
+    assert list(containers) == ["actor", "actor-1", "actor-2", "relay"]
+    assert len({_port(container) for container in containers.values()}) == 4
+    for container in containers.values():
+        assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+        assert container["envFrom"] == containers["actor"]["envFrom"]
+        assert container["image"] == containers["actor"]["image"]
+    assert pods(documents)["learner"]["spec"]["containers"][0]["image"] == "rookery:0.1.0-cuda"
+    secrets = [source["secret"]["name"] for source in pod["volumes"][0]["projected"]["sources"] if "secret" in source]
+    known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
+    assert len(secrets) == 2
+    assert set(secrets) <= known
+    assert named(documents, "ScaledObject", "actor")["spec"]["maxReplicaCount"] == 4
+
+
+def _port(container: dict[str, Any]) -> str:
+    return str(container["args"][container["args"].index("--bind") + 1])
+
+
+def test_simulators_stand_beside_their_actor(k8s: Path) -> None:
+    run = parse_run({"environment": EXTERNAL, "actors": 2})
+    documents = rendered(k8s, "outside", run, Placement("outside", pods=2, simulator="game:1"))
+    actor, simulator = pods(documents)["actor"]["spec"]["containers"]
+    assert simulator["image"] == "game:1"
+    port = _port(actor).rpartition(":")[2]
+    assert {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{port}"} in simulator["env"]
+
+
+def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
+    run = parse_run({"actors": 4, "learner_timeout": 60})
+    outline = Outline(["a"], 1, actor_memory=2**30, learner_memory=4 * 2**30)
+    templates = pods(rendered(k8s, "large", run, Placement("large"), outline))
+    sizes = {name: template["spec"]["volumes"] for name, template in templates.items()}
+    assert next(v for v in sizes["learner"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "5200Mi"
+    assert next(v for v in sizes["actor"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "1280Mi"
+    assert templates["actor"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "2304Mi"
+    assert templates["actor"]["spec"]["terminationGracePeriodSeconds"] == 65
+
+
+@pytest.mark.parametrize(
+    ("run", "placement", "said"),
+    [
+        ({"actors": 3}, Placement("a", pods=4), "4 actors have no more than 3 places; raise actors or lower --actors"),
+        ({"actors": 9, "transport": "memory"}, Placement("a"), "set transport: auto"),
+        ({"actors": 9}, Placement("Not this"), "no name for Kubernetes"),
+        ({"actors": 9}, Placement("a", simulator="game:1"), "leave --simulator out"),
+        ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "give --simulator IMAGE"),
+        ({"actors": 9}, Placement("a", image="rookery"), "write NAME:TAG"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused_in_one_sentence(run: dict[str, Any], placement: Placement, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        render(parse_run(run), SMALL, placement, "../..")
+
+
+def test_files_of_others_are_not_overwritten_and_unknown_components_named(k8s: Path) -> None:
+    refused = CliRunner().invoke(main, ["k8s", "render", "--k8s", str(k8s), "--name", "local", "--actors", "1"])
+    assert refused.exit_code == 2
+    assert "was not made by `rookery k8s render`; give another --out" in refused.output
+    refused = CliRunner().invoke(main, ["k8s", "render", "--k8s", str(k8s), "--with", "cheese"])
+    assert "there is no component 'cheese'" in refused.output
