@@ -31,7 +31,7 @@ from workers.fixed_plan import FixedPlan, check_frozen
 from workers.policies import trained
 from workers.policies.frozen import Frozen
 
-__all__ = ["evaluate", "main"]
+__all__ = ["evaluate", "frozen_policies", "main", "pairs", "run_in"]
 
 
 def evaluate(
@@ -42,13 +42,9 @@ def evaluate(
 
     One line for each environment and policy. ConfigurationError in one sentence.
     """
-    if not (folder / "config.yaml").is_file():
-        raise ConfigurationError(
-            f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
-        )
-    run = read_config(folder / "config.yaml")
+    run = run_in(folder)
     world = describe(next(iter(environments_of(run.environment, 1).values())))
-    frozen = _frozen(folder, run, world, others or {}, which)
+    frozen = frozen_policies(folder, run, world, others or {}, which)
     evaluator = Evaluator(run, episodes, seed)
     try:
         scores = evaluator.play(frozen)
@@ -59,7 +55,16 @@ def evaluate(
     ]
 
 
-def _frozen(folder: Path, run: Run, world: World, others: Mapping[str, str], which: str) -> dict[str, Frozen]:
+def run_in(folder: Path) -> Run:
+    """The configuration of the run in `folder`; ConfigurationError if there is none."""
+    if not (folder / "config.yaml").is_file():
+        raise ConfigurationError(
+            f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
+        )
+    return read_config(folder / "config.yaml")
+
+
+def frozen_policies(folder: Path, run: Run, world: World, others: Mapping[str, str], which: str) -> dict[str, Frozen]:
     """The players of all policies but of those that do not learn and are to play as the run says."""
     mapping = run.policy_of(world)
     for name in others:
@@ -98,21 +103,22 @@ def table(lines: list[dict[str, Any]]) -> Table:
     return found
 
 
-def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
+def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """NAME=PATH of a command line."""
+    found = {}
     for one in given:
         name, sign, path = one.partition("=")
         if not (name and sign and path):
             raise click.BadParameter(f"{one!r} is not of the form NAME=PATH; write for example agent_0=x.safetensors")
-        pairs[name] = path
-    return pairs
+        found[name] = path
+    return found
 
 
 @click.command(name="evaluate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--episodes", type=click.IntRange(min=1), default=100, show_default=True, help="In each environment.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
-@click.option("--policy", "others", multiple=True, metavar="NAME=PATH", callback=_pairs, help="Another that plays it.")
+@click.option("--policy", "others", multiple=True, metavar="NAME=PATH", callback=pairs, help="Another that plays it.")
 @click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")
 def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str, as_json: bool) -> None:

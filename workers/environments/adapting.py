@@ -5,13 +5,15 @@ In flow: what an environment declares. Out flow: nothing, or the sentence that s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 
-__all__ = ["check_same", "copy_seeds", "most_steps", "refuse_early_step"]
+__all__ = ["check_same", "copy_seeds", "most_steps", "picture_of", "refuse_early_step"]
 
 
 def check_same(expected: Any, got: Any, where: str, field: str) -> None:
@@ -30,6 +32,17 @@ def most_steps(value: Any) -> int | None:
 def refuse_early_step(where: str) -> EnvironmentFault:
     """What to raise when actions come for an environment that has no episode yet."""
     return EnvironmentFault(f"{where}: step came before reset; call reset first")
+
+
+def picture_of(render: Callable[[], Any], copy: int | None = None) -> NDArray[np.uint8] | None:
+    """What `render` of an environment (or, of a vector of them, for `copy`) gives, if it is a picture [height, width,
+    3]; None for anything else."""
+    given = render()
+    if copy is not None and isinstance(given, tuple | list) and copy < len(given):
+        given = given[copy]
+    if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:
+        return given
+    return None
 
 
 def copy_seeds(seed: int, copies: int) -> list[int]:

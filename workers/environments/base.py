@@ -141,5 +141,17 @@ class Environment(ABC):
         """A hand-written player to compare with, where the world has one."""
         return None
 
+    def render(self, copy: int = 0) -> str:
+        """One copy as text; empty where the world has none."""
+        return ""
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """One copy as a picture [height, width, 3], a cell of a grid being `scale` points; None where there is none."""
+        return None
+
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """[height, width]: the cells of one copy of a grid world in which agents are; None where it is no grid."""
+        return None
+
     def close(self) -> None:
         """Frees what the environment holds."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces.gymnasium import world_from_gymnasium
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapting import copy_seeds, picture_of
 from workers.environments.base import Environment, Present, Turn
 
 __all__ = ["CartPole"]
@@ -89,6 +89,10 @@ class CartPole(Environment):
         physics = self._physics
         self._starts[copy] = self._generators[copy].uniform(physics.low, physics.high, size=(_AHEAD, 4))
         self._next[copy] = 0
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._vector.render, copy)
 
     def close(self) -> None:
         """Closes Gymnasium's environment."""

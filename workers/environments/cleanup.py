@@ -189,6 +189,10 @@ class Cleanup(Rounds):
         tops[(codes & AGENT) > 0] = PLANES.index("agent")
         return tops
 
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+        """[height, width]: where agents are."""
+        return np.asarray((self.contents(copy) & AGENT) > 0)
+
     def render(self, copy: int = 0) -> str:
         """One copy as text: `#` wall, `~` river, `%` waste, `t` tree, `o` apple, `A` agent, `+` cleaning, `!` zap."""
         return "\n".join("".join(" #~%toA+!"[kind] for kind in row) for row in self._tops(copy))

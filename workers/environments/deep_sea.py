@@ -78,6 +78,12 @@ class DeepSea(Rounds):
 
         return choose
 
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+        """[size, size]: where the diver is."""
+        cells = np.zeros((self.settings.size, self.settings.size), np.bool_)
+        cells[int(self._row[copy]), int(self._column[copy])] = True
+        return cells
+
     def render(self, copy: int = 0) -> str:
         """One copy as text: the rows, `@` where one is, `$` where the treasure lies."""
         size = self.settings.size

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapting import check_same, copy_seeds, most_steps, refuse_early_step
+from workers.environments.adapting import check_same, copy_seeds, most_steps, picture_of, refuse_early_step
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.cartpole import CartPole
 from workers.environments.gymnasium_vector import GymnasiumVector
@@ -119,6 +119,10 @@ class GymnasiumEnvironment(Environment):
             for row, seen in enumerate(finals):
                 self._agent.see(present.final_observation, row, seen)
         return present
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._envs[copy].render)
 
     def close(self) -> None:
         """Closes all copies."""

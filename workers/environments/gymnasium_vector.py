@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapting import copy_seeds, most_steps, refuse_early_step
+from workers.environments.adapting import copy_seeds, most_steps, picture_of, refuse_early_step
 from workers.environments.base import Environment, Outcome, Present, Turn
 from workers.environments.batched import Batched
 from workers.environments.players import first_rows
@@ -154,6 +154,10 @@ class GymnasiumVector(Environment):
             f"{self._where}: {field} should be {expected} but is {got.dtype}{list(got.shape)}; "
             "correct the vector environment"
         )
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._vector.render, copy)
 
     def close(self) -> None:
         """Closes all copies."""

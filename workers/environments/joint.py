@@ -69,6 +69,18 @@ class Joint(Environment):
 
         return choose
 
+    def render(self, copy: int = 0) -> str:
+        """As the environment's."""
+        return self._inner.render(copy)
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """As the environment's."""
+        return self._inner.render_rgb(copy, scale)
+
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """As the environment's."""
+        return self._inner.occupied(copy)
+
     def close(self) -> None:
         """Closes the world."""
         self._inner.close()

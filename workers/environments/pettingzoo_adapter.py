@@ -10,10 +10,11 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapting import copy_seeds, picture_of
 from workers.environments.base import Environment, Turn
 from workers.environments.central_state import tagged
 from workers.environments.gathering import Board
@@ -141,6 +142,10 @@ class PettingZooEnvironment(Environment):
         return EnvironmentFault(
             f"{self.world.id}, agent {name}: {field} should be {expected} but is {got}; correct the environment"
         )
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._cast.envs[copy].render)
 
     def close(self) -> None:
         """Closes all copies."""

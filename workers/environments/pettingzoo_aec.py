@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapting import copy_seeds, picture_of
 from workers.environments.base import Environment, Turn
 from workers.environments.gathering import Board
 from workers.environments.pettingzoo_cast import Cast
@@ -89,6 +90,10 @@ class PettingZooTurns(Environment):
                 f"{self.world.id}, agent {self._cast.names[agent]}: its episode in copy {copy} should be terminated or "
                 "truncated but it left env.agents without either; set one, and let it take its last step with None"
             )
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._cast.envs[copy].render)
 
     def close(self) -> None:
         """Closes all copies."""

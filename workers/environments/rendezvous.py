@@ -129,6 +129,10 @@ class Rendezvous(Rounds):
             picture[_CELLS - 2 - row, column + 1] = first + np.arange(self.settings.agents)
         return picture
 
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+        """[33, 33]: where agents are."""
+        return np.asarray(self.contents(copy) > self.settings.agents)
+
     def render(self, copy: int = 0) -> str:
         """One copy as text: `#` wall, `a`, `b` ... places, `A`, `B` ... the agents that they are for."""
         count = self.settings.agents

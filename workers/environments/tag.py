@@ -129,6 +129,10 @@ class Tag(Rounds):
         """[height, width]: what is in each cell of one copy."""
         return self._ground.crop(self._grid, copy)
 
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+        """[height, width]: where agents are."""
+        return np.asarray(self.contents(copy) >= IT)
+
     def render(self, copy: int = 0) -> str:
         """One copy as text: `#` wall, `I` it, `a` an agent that is not it."""
         return "\n".join("".join(" #Ia"[code] for code in row) for row in self.contents(copy))

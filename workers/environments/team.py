@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from protocol.environments import Mates
@@ -88,6 +89,18 @@ class TeamEnvironment(Environment):
             return team.play(player, present)
 
         return choose
+
+    def render(self, copy: int = 0) -> str:
+        """As the environment's."""
+        return self._inner.render(copy)
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """As the environment's."""
+        return self._inner.render_rgb(copy, scale)
+
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """As the environment's."""
+        return self._inner.occupied(copy)
 
     def close(self) -> None:
         """Closes the environment."""

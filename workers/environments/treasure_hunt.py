@@ -269,6 +269,10 @@ class TreasureHunt(Environment):
         """[height, width]: what lies in each cell of one copy."""
         return self._cells(slice(copy, copy + 1))[0].copy()
 
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+        """[height, width]: where agents are."""
+        return np.asarray(self.contents(copy) == AGENT)
+
     def render(self, copy: int = 0) -> str:
         """One copy as text: `#` wall, `*` gem, `o` food, `x` bone, `A` agent."""
         return "\n".join("".join(" #*oxA"[code] for code in row) for row in self.contents(copy))

@@ -79,6 +79,18 @@ class Collection(Environment):
         self._episodes.clear()
         return taken
 
+    def render(self, copy: int = 0) -> str:
+        """That of the member which is played there."""
+        return self._playing[copy].environment.render()
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """That of the member which is played there."""
+        return self._playing[copy].environment.render_rgb(0, scale)
+
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """That of the member which is played there."""
+        return self._playing[copy].environment.occupied()
+
     def close(self) -> None:
         """Closes all environments that were made, also where one of them fails to."""
         with ExitStack() as closing:

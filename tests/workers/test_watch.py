@@ -1,0 +1,99 @@
+"""`rookery watch`: films, maps and characters of policies at play."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError
+from workers import watch as module
+from workers.environments.base import Environment
+from workers.environments.checked import Checked
+from workers.environments.registry import make
+from workers.pictures import blocks, write_film, write_map
+
+RANDOM = {"algorithm": {"name": "scripted", "entry": "random"}}
+
+
+def run(folder: Path, environment: dict[str, Any], *agents: str) -> Path:
+    """A run whose players are random, so that there are no weights to load."""
+    data = {"environment": environment, "policies": dict.fromkeys(agents, RANDOM)}
+    (folder / "config.yaml").write_text(yaml.safe_dump(data))
+    return folder
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(module.numerics, "prepare", lambda: None)
+
+    def call(*arguments: object) -> Result:
+        return CliRunner().invoke(module.main, [*map(str, arguments)])
+
+    return call
+
+
+@pytest.mark.parametrize("ending", ["gif", "mp4"])
+def test_a_film_has_a_frame_for_each_turn_and_a_map_the_cells_that_were_visited(
+    tmp_path: Path, command: Any, ending: str
+) -> None:
+    world = {"id": "treasure_hunt", "settings": {"width": 7, "height": 9, "turns": 6}, "copies": 4, "processes": 2}
+    film, visited = tmp_path / f"film.{ending}", tmp_path / "visited.png"
+    told = command(run(tmp_path, world, "agent_0", "agent_1"), "-o", film, "--heat-map", visited, "--episodes", 2)
+    assert told.exit_code == 0, told.output
+    frames = imageio.mimread(film)
+    assert frames[0].shape[:2] == (9 * 8, 7 * 8)
+    assert f"{film}: 25 turns" in told.output, "of two agents in two episodes; the last hears of its end a turn later"
+    assert imageio.imread(visited).shape[2] == 4
+    again = command(tmp_path, "-o", film, "--turns", 5)
+    assert f"{film}: 5 turns" in again.output
+
+
+def test_gymnasiums_worlds_are_filmed_too(tmp_path: Path, command: Any) -> None:
+    film = tmp_path / "film.gif"
+    told = command(run(tmp_path, {"id": "gymnasium:Acrobot-v1"}, "agent"), "-o", film, "--turns", 3)
+    assert told.exit_code == 0, told.output
+    assert imageio.mimread(film)[0].shape[:2] == (500, 500)
+
+
+def test_what_cannot_be_shown_is_refused_with_the_remedy(tmp_path: Path, command: Any) -> None:
+    folder = run(tmp_path, {"id": "memory", "copies": 4}, "agent_0")
+    assert "this is no terminal to show anything in; give -o FILE.gif" in command(folder).output
+    assert "end it in .gif or .mp4" in command(folder, "-o", tmp_path / "film.avi").output
+    assert "this world has no picture" in command(folder, "-o", tmp_path / "film.gif").output
+    assert "this world is no grid" in command(folder, "--heat-map", tmp_path / "map.png").output
+    assert (
+        "has no environment 'x'; give --environment one of memory"
+        in command(folder, "-o", tmp_path / "film.gif", "--environment", "x").output
+    )
+
+
+@pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea"])
+def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
+    environment: Environment = Checked(make(EnvironmentConfig(id=id, copies=2)))
+    environment.reset(0)
+    cells = environment.occupied(1)
+    assert cells is not None
+    assert 1 <= cells.sum() <= len(environment.world.agents) * environment.world.places[0].many
+    environment.close()
+
+
+def test_two_points_are_one_character() -> None:
+    picture = np.zeros((3, 2, 3), np.uint8)
+    picture[0, 0], picture[1, 0] = (255, 0, 0), (0, 0, 255)
+    upper, lower = blocks(picture).splitlines()
+    assert upper.startswith("\x1b[38;2;255;0;0m\x1b[48;2;0;0;255m▀")
+    assert lower.count("▀") == 2
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"end it in \.gif or \.mp4"):
+        write_film(tmp_path / "film.txt", [np.zeros((2, 2, 3), np.uint8)], 10)
+    with pytest.raises(ConfigurationError, match=r"end it in \.png"):
+        write_map(tmp_path / "map.abc", np.ones((2, 2), np.int64))

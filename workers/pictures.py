@@ -1,0 +1,79 @@
+"""Pictures of worlds: films, maps, and characters for a terminal.
+
+In flow: pictures [height, width, 3] uint8, or counts by cell. Out flow: files, or text.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["blocks", "write_film", "write_map"]
+
+
+def write_film(path: Path, frames: Sequence[NDArray[np.uint8]], fps: float) -> None:
+    """A GIF or MP4, as the ending of `path` says; ConfigurationError where that cannot be."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ConfigurationError(f"{path} ends in no kind of film; end it in .gif or .mp4")
+    if not frames:
+        raise ConfigurationError(
+            "this world has no picture to make a film of; give it a render_rgb, or render_mode: rgb_array in "
+            "environment.settings"
+        )
+    try:
+        import imageio.v2 as imageio
+    except ImportError:
+        raise ConfigurationError("films need the package imageio; run: pip install 'rookery[pictures]'") from None
+    if path.suffix == ".gif":
+        imageio.mimsave(path, list(frames), duration=1000 / fps, loop=0)
+    else:
+        imageio.mimsave(path, [_even(frame) for frame in frames], fps=fps, macro_block_size=2)
+
+
+def write_map(path: Path, visits: NDArray[np.int64] | None) -> None:
+    """A picture of counts [height, width], on a logarithmic scale; ConfigurationError where there are none."""
+    if visits is None:
+        raise ConfigurationError(
+            "this world is no grid whose cells could be counted; make a film instead (-o FILE.gif)"
+        )
+    try:
+        from matplotlib.colors import LogNorm
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigurationError("maps need the package matplotlib; run: pip install 'rookery[pictures]'") from None
+    figure = Figure(layout="constrained")
+    axis = figure.subplots()
+    shown = axis.imshow(np.ma.masked_equal(visits, 0), norm=LogNorm(vmin=1, vmax=max(2, int(visits.max()))))
+    axis.set_facecolor("black")
+    figure.colorbar(shown, label="visits")
+    try:
+        figure.savefig(path, dpi=150)
+    except ValueError as fault:
+        raise ConfigurationError(f"cannot write {path}: {' '.join(str(fault).split())}; end it in .png") from None
+
+
+def blocks(picture: NDArray[np.uint8]) -> str:
+    """Two points in each character, the upper half block coloured in front and behind; as large as the terminal."""
+    columns, lines = shutil.get_terminal_size()
+    step = max(1, -(-picture.shape[1] // columns), -(-picture.shape[0] // (2 * max(1, lines - 2))))
+    picture = picture[::step, ::step]
+    if len(picture) % 2:
+        picture = np.concatenate([picture, np.zeros_like(picture[:1])])
+    rows = []
+    for above, below in zip(picture[::2].tolist(), picture[1::2].tolist(), strict=True):
+        cells = (
+            f"\x1b[38;2;{r};{g};{b}m\x1b[48;2;{x};{y};{z}m▀" for (r, g, b), (x, y, z) in zip(above, below, strict=True)
+        )
+        rows.append("".join(cells) + "\x1b[0m")
+    return "\n".join(rows)
+
+
+def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Width and height even, as the codec wants them."""
+    return np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)))
