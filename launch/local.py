@@ -9,7 +9,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,7 +18,7 @@ from typing import Any
 import zmq
 
 from launch.folder import make_folder, remove, write_config
-from launch.presence import Presence
+from launch.presence import Presence, Silence
 from launch.processes import INCOMPLETE, Process, begin, end_all
 from launch.revival import Revival, RunFailed
 from protocol.config import Run
@@ -160,7 +160,8 @@ def _supervise(
     shown, asked, end, left = 0.0, 0, 0.0, False
     revival = Revival(tell)
     beat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
-    presence = Presence(max(_ABSENT_SECONDS, 2 * beat))
+    presence, stalled = Presence(max(_ABSENT_SECONDS, 2 * beat), max(_START_SECONDS, 2 * run.stall_timeout)), ""
+    silence = Silence()
     while True:
         now = time.monotonic()
         if interrupt.count > asked:
@@ -180,11 +181,15 @@ def _supervise(
             revival.look_after(process, stopping=bool(asked))
         pulse = client.pulse
         fresh = now - client.heard_at < presence.seconds and not asked
-        running = {process.popen.pid: process for process in processes if process.code is None}
-        for pid, silent in presence.hanging(pulse.view if pulse is not None and fresh else {}, set(running), now):
-            running[pid].fault = f"did not answer for {silent:.0f} s; killed"
-            running[pid].popen.kill()
-            running[pid].popen.wait()
+        members = {process.popen.pid: process for process in processes if process.code is None}
+        running = members.keys() - {coordinator.popen.pid}
+        if pulse is not None and fresh and pulse.view.get("stalled", "") != stalled:
+            stalled = _tell_stall(pulse.view, members, tell)
+        hanging = presence.hanging(pulse.view if pulse is not None and fresh else {}, running, now)
+        if (silent := silence.look(client.heard_at, now)) >= run.stall_timeout and coordinator.code is None:
+            hanging.append((coordinator.popen.pid, silent))
+        for pid, silent in hanging:
+            members[pid].kill(f"did not answer for {silent:.0f} s; killed")
         if pulse is not None and now - shown >= 0.25:
             shown = now
             show(pulse.view)
@@ -192,6 +197,17 @@ def _supervise(
             left = True
             client.leave()  # the coordinator waits for it with its own end
         time.sleep(_LOOK_EVERY)
+
+
+def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str], None]) -> str:
+    """Says who waits for what in a run that stands still, and has all workers that have joined write their stacks."""
+    said = str(view["stalled"])
+    if said:
+        joined = {worker["pid"] for worker in view["workers"]}
+        for pid in joined & running.keys():
+            running[pid].popen.send_signal(signal.SIGUSR1)
+        tell(f"{said}; what each of them does stands at the end of logs/*.out")
+    return said
 
 
 def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:

@@ -9,17 +9,22 @@ import platform
 from collections.abc import Set
 from typing import Any
 
-__all__ = ["Presence"]
+__all__ = ["Presence", "Silence"]
+
+_LONGEST_LOOK = 1.0
 
 
 class Presence:
     """Notes who is missing in the coordinator's table; a worker is hanging that is missing for `seconds`.
 
-    Those that left in order are ending by themselves. While the coordinator is away, or the run drains, nobody hangs.
+    Who never came in `to_join` seconds hangs as well. Those that left in order are ending by themselves. While the
+    coordinator is away, or the run drains, nobody hangs.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, to_join: float) -> None:
+        self.seconds, self._to_join = seconds, to_join
+        self._new: dict[int, float] = {}
+        """pid -> since when it runs, of those that were not heard of."""
         self._heard: dict[int, float] = {}
         """pid -> when the coordinator heard of it last."""
         self._names: dict[int, tuple[str, int]] = {}
@@ -27,9 +32,12 @@ class Presence:
         """pid -> since when it is missing."""
 
     def hanging(self, view: dict[str, Any], running: Set[int], now: float) -> list[tuple[int, float]]:
-        """(pid, seconds since it was heard) of those that hang at `now`; `view` is {} while nothing is known."""
+        """(pid, seconds since it was heard, or started) of those that hang at `now`; `view` is {} while nothing is
+        known."""
+        self._new = {pid: self._new.get(pid, now) for pid in running - self._heard.keys()}
         if view.get("stage") != "running":
             self._absent.clear()
+            self._new.clear()
             return []
         here = platform.node()
         present = {worker["pid"]: worker for worker in view["workers"] if worker["host"] == here}
@@ -41,4 +49,21 @@ class Presence:
         self._absent = {pid: self._absent.get(pid, now) for pid in gone}
         for pid in [pid for pid in self._heard if pid not in present and pid not in running]:
             del self._heard[pid], self._names[pid]  # its number may be given to another process
-        return [(pid, now - self._heard[pid]) for pid, since in self._absent.items() if now - since >= self.seconds]
+        hanging = [(pid, now - self._heard[pid]) for pid, since in self._absent.items() if now - since >= self.seconds]
+        late = {pid: now - since for pid, since in self._new.items() if pid not in self._heard}
+        return hanging + [(pid, seconds) for pid, seconds in late.items() if seconds >= self._to_join]
+
+
+class Silence:
+    """For how long the coordinator has said nothing, in time in which its supervisor looked: if that was stopped it
+    cannot tell."""
+
+    def __init__(self) -> None:
+        self._heard_at = self._looked_at = self._seconds = 0.0
+
+    def look(self, heard_at: float, now: float) -> float:
+        """Seconds, at `now`, if it was heard last at `heard_at`."""
+        elapsed, self._looked_at = min(now - self._looked_at, _LONGEST_LOOK), now
+        self._seconds = self._seconds + elapsed if heard_at == self._heard_at else 0.0
+        self._heard_at = heard_at
+        return self._seconds

@@ -52,6 +52,12 @@ class Process:
         """The exit code, None while it runs (negative: killed by that signal)."""
         return self.popen.poll()
 
+    def kill(self, fault: str) -> None:
+        """Ends it at once, because of `fault`."""
+        self.fault = fault
+        self.popen.kill()
+        self.popen.wait()
+
     def last_words(self, lines: int = 12) -> str:
         """The end of what it wrote since it was started last."""
         return "\n".join(self._said()[-lines:])

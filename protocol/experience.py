@@ -117,10 +117,17 @@ class ExperienceSender:
                     self._send_held()
                     self._receive_acks(_WAIT_MS)
                     on_wait()
+                    start = self._count_wait(start)  # whoever looks sees what is waited for
             finally:
-                self._counters.add(f"waits.credit.{self._policy}", time.monotonic() - start)
+                self._count_wait(start)
         self._held.begin(slots, time.monotonic())
         return slots
+
+    def _count_wait(self, since: float) -> float:
+        """Counts the seconds since then; returns the time."""
+        now = time.monotonic()
+        self._counters.add(f"waits.credit.{self._policy}", now - since)
+        return now
 
     def finish(self, slots: slice, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]) -> None:
         """The block in `slots` is whole, with so many rows and rows of history, one number for all or one a slot.

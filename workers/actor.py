@@ -330,6 +330,7 @@ def main(life: Life) -> None:
     run_dir = run_dir_of(welcome)
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    life.watch(_turn_seconds(run))
     lent = lend(life, welcome) if run.environment.id == EXTERNAL else None
     environment = Checked(deal(run, welcome.index) if run.lockstep else make(run.environment, outside=lent))
     if environment.world != parse_world(welcome.world):
@@ -342,6 +343,12 @@ def main(life: Life) -> None:
         actor.run()
     finally:
         actor.close()
+
+
+def _turn_seconds(run: Run) -> float:
+    """How long a turn may take: processes that step the world are told to be hung, and started again, within it."""
+    world = run.environment
+    return run.stall_timeout + (2 * world.step_timeout * (1 + world.restarts) if world.processes else 0.0)
 
 
 command = worker_command("actor", main)

@@ -43,6 +43,8 @@ from workers.life import INCOMPLETE, claim, log_to
 from workers.membership import Membership
 from workers.plan import plan_policies
 from workers.register import Member
+from workers.stillness import Stillness
+from workers.watchdog import answer_with_stacks
 from workers.web.server import HttpServer, Request, Response
 from workers.web.vitals import Identity, Vitals
 from workers.yardsticks import yardsticks
@@ -53,6 +55,7 @@ log = logging.getLogger(__name__)
 
 _OBSERVE_EVERY = 0.5
 _SALVAGE_SECONDS = 15.0
+_ERRORS_KEPT = 20
 _LAST: tuple[Role, ...] = ("learner", "relay", "evaluation")
 """Who ends when all actors have."""
 
@@ -83,6 +86,9 @@ class Coordinator:
         self._stage = "running"
         self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stage, None)
+        self._errors: list[dict[str, Any]] = []
+        """What workers said that ended by a fault, the newest last."""
+        self._stillness = Stillness(run.stall_timeout)
         self._lost: dict[str, float] = {}
         """Prefixes of lost workers' files, and since when."""
 
@@ -142,7 +148,8 @@ class Coordinator:
             "segments": total(self._learner_pages().values(), "quarantined_messages"),
             "acknowledgements": total(self._actor_pages().values(), "refused_acks"),
         }
-        summary["disk_full"] = self._books.disk.missed
+        summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
+        summary["errors"] = self._errors
         self._books.write_summary(summary)
         return summary
 
@@ -252,7 +259,12 @@ class Coordinator:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
         if not self._books.view:
             return {}
-        return {**self._books.view, "stage": self._stage, "left": sorted(map(list, self._members.clean))}
+        return {
+            **self._books.view,
+            "stage": self._stage,
+            "left": sorted(map(list, self._members.clean)),
+            "stalled": self._stillness.said,
+        }
 
     def _leave(self, peer: bytes, leave: Leave) -> None:
         member = self._members.leave(leave)
@@ -261,6 +273,8 @@ class Coordinator:
             how = "failed" if leave.error else "left"
             log.info("event=%s worker=%s incarnation=%d", how, member.name, member.incarnation)
             if leave.error:
+                self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
+                del self._errors[:-_ERRORS_KEPT]
                 log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
         self._server.answer(peer, Pulse(command="stop"))
 
@@ -323,6 +337,15 @@ class Coordinator:
         pages = self._actor_pages(), self._learner_pages()
         self._books.observe(*pages, members.table(), self._restarts(), members.measured(), members.apart)
         self._members.save()
+        if self._stage == "running":
+            self._look_for_stalls({**pages[0], **pages[1]})
+
+    def _look_for_stalls(self, pages: dict[tuple[str, int], Any]) -> None:
+        members, before, view = self._members, self._stillness.said, self._books.view
+        steps = sum(policy["train_steps"] or 0 for policy in view["policies"].values())
+        said = self._stillness.look(time.monotonic(), view["made"] + steps, members.table(), members.absent, pages)
+        if said and not before:
+            log.error('event=stalled reason="%s"', said)
 
     def _actor_pages(self) -> dict[tuple[str, int], Any]:
         return {**self._members.counters("actor"), **self._books.pages("actor")}
@@ -405,6 +428,7 @@ def _run(
     server = HttpServer(ports.http, {**coordinator.vitals.routes(), ("GET", "/metrics"): coordinator.metrics})
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
+    answer_with_stacks()
     _announce(folder, addresses[0], addresses[HTTP])
     try:
         complete = coordinator.serve()

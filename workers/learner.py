@@ -244,6 +244,7 @@ def main(life: Life) -> None:
     folder = run_dir_of(welcome)
     log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    life.watch(run.stall_timeout)
     world = parse_world(welcome.world)
     learner = Learner(life, welcome, run, plan_all(run, world), world)
     try:

@@ -31,6 +31,7 @@ from protocol.messages import Role, Welcome
 from protocol.node import node_name
 from protocol.sockets import HTTP, Ports, check_bind, open_context
 from workers.entries import importable
+from workers.watchdog import answer_with_stacks, watch
 from workers.web.server import HttpServer
 from workers.web.vitals import Identity, Vitals
 
@@ -107,6 +108,15 @@ class Life:
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         return self.client, welcome
 
+    def watch(self, seconds: float) -> None:
+        """From now on a loop that makes no turn for so long ends this process, with its stacks on stderr."""
+        arguments = (self.vitals, seconds, self._ended, self._say_farewell)
+        threading.Thread(target=watch, args=arguments, name="watchdog", daemon=True).start()
+
+    def _say_farewell(self, error: str) -> None:
+        if self.client is not None:
+            self.client.leave(error, 2.0)
+
     @property
     def must_stop(self) -> bool:
         """Whether a signal or the coordinator said stop."""
@@ -136,6 +146,7 @@ class Life:
         """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
+        answer_with_stacks()
         error, code = "", 0
         try:
             self._tell()

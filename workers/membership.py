@@ -114,6 +114,12 @@ class Membership:
             self._end(member)
         return lost
 
+    @property
+    def absent(self) -> list[str]:
+        """Names of the workers that this run wants and that are not there."""
+        wanted = [*self._places.names("actor"), *self._places.names("learner")]
+        return [name for name in wanted if name not in self._register.members]
+
     def having(self, role: Role) -> list[Member]:
         """The living members of a role."""
         return [member for member in self._register.members.values() if member.role == role]

@@ -169,6 +169,7 @@ def main(life: Life) -> None:
     folder = run_dir_of(welcome)
     log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    life.watch(run.stall_timeout)
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
     world = parse_world(welcome.world)

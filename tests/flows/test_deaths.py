@@ -132,6 +132,22 @@ def test_a_worker_that_cannot_even_be_imported_ends_the_run_bounded_G5_U13(
     assert runs.files(memory_dir) == []
 
 
+def test_a_world_that_hangs_is_told_with_its_place_and_ends_its_actor_G3_G6(tmp_path: Path, memory_dir: Path) -> None:
+    """Its heartbeats go on, so that no lease ends. The coordinator is told; all stacks are in the actor's output."""
+    data = runs.paced(tmp_path, 64_000, fault="hang", after=40, stall_timeout=3, restarts=0, num_learner_processes=1)
+    result = runs.train(data, tmp_path, "--no-progress")
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert re.search(r"actor ended with exit code 4: actor: no turn for \d+ s: it hangs in step ", last), last
+    output = (tmp_path / "run" / "logs" / "actor-0.out").read_text()
+    assert "(most recent call first)" in output
+    assert "worlds_of_this_test.py" in output
+    (error,) = runs.summary_of(tmp_path)["errors"]
+    assert error["worker"] == "actor-0"
+    assert "it hangs in step" in error["error"]
+    assert runs.files(memory_dir) == []
+
+
 def test_an_actor_that_hangs_is_killed_and_started_again(tmp_path: Path, memory_dir: Path) -> None:
     """It does not die by itself: the coordinator loses sight of it, and the supervisor acts."""
     with runs.training(runs.paced(tmp_path, 6_400, pause=0.004, actor_timeout=2), tmp_path) as worker:

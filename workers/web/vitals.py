@@ -66,6 +66,11 @@ class Vitals:
         return time.monotonic() - self.beat_at if self.beat_at else 0.0
 
     @property
+    def at_work(self) -> bool:
+        """Whether the loop turns, or is about to make its first turn."""
+        return self.beat_at > 0 or self.state() in _WORKING
+
+    @property
     def connected(self) -> bool:
         """Whether the coordinator was heard of within the lease."""
         client = self.client

@@ -1,0 +1,108 @@
+"""A loop that does not turn is seen, one that was stopped or rests is not; when nothing moves, who waits for what."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from workers import watchdog
+from workers.stillness import Stillness
+from workers.watchdog import Stall, place_of_thread
+from workers.web.vitals import Vitals
+
+
+def vitals_of(state: str, beat_at: float) -> Vitals:
+    """Of a worker in `state` whose loop turned last at `beat_at`."""
+    found = Vitals()
+    found.watch(lambda: state, None)
+    found.beat_at = beat_at
+    return found
+
+
+def looks(stall: Stall, vitals: Vitals, count: int, elapsed: float = 1.0) -> float:
+    """The last of so many looks."""
+    return [stall.look(vitals, elapsed) for _ in range(count)][-1]
+
+
+def test_a_loop_that_stands_still_is_told_and_one_that_turns_is_not_G6() -> None:
+    stall, vitals = Stall(10.0), vitals_of("acting", 1.0)
+    assert looks(stall, vitals, 10) == 0.0
+    assert looks(stall, vitals, 1) == 10.0
+    vitals.beat_at = 2.0
+    assert looks(stall, vitals, 10) == 0.0
+
+
+def test_a_first_turn_may_take_longer_and_who_rests_may_for_ever() -> None:
+    assert looks(Stall(10.0), vitals_of("acting", 0.0), 50) == 0.0
+    assert looks(Stall(10.0), vitals_of("acting", 0.0), 51) == 50.0
+    assert looks(Stall(10.0), vitals_of("starting", 0.0), 1_000) == 0.0
+    assert looks(Stall(10.0), vitals_of("draining", 0.0), 1_000) == 0.0
+
+
+def test_the_watch_ends_with_the_worker_and_counts_no_time_in_which_it_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[float] = []
+    ended = threading.Event()
+
+    class Clock:
+        """Jumps by an hour at the third look."""
+
+        times = iter([0.0, 0.1, 3_600.0, 3_600.1])
+
+        @staticmethod
+        def monotonic() -> float:
+            now = next(Clock.times)
+            if now == 3_600.1:
+                ended.set()
+            return now
+
+    monkeypatch.setattr(watchdog, "time", Clock)
+    monkeypatch.setattr(watchdog, "_end", lambda role, still, farewell: seen.append(still))
+    monkeypatch.setattr(watchdog, "_TICK", 0.01)
+    watchdog.watch(vitals_of("acting", 1.0), 5.0, ended, print)
+    assert seen == []
+
+
+def test_the_place_where_a_thread_hangs_is_named() -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def hangs_here() -> None:
+        entered.set()
+        release.wait(60)
+
+    thread = threading.Thread(target=hangs_here)
+    thread.start()
+    entered.wait(60)
+    where = place_of_thread(thread.ident)
+    release.set()
+    thread.join()
+    assert "wait (" in where
+    assert "threading.py:" in where
+    assert place_of_thread(None) == "an unknown place"
+
+
+def member(name: str, role: str, silent: float = 0.1) -> dict[str, Any]:
+    """A row of the coordinator's table."""
+    return {"name": name, "role": role, "incarnation": 1, "state": "acting", "silent": silent}
+
+
+def test_when_nothing_moves_it_is_said_once_who_waits_for_what_G6() -> None:
+    still = Stillness(60.0)
+    workers = [member("actor-0", "actor"), member("learner-a", "learner"), member("learner-b", "learner", 50.0)]
+    before = {("actor-0", 1): {"waits.credit.a": 100.0, "waits.credit.b": 3.0}, ("learner-a", 1): {"waits.data.a": 5.0}}
+    after = {("actor-0", 1): {"waits.credit.a": 100.0, "waits.credit.b": 63.0}, ("learner-a", 1): {"waits.data.a": 5.0}}
+    assert still.look(0.0, 10, workers, [], before) == ""
+    assert still.look(59.0, 10, workers, [], after) == ""
+    said = still.look(60.0, 10, workers, ["learner-c"], after)
+    assert said == (
+        "nothing moved for 60 s: actor-0 waits for credit of b, learner-a is acting and waits for nothing, "
+        "learner-b is silent, learner-c is not there"
+    )
+    assert still.look(61.0, 10, workers, [], after) == said
+    assert still.stalls == 1
+    assert still.look(62.0, 11, workers, [], after) == ""
+    assert still.look(90.0, 11, [], [], after) == ""  # nobody was started yet
+    assert still.look(149.0, 11, workers, [], after) == ""
