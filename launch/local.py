@@ -158,7 +158,7 @@ def _supervise(
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
     shown, asked, end, left = 0.0, 0, 0.0, False
-    revival = Revival(tell)
+    revival = Revival(tell, run.lockstep)
     beat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
     presence, stalled = Presence(max(_ABSENT_SECONDS, 2 * beat), max(_START_SECONDS, 2 * run.stall_timeout)), ""
     silence = Silence()
@@ -180,6 +180,7 @@ def _supervise(
         for process in processes:
             revival.look_after(process, stopping=bool(asked))
         pulse = client.pulse
+        revival.recall(processes, pulse.view.get("stage", "running") if pulse is not None else "running")
         fresh = now - client.heard_at < presence.seconds and not asked
         members = {process.popen.pid: process for process in processes if process.code is None}
         running = members.keys() - {coordinator.popen.pid}

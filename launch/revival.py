@@ -7,12 +7,14 @@ first traceback that any of them left told before it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from launch.processes import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
 from protocol.errors import RookeryError
 
 __all__ = ["Revival", "RunFailed"]
+
+_IN_STEP = ("actor", "learner")
 
 
 class RunFailed(RookeryError):
@@ -20,10 +22,10 @@ class RunFailed(RookeryError):
 
 
 class Revival:
-    """Of all workers of a run; `tell` gets the lines."""
+    """Of all workers of a run; `tell` gets the lines. `together`: in lock-step all begin anew when one dies."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, tell: Callable[[str], None], together: bool = False) -> None:
+        self._tell, self._together = tell, together
         self._first: tuple[str, str] | None = None
         """Role and traceback of who crashed first: others may have died of that only."""
 
@@ -33,12 +35,27 @@ class Revival:
         if code is None or process.done or stopping:
             return
         restarts, now = process.budget.again, time.monotonic()
-        if code == 0 or (code == REFUSED and restarts):  # refused: others have taken over what was left to do
-            process.done = True
+        if not process.again_at and (code == 0 or (code == REFUSED and restarts)):
+            process.done = True  # refused: others have taken over what was left to do
         elif not process.again_at:
             self._plan(process, code, now)
         elif now >= process.again_at:
             start(process)
+
+    def recall(self, processes: Sequence[Process], stage: str) -> None:
+        """Where one of those that keep in step is to be started again, ends the others, to be started with it.
+        RunFailed where the run is in a `stage` in which nobody begins any more."""
+        kept = [process for process in processes if process.role in _IN_STEP]
+        again = max((process.again_at for process in kept), default=0.0)
+        if not self._together or not again:
+            return
+        if stage != "running":
+            raise RunFailed("a worker died at the very end of a run in lock-step; start the run anew in another folder")
+        for process in kept:
+            if not process.again_at:
+                process.popen.kill()
+                process.popen.wait()
+                process.again_at, process.done = again, False
 
     def last_words(self, process: Process) -> None:
         """Tells the traceback of who crashed first, if anybody did; `process` is the last one."""

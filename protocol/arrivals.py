@@ -135,14 +135,15 @@ class ExperienceReceiver:
             for slot in slots.tolist():
                 self._shelf.give_back(intake.leases.pop(slot))
 
-    def living(self, actors: set[Key]) -> None:
+    def living(self, actors: set[Key], salvage: bool = True) -> None:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
-        its ring; its memory is let go once everything in it was used."""
+        its ring, if it is to be (`salvage`); its memory is let go once everything in it was used."""
         attached = {policy: intake.rings for policy, intake in self._intakes.items()}
         self._strangers -= actors
         self._shelf.living(actors)
         for policy, key, path in self._roll.call(actors, attached):
-            self._salvage(self._intakes[policy], key, path)
+            if salvage:
+                self._salvage(self._intakes[policy], key, path)
 
     def forget(self, policy: str, actor: str, incarnation: int) -> None:
         """Lets go of a dead actor's ring."""

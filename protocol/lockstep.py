@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.errors import ConfigurationError
-
 if TYPE_CHECKING:
     from protocol.config import PolicyConfig, Run
 
-__all__ = ["check_lockstep", "dealt", "refuse_return", "round_before"]
+__all__ = ["check_lockstep", "dealt", "round_before"]
 
 _AT_ALL = "which lock-step cannot keep in step; remove"
 
@@ -59,15 +57,6 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
         )
     for config in policies:
         _check_policy(config, policies[0])
-
-
-def refuse_return(run: Run, name: str, incarnation: int) -> None:
-    """ConfigurationError for a worker that comes back: the others are further by now than what it could go on from."""
-    if run.lockstep and incarnation > 1:
-        raise ConfigurationError(
-            f"{name} came back in a run in lock-step, whose workers all begin together; start the run anew in another "
-            "folder"
-        )
 
 
 def _check_policy(config: PolicyConfig, first: PolicyConfig) -> None:

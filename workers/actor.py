@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from protocol.common import COMMON, CommonWriter
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.errors import ConfigurationError, Timeout
+from protocol.errors import ConfigurationError, Timeout, TrainingFault
 from protocol.experience import ExperienceSender
 from protocol.inheritance import deliver_inheritance, rings_of
-from protocol.lockstep import refuse_return
 from protocol.memory import PREFIX, memory_dir, unlink_if_unused
 from protocol.messages import Welcome
 from protocol.outlet import Outlets
@@ -179,6 +178,11 @@ class Actor:
                 for sender in self._senders.values():
                     sender.pump()
                 news = self._subscribers[name].wait(performer.spare, _PUMP_EVERY, self._check, performer.version)
+                if news is not None and news.incarnation != performer.version.incarnation:
+                    raise TrainingFault(
+                        f"the learner of policy {name!r} came back in a run in lock-step without the others; start all "
+                        "workers of the run anew, as `rookery train` does"
+                    )
                 if news is not None:
                     performer.swap(news)
             self._counters.add(f"waits.step.{name}", time.monotonic() - started)
@@ -251,7 +255,8 @@ class Actor:
         """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
         client, welcome = self._life.client, self._welcome
         pulse = client.pulse if client is not None else None
-        for route in pulse.routes if pulse is not None and welcome.incarnation > 1 else ():
+        heir = welcome.incarnation > 1 and not self._run.lockstep  # there all is made again
+        for route in pulse.routes if pulse is not None and heir else ():
             subscriber, plan = self._subscribers.get(route.policy), self._plans.get(route.policy)
             if subscriber is None or plan is None or subscriber.same_node:
                 continue
@@ -326,7 +331,6 @@ def main(life: Life) -> None:
     numerics.prepare()
     _, welcome = life.join("actor")
     run = Run.model_validate_json(welcome.config)
-    refuse_return(run, welcome.name, welcome.incarnation)
     run_dir = run_dir_of(welcome)
     log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)

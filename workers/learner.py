@@ -23,7 +23,6 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.intake import largest_frame
 from protocol.ledger import Ledger
-from protocol.lockstep import refuse_return
 from protocol.memory import PREFIX, memory_dir
 from protocol.messages import Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
@@ -147,7 +146,8 @@ class Learner:
         if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
             return
         self._pulse = pulse
-        self._receiver.living({(name, incarnation) for name, incarnation in pulse.actors})
+        living = {(name, incarnation) for name, incarnation in pulse.actors}
+        self._receiver.living(living, salvage=not self._run.lockstep)  # in step everything is made again
         for route in pulse.routes:
             for name, subscriber in self._subscribers:
                 if name == route.policy:
@@ -199,7 +199,7 @@ class Learner:
         ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
-        before = sum(ledger.counts().values()) * plan.layout.length
+        before = 0 if self._run.lockstep else sum(ledger.counts().values()) * plan.layout.length
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window)
         return self._receiver, before
 
@@ -240,7 +240,6 @@ def main(life: Life) -> None:
     numerics.prepare()
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
-    refuse_return(run, welcome.name, welcome.incarnation)
     folder = run_dir_of(welcome)
     log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)

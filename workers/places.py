@@ -63,4 +63,6 @@ class Places:
         run = self._run
         position = self.index("actor", actor) or 0
         share = run.steps // run.actors + (1 if position < run.steps % run.actors else 0)
+        if run.lockstep:  # who comes back begins at the beginning, with all others
+            return share
         return share - sum(made for (name, _), made in steps.items() if name == actor)

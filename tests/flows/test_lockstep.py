@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.flows import runs
 
 WORLD = {"copies": 16, "settings": {"width": 9, "height": 9, "turns": 20}}
@@ -21,6 +23,11 @@ def bits(data: dict[str, Any], folder: Path, *arguments: str, seconds: float = r
     folder.mkdir()
     result = runs.train(data, folder, *arguments, seconds=seconds)
     assert result.returncode == 0, result.stderr
+    return found_in(folder)
+
+
+def found_in(folder: Path) -> dict[str, bytes]:
+    """The same of a run that has ended."""
     run = folder / "run"
     found = {path.name: path.read_bytes() for path in (run / "rounds").iterdir()}
     for policy in (run / "checkpoints").iterdir():
@@ -41,3 +48,49 @@ def test_two_actors_give_the_bits_of_the_sequential_reference_L1(tmp_path: Path,
     assert runs.files(memory_dir) == []
     other = bits(data, tmp_path / "other", "--sequential", "--seed", "1")
     assert not {*other.items()} & {*reference.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["actor-1", "learner-agent_0"])
+def test_a_worker_killed_in_the_middle_changes_no_bit_L1(tmp_path: Path, victim: str) -> None:
+    data = in_step(steps=26_000, policies={"agent_1": {"algorithm": runs.IQN}})
+    reference = bits(data, tmp_path / "sequential", "--sequential", seconds=600)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    with runs.training({**data, "actors": 2}, folder) as worker:
+        runs.until(lambda: runs.agent_steps(folder) > 4_000, 120, "it acts")
+        runs.kill(runs.workers_of(folder)[victim])
+        assert worker.wait(600) == 0, worker.said
+    assert runs.summary_of(folder)["restarts"]
+    assert found_in(folder) == reference
+
+
+STACKED = {**runs.IQN, "frames": 3, "priority_alpha": 0.6, "noisy": True, "buffer_capacity": 1_024}
+KINDS: dict[str, dict[str, Any]] = {
+    "ppo": in_step(steps=26_000),
+    "recurrent": in_step(steps=26_000, policy={"network": {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}}),
+    "iqn": in_step(runs.IQN, steps=26_000),
+    "by priority": in_step(STACKED, steps=26_000),
+    "dqn": in_step(
+        {**runs.SAC, "name": "dqn"}, steps=13_000, environment={"id": "gymnasium:CartPole-v1", "copies": 16}
+    ),
+}
+"""200 updates of each policy or more; replay that was overwritten, frames, noisy heads, and numbers of any size."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_number_of_actors_gives_the_same_bits_after_200_updates_over_memory_and_tcp_L1_S1(
+    tmp_path: Path, kind: str
+) -> None:
+    data = KINDS[kind]
+    reference = bits(data, tmp_path / "sequential", "--sequential", seconds=600)
+    for name, content in reference.items():
+        if name.endswith(".jsonl"):
+            assert json.loads(content.splitlines()[-1])["train_steps"] >= 200
+    for transport in ("memory", "tcp"):
+        for actors in (1, 2, 4):
+            changed = {**data, "actors": actors, "transport": transport}
+            found = bits(changed, tmp_path / f"{transport}-{actors}", seconds=600)
+            differing = [name for name in reference if found.get(name) != reference[name]]
+            assert (found.keys(), differing) == (reference.keys(), []), (transport, actors)

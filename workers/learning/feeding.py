@@ -33,6 +33,6 @@ def feed(
         rows, blocks, block = source.ring.slots * plan.layout.length, source.ring.slots, 1
     else:
         governor = plan.governor()
-    seed = seed_of(run.seed, "replay", plan.name, incarnation)
+    seed = seed_of(run.seed, "replay", plan.name, 1 if run.lockstep else incarnation)
     form = plan.interface, plan.layout, algorithm
     return Replay(plan.name, *form, source, counters, governor, seed, rows, blocks, block, device)

@@ -125,8 +125,10 @@ class Member:
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
         optimiser; without those from the initial ones. Versions go on after `last` in any case, and schedules where the
-        rows received by all incarnations put them."""
-        loaded = self._checkpoints.load() if self._checkpoints is not None else None
+        rows received by all incarnations put them. In lock-step everybody begins at the beginning again."""
+        if self.rounds is not None:
+            found, last = None, Version(0, 0)
+        loaded = self._checkpoints.load() if self._checkpoints is not None and self.rounds is None else None
         number = last.version
         if loaded is not None:
             number = max(number, loaded.version)

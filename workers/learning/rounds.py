@@ -38,6 +38,8 @@ class Rounds:
         self._taken: list[Arrival] = []
         """What the present round consists of, to be settled when it is ended; empty while it is waited for."""
         self._open: deque[Arrival] = deque()
+        self._senders: dict[str, int] = {}
+        """Incarnations of the actors."""
 
     @property
     def open(self) -> bool:
@@ -85,6 +87,11 @@ class Rounds:
     def _sort(self, arrival: Arrival) -> None:
         """Puts segments to their rounds."""
         records = arrival.records
+        if self._senders.setdefault(arrival.actor, arrival.incarnation) != arrival.incarnation:
+            raise TrainingFault(
+                f"{arrival.actor} came back in a run in lock-step without the others; start all workers of the run "
+                "anew, as `rookery train` does"
+            )
         if (records["valid"] != self._length).any() or (records["stream"] >= self._streams).any():
             raise TrainingFault(
                 f"policy {self._policy!r}: schedule is lockstep, but segments came of less than {self._length} rows or "
