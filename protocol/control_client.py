@@ -19,7 +19,7 @@ from protocol.codec import decode, encode
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages import Beat, Leave, Message, Pulse, Refusal, Role, Welcome
 from protocol.report import Report, Unheard, introduction
-from protocol.sockets import connect, poll
+from protocol.sockets import arrived, connect, poll
 
 __all__ = ["ControlClient"]
 
@@ -149,7 +149,10 @@ class ControlClient:
         patience = 1000 if sent else 100
         if not poll([self._socket], min(patience, max(1, int((end - time.monotonic()) * 1000)))):
             return None
-        message, _ = decode(self._socket.recv_multipart())
+        frames = arrived(self._socket)
+        if frames is None:  # what woke the poll could not be decrypted
+            return None
+        message, _ = decode(frames)
         if not isinstance(message, Refusal | Welcome):
             return None
         self._surplus -= 1

@@ -88,10 +88,13 @@ def _said(value: Any) -> str:
     return "empty" if value in ("", [], {}) and not isinstance(value, bool | int) else json.dumps(value)
 
 
-def table_after(heading: str) -> list[list[str]]:
-    """The cells of the first table after the line `heading`."""
+def table_after(heading: str, which: int = 0) -> list[list[str]]:
+    """The cells of table number `which` after the line `heading`."""
     assert f"\n{heading}\n" in TEXT, f"no heading {heading!r} in protocol/README.md"
     lines = TEXT.split(f"\n{heading}\n", 1)[1].splitlines()
+    for _ in range(which):
+        start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+        lines = lines[next(i for i, line in enumerate(lines) if i > start and not line.startswith("|")) :]
     start = next(i for i, line in enumerate(lines) if line.startswith("|"))
     end = next((i for i, line in enumerate(lines) if i > start and not line.startswith("|")), len(lines))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start + 2 : end]]
