@@ -58,8 +58,8 @@ def sent_through(folder: Path | None, spoil: bool, patience: int) -> tuple[bytes
     server_context, context = guarded or zmq.Context(), zmq.Context()
     server, client = server_context.socket(zmq.PULL), context.socket(zmq.PUSH)
     try:
-        if guarded is not None and folder is not None:
-            guarded.keys.serve(server, "experience")
+        if folder is not None:
+            Keys.load(folder, "learner").serve(server, "experience")
             Keys.load(folder, "actor").join(client, "learner")
         client.setsockopt(zmq.LINGER, 0)
         server.setsockopt(zmq.RCVTIMEO, patience)  # a poll is woken by a message that then fails to be decrypted
