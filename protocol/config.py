@@ -194,6 +194,10 @@ class Run(Section):
     """Write a log file for each worker."""
     log_interval: int = Field(default=100, ge=1)
     """Train steps between two lines in a learner's log."""
+    log_format: Literal["text", "json", "both"] = "text"
+    """`<worker>.log` for people, `<worker>.jsonl` for programs."""
+    log_mebibytes: int = Field(default=64, ge=1)
+    """Size at which a log file is put aside; three of them are kept."""
     log_dir: str = "./logs"
     """Where logs go, relative to the run's folder."""
     multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)

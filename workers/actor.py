@@ -39,7 +39,8 @@ from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend
 from workers.fixed_plan import plan_fixed
-from workers.life import Life, Stop, log_to, run_dir_of, worker_command
+from workers.life import Life, Stop, run_dir_of, worker_command
+from workers.logs import log_to
 from workers.plan import Plan, plan_policies, seed_of
 from workers.policies.build import build, published
 from workers.reporting import ActorReport, count_environment
@@ -332,7 +333,7 @@ def main(life: Life) -> None:
     _, welcome = life.join("actor")
     run = Run.model_validate_json(welcome.config)
     run_dir = run_dir_of(welcome)
-    log_to(welcome.name, run_dir / run.log_dir / f"{welcome.name}.log" if run_dir and run.logging else None)
+    log_to(welcome.name, run, run_dir)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(_turn_seconds(run))
     lent = lend(life, welcome) if run.environment.id == EXTERNAL else None

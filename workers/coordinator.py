@@ -39,7 +39,8 @@ from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
 from workers.facts import facts_of
 from workers.fixed_plan import check_fixed, plan_fixed
-from workers.life import INCOMPLETE, claim, log_to
+from workers.life import INCOMPLETE, claim
+from workers.logs import log_to
 from workers.membership import Membership
 from workers.plan import plan_policies
 from workers.register import Member
@@ -422,7 +423,7 @@ def _run(
     ports = Ports(context, host, int(port), advertise)
     addresses = ports.bind({0: zmq.ROUTER}, http=True)
     lock = claim(run, folder)
-    log_to("coordinator", folder / run.log_dir / "coordinator.log" if run.logging else None)
+    log_to("coordinator", run, folder)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
     assert ports.http is not None
     server = HttpServer(ports.http, {**coordinator.vitals.routes(), ("GET", "/metrics"): coordinator.metrics})

@@ -37,7 +37,8 @@ from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.learning.source import Source
-from workers.life import Life, log_to, run_dir_of, worker_command
+from workers.life import Life, run_dir_of, worker_command
+from workers.logs import log_to
 from workers.plan import Plan
 from workers.reporting import LearnerReport
 
@@ -241,7 +242,7 @@ def main(life: Life) -> None:
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
     folder = run_dir_of(welcome)
-    log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
+    log_to(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(run.stall_timeout)
     world = parse_world(welcome.world)

@@ -31,17 +31,17 @@ from protocol.messages import Role, Welcome
 from protocol.node import node_name
 from protocol.sockets import HTTP, Ports, check_bind, open_context
 from workers.entries import importable
+from workers.logs import log_to
 from workers.watchdog import answer_with_stacks, watch
 from workers.web.server import HttpServer
 from workers.web.vitals import Identity, Vitals
 
-__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "log_to", "run_dir_of", "worker_command"]
+__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "run_dir_of", "worker_command"]
 
 log = logging.getLogger(__name__)
 
 INCOMPLETE = 9
 """Exit code of a run that ended in order before all its steps were made."""
-_FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
 _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
 _HEIR = """
@@ -146,7 +146,6 @@ class Life:
         """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
-        answer_with_stacks()
         error, code = "", 0
         try:
             self._tell()
@@ -241,25 +240,6 @@ def claim(run: Run, folder: Path) -> int:
     return lock
 
 
-def log_to(name: str, path: Path | None) -> None:
-    """Sends logs to `path` and, unless a supervisor watches the terminal, to stderr; `name` is the worker's."""
-    formatter = logging.Formatter(_FORMAT.format(name=name))
-    root = logging.getLogger()
-    root.setLevel(logging.INFO)
-    for old in list(root.handlers):
-        root.removeHandler(old)
-        old.close()
-    handlers: list[logging.Handler] = []
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(path))
-    if "ROOKERY_PARENT" not in os.environ or path is None:
-        handlers.append(logging.StreamHandler())
-    for handler in handlers:
-        handler.setFormatter(formatter)
-        root.addHandler(handler)
-
-
 def run_dir_of(welcome: Welcome) -> Path | None:
     """The run's folder if it can be seen from here: it holds a file with the run's identity."""
     if not welcome.run_dir:
@@ -293,7 +273,8 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
         importable()
-        log_to(role, None)
+        log_to(role)
+        answer_with_stacks()
         given = Options(**options)  # type: ignore[arg-type]
         try:
             life = Life(role, given, open_context(given.keys, role))

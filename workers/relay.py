@@ -30,7 +30,8 @@ from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher
 from workers.auxiliary_plan import plan_all
 from workers.common_plan import plan_common
-from workers.life import Life, log_to, run_dir_of, worker_command
+from workers.life import Life, run_dir_of, worker_command
+from workers.logs import log_to
 from workers.plan import Plan
 from workers.relaying.experience import PassedExperience
 from workers.relaying.weights import PassedWeights
@@ -167,7 +168,7 @@ def main(life: Life) -> None:
     _, welcome = life.join("relay")
     run = Run.model_validate_json(welcome.config)
     folder = run_dir_of(welcome)
-    log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if folder and run.logging else None)
+    log_to(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(run.stall_timeout)
     for incarnation in range(1, welcome.incarnation):

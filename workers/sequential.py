@@ -51,7 +51,8 @@ from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.learning.source import Source
-from workers.life import INCOMPLETE, claim, log_to
+from workers.life import INCOMPLETE, claim
+from workers.logs import log_to
 from workers.plan import Plan, plan_policies, seed_of
 from workers.reporting import ActorReport, LearnerReport, count_environment
 from workers.yardsticks import yardsticks
@@ -276,7 +277,7 @@ def command(config: Path, run_dir: Path) -> None:
         run = read_config(config)
         run_dir = run_dir.resolve()
         lock = claim(run, run_dir)
-        log_to("sequential", run_dir / run.log_dir / "sequential.log" if run.logging else None)
+        log_to("sequential", run, run_dir)
         sequential = Sequential(run, run_dir)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, sequential.stop)

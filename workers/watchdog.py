@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from protocol.errors import Timeout
+from workers.logs import rates
 from workers.web.vitals import Vitals
 
 __all__ = ["Stall", "answer_with_stacks", "place_of_thread", "watch"]
@@ -26,6 +27,7 @@ __all__ = ["Stall", "answer_with_stacks", "place_of_thread", "watch"]
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
+_RATES_EVERY = 10.0
 _TO_BEGIN = 5
 """Times as long as a turn that the first one may take: a world that resets, a model that is compiled."""
 
@@ -48,13 +50,20 @@ class Stall:
 
 
 def watch(vitals: Vitals, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:
-    """Until the worker has `ended`; to be run by a thread of its own. `farewell` tells the coordinator."""
+    """Until the worker has `ended`; to be run by a thread of its own. `farewell` tells the coordinator. Logs now and
+    then what the worker did and waited for."""
     stall, tick = Stall(seconds), min(_TICK, seconds / 4)
-    before = time.monotonic()
+    before = told_at = time.monotonic()
+    counted: Mapping[str, float] = {}
     while not ended.wait(tick):
         now = time.monotonic()
         still = stall.look(vitals, min(now - before, 2 * tick))
         before = now
+        if now - told_at >= _RATES_EVERY and vitals.counters is not None:
+            fresh = vitals.counters.snapshot()
+            if said := rates(counted, fresh, now - told_at):
+                log.info("event=rates %s", said)
+            told_at, counted = now, fresh
         if still:
             _end(vitals.identity.role, still, farewell)
 

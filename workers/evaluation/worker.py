@@ -24,7 +24,8 @@ from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
 from workers.evaluation.watch import Watch
-from workers.life import Life, log_to, run_dir_of
+from workers.life import Life, run_dir_of
+from workers.logs import log_to
 from workers.plan import plan_policies
 
 __all__ = ["Evaluation", "main"]
@@ -115,7 +116,7 @@ def main(life: Life) -> None:
     os.nice(_NICE)
     _, welcome = life.join("evaluation")
     run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)
-    log_to(welcome.name, folder / run.log_dir / f"{welcome.name}.log" if run.logging else None)
+    log_to(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     evaluation = Evaluation(life, run, parse_world(welcome.world), folder)
     try:
