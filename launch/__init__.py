@@ -1,1 +1,5 @@
-"""Starts, watches, stops and explains workers, which it starts by command line only."""
+"""Starts, watches, stops and explains workers, which it starts by command line only. `train` does so from Python."""
+
+from launch.api import Trained, train
+
+__all__ = ["Trained", "train"]

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -16,12 +15,13 @@ from launch import local
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.doctor import diagnosis, preflight, short_run
-from launch.folder import make_folder, write_config
+from launch.folder import folder_for, make_folder, write_config
 from launch.kubernetes_command import k8s
 from launch.plot import plot
 from launch.processes import python
+from launch.scaffold import new
 from protocol import RELEASE
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import RookeryError, disk_fault
 from protocol.memory import files, sweep
 from protocol.security import new_keys
 
@@ -58,7 +58,10 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
+@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]")
+@click.option(
+    "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
+)
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option(
     "--steps", type=click.IntRange(min=1), help="Agent steps (without actors: rows trained) until the run ends."
@@ -69,7 +72,8 @@ def main() -> None:
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON at the end.")
 def train(
-    source: str,
+    source: str | None,
+    env: str | None,
     settings: tuple[str, ...],
     steps: int | None,
     seed: int | None,
@@ -83,11 +87,12 @@ def train(
     \b
     rookery train
     rookery train cartpole --seed 1 --json
+    rookery train --env package.module:function
     rookery train spread --set policy.learning_rate=0.001 --steps 1000000
     """
     logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told on the console
-    run = load(source, settings, steps=steps, seed=seed)
-    folder = _folder(source, run_dir)
+    run = load(source, settings, env=env, steps=steps, seed=seed)
+    folder = folder_for(source or env or "", run_dir)
     console = Console(stderr=True)
     how = local.train_sequential if sequential or run.multiprocessing.enabled is False else local.train
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
@@ -152,7 +157,7 @@ def doctor(
     logging.getLogger().addHandler(logging.NullHandler())
     folder, said = Path(source).resolve(), []
     if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in preset_names()):
-        folder = _folder(source, run_dir)
+        folder = folder_for(source, run_dir)
         run = load(source, settings, seconds=seconds, restarts=0)
         code, findings = preflight(run, folder, bind, key_folder, as_json)
         said.append(findings)
@@ -178,7 +183,7 @@ def keys() -> None:
 
 @keys.command("new")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-def new(folder: Path) -> None:
+def make_keys(folder: Path) -> None:
     """Makes a pair of keys for every role in DIR.
 
     \b
@@ -240,7 +245,7 @@ def coordinator(
     rookery actor --coordinator tcp://127.0.0.1:5600        (in a third)
     """
     run = load(source, settings)
-    folder = run_dir.resolve() if run_dir and resident else _folder(source, run_dir)
+    folder = run_dir.resolve() if run_dir and resident else folder_for(source, run_dir)
     make_folder(folder)
     config = write_config(run, folder)
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
@@ -251,14 +256,7 @@ def coordinator(
     os.execv(sys.executable, command)
 
 
-def _folder(source: str, run_dir: Path | None) -> Path:
-    """The run's folder; ConfigurationError if a run ended in it."""
-    folder = run_dir or Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    if (folder / "summary.json").exists():
-        raise ConfigurationError(f"{folder} holds a finished run; give another --run-dir")
-    return folder.resolve()
-
-
+main.add_command(new)
 main.add_command(plot)
 main.add_command(k8s)
 for _module, _does in (

@@ -13,11 +13,15 @@ from protocol.config import Run, parse_run
 from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
 
-__all__ = ["PRESETS", "load", "preset_names", "sentence"]
+__all__ = ["DEFAULT", "PRESETS", "load", "preset_names", "sentence"]
 
+DEFAULT, DEFAULT_OF_ENV = "treasure-hunt", "cartpole"
+"""The preset that is meant where none is named, and where an environment is named alone."""
 PRESETS = Path(__file__).parent / "presets"
 _POLICY = re.compile(r"policy|policies\.[^.]+")
 _ALGORITHM = re.compile(rf"({_POLICY.pattern})\.algorithm")
+_ANYWHERE = ("copies", "processes", "async_factor", "step_timeout", "restarts")
+"""Keys of an environment that mean the same in any other."""
 _ALIASES = {"train_interval": "publish_interval", "model_config": "network"}
 
 
@@ -31,10 +35,14 @@ def sentence(name: str) -> str:
     return (PRESETS / f"{name}.yaml").read_text().splitlines()[0].lstrip("# ")
 
 
-def load(source: str, settings: Iterable[str] = (), **overrides: Any) -> Run:
+def load(source: str | None, settings: Iterable[str] = (), *, env: str | None = None, **overrides: Any) -> Run:
     """The run that `source` (a preset's name or a file) describes, changed by `settings` ("a.b=c") and `overrides`
-    (None: as it is). Raises ConfigurationError."""
-    data = _read(source)
+    (None: as it is). `env`: the id of an environment that is played instead of its own. Raises ConfigurationError."""
+    data = _read(source or (DEFAULT_OF_ENV if env else DEFAULT))
+    if env is not None:
+        where = data.get("environment")
+        kept = where.items() if isinstance(where, dict) else ()
+        data["environment"] = {"id": env, **{key: value for key, value in kept if key in _ANYWHERE}}
     given: set[str] = set()
     for setting in settings:
         _set(data, setting, given)

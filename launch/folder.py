@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+import time
 from pathlib import Path
 
 import yaml
 
+from launch.configuration import DEFAULT
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["make_folder", "remove", "write_config"]
+__all__ = ["folder_for", "make_folder", "remove", "write_config"]
+
+
+def folder_for(source: str, run_dir: Path | None) -> Path:
+    """`run_dir`, or a new folder below `runs` called after `source`; ConfigurationError if a run ended in it."""
+    name = Path(source).stem.partition(":")[0] or DEFAULT
+    folder = run_dir or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    if (folder / "summary.json").exists():
+        raise ConfigurationError(f"{folder} holds a finished run; give another --run-dir")
+    return folder.resolve()
 
 
 def make_folder(folder: Path) -> bool:

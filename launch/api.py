@@ -1,0 +1,62 @@
+"""Training from Python, as in a notebook: the same run as `rookery train` makes, by the same workers.
+
+In flow: a preset's name or a file, and what to change. Out flow: how the run ended, and its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from launch import local
+from launch.configuration import load
+from launch.console import Display, Plain, Silent
+from launch.folder import folder_for
+
+__all__ = ["Trained", "train"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A run that is over: whether it reached its end, its `summary.json`, and where it lies."""
+
+    complete: bool
+    summary: dict[str, Any]
+    folder: Path
+
+
+def train(
+    source: str | None = None,
+    *,
+    env: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    run_dir: Path | str | None = None,
+    sequential: bool = False,
+    progress: bool = True,
+) -> Trained:
+    """Trains on this machine until the run ends, and shows its progress.
+
+    `source`: a preset or a YAML file; `env`: an environment in place of its own, as `package.module:function`, which
+    workers import from the working directory or what is installed, never from a notebook; `settings`: keys and values,
+    as in {"policy.learning_rate": 0.001}. Raises ConfigurationError, or RunFailed, in one sentence.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told with the progress
+    changes = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+    run = load(source, changes, env=env, steps=steps, seed=seed)
+    folder = folder_for(source or env or "", None if run_dir is None else Path(run_dir))
+    console = Console(stderr=True)
+    how = local.train_sequential if sequential or run.multiprocessing.enabled is False else local.train
+    display = Silent(console)
+    if progress:
+        display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
+    with display:
+        outcome = how(run, folder, display.show, display.tell)
+    return Trained(outcome.complete, outcome.summary, folder)

@@ -1,0 +1,64 @@
+"""`rookery new`: a project that runs as it is, to be changed into one's own.
+
+In flow: a name. Out flow: a folder with an environment, a configuration and a test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+from pathlib import Path
+
+import click
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["new", "new_project"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_CHECKS = {
+    "single": ("from gymnasium.utils.env_checker import check_env", "check_env({name}.make().unwrapped)"),
+    "multi": ("from pettingzoo.test import parallel_api_test", "parallel_api_test({name}.make(), num_cycles=100)"),
+}
+"""What a project imports for its test, and does."""
+
+
+def new_project(name: str, where: Path, kind: str = "single") -> list[Path]:
+    """Writes the project `name` of `kind` `single` or `multi` into the new folder `where`/`name`; the files.
+
+    ConfigurationError for a name that Python cannot import, or means something else by, and for a folder that is there.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+        raise ConfigurationError(f"{name!r} is no name of a module; use small letters, digits and _, as in my_env")
+    if importlib.util.find_spec(name) is not None:
+        raise ConfigurationError(f"Python knows another module called {name!r}; choose another name")
+    folder = where / name
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise ConfigurationError(f"{folder} is there already; choose another name, or remove it") from None
+    imports, check = _CHECKS[kind]
+    written = []
+    for template, file in ((f"{kind}.py", f"{name}.py"), ("train.yaml", "train.yaml"), ("test.py", f"test_{name}.py")):
+        text = (_TEMPLATES / f"{template}.txt").read_text()
+        text = text.replace("CHECK_IMPORT", imports).replace("CHECK", check.format(name=name)).replace("NAME", name)
+        path = folder / file
+        path.write_text(text)
+        written.append(path)
+    return written
+
+
+@click.command()
+@click.argument("name")
+@click.option("--multi", is_flag=True, help="Several agents (PettingZoo) instead of one (Gymnasium).")
+@click.option("--in", "where", default=".", type=click.Path(file_okay=False, path_type=Path), help="Where; default: .")
+def new(name: str, multi: bool, where: Path) -> None:
+    """Writes a project NAME that runs as it is: an environment, a configuration, a test.
+
+    \b
+    rookery new my_env
+    cd my_env && rookery train train.yaml
+    """
+    for path in new_project(name, where, "multi" if multi else "single"):
+        click.echo(f"wrote {path}")
+    click.echo(f"next: cd {where / name} && rookery train train.yaml")

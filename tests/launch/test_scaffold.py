@@ -1,0 +1,59 @@
+"""`rookery new`: projects that run as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from launch.cli import main
+from launch.configuration import load
+from launch.scaffold import new_project
+from protocol.config import EvaluationConfig
+from tests.flows.runs import environment
+
+
+def test_a_project_is_an_environment_a_configuration_and_a_test(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["new", "my_maze", "--in", str(tmp_path)])
+    assert told.exit_code == 0, told.output
+    folder = tmp_path / "my_maze"
+    assert {path.name for path in folder.iterdir()} == {"my_maze.py", "train.yaml", "test_my_maze.py"}
+    assert not any("NAME" in path.read_text() or "CHECK" in path.read_text() for path in folder.iterdir())
+    run = load(str(folder / "train.yaml"))
+    assert run.environment.id == "my_maze:make"
+    assert isinstance(run.evaluation, EvaluationConfig)
+    again = CliRunner().invoke(main, ["new", "my_maze", "--in", str(tmp_path)])
+    assert again.exit_code == 2
+    assert "is there already; choose another name, or remove it" in again.output
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("my-env", "no name of a module"), ("class", "no name of a module"), ("numpy", "another module called 'numpy'")],
+)
+def test_a_name_that_python_cannot_import_or_knows_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    told = CliRunner().invoke(main, ["new", name, "--in", str(tmp_path)])
+    assert told.exit_code == 2
+    assert said in told.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_the_tests_of_a_new_project_pass(tmp_path: Path, kind: str) -> None:
+    """They check the environment by its own interface's checker, and train on it a little."""
+    new_project("my_maze", tmp_path, kind)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path / "my_maze",
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
