@@ -14,6 +14,8 @@ from protocol.errors import RookeryError
 
 __all__ = ["Revival", "RunFailed"]
 
+_SPEECHLESS = "it said nothing; see whether its disk is full"
+
 _IN_STEP = ("actor", "learner")
 
 
@@ -72,7 +74,7 @@ class Revival:
     def _plan(self, process: Process, code: int, now: float) -> None:
         why = process.fault or f"was killed by signal {-code}"
         if code > 0:
-            why = f"ended with exit code {code}: {process.last_words(1)}"
+            why = f"ended with exit code {code}: {process.last_words(1) or _SPEECHLESS}"
             self._note(process)
         restarts = process.budget.again
         fatal = code in FATAL or (code in FATAL_AT_FIRST and not restarts)
