@@ -201,7 +201,7 @@ def _hand_over(module: str, does: str) -> click.Command:
     """A command that becomes another executable."""
 
     @click.command(
-        name=module.removeprefix("workers."),
+        name=module.rpartition(".")[2],
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
         help=f"{does} (the same as `python -m {module}`).",
     )
@@ -267,5 +267,6 @@ for _module, _does in (
     ("workers.watch", "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells"),
     ("workers.export", "Writes a policy of a run as a file that acts without it"),
     ("workers.bench", "Measures this machine: transport, weights, rollout, simulators"),
+    ("launch.simulate", "A simulator to try the wire with, or a check of one"),
 ):
     main.add_command(_hand_over(_module, _does))

@@ -1,5 +1,6 @@
 // What tests want of the C++ client: `driver golden ADMIT ACT ACTION` prints the messages of the golden session as
-// hexadecimal text; `driver wrong tcp://HOST:PORT` breaks the rules, and prints what it is told.
+// hexadecimal text; `driver wrong tcp://HOST:PORT` breaks the rules, and prints what it is told; `driver play
+// tcp://HOST:PORT` plays short episodes, driven by whom it connects to.
 #include <iostream>
 
 #include "../../protocol/clients/cpp/rookery.hpp"
@@ -109,6 +110,20 @@ void wrong(const std::string& address) {
   refused("after a frame too large", session.ping());
 }
 
+void play(const std::string& address) {
+  Options driven;
+  driven.drives = false;
+  Simulator sim(address, "sim", driven);
+  for (;;) try {
+    const auto seed = static_cast<double>(sim.begin());
+    for (double step = 0; step < 5; ++step) sim.act({step, seed}, step);
+    sim.end_episode(1, std::fmod(seed, 2) == 0, {5, seed});
+  } catch (const EpisodeCut&) {  // it is told when to begin again
+  } catch (const RunOver&) {
+    return;
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -116,4 +131,5 @@ int main(int count, char** arguments) {
   if (mode == "golden") golden(arguments + 2);
   for (int i = 5; mode == "golden" && i + 1 < count; i += 2) numbers(arguments[i], arguments[i + 1]);
   if (mode == "wrong") wrong(arguments[2]);
+  if (mode == "play") play(arguments[2]);
 }

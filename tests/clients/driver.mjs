@@ -1,8 +1,9 @@
 // What tests want of the JavaScript client: `node driver.mjs golden ADMIT ACT ACTION` prints the messages of the golden
-// session as hexadecimal text; `node driver.mjs wrong tcp://HOST:PORT` breaks the rules, and prints what it is told.
+// session as hexadecimal text; `node driver.mjs wrong tcp://HOST:PORT` breaks the rules, and prints what it is told;
+// `node driver.mjs play tcp://HOST:PORT` plays short episodes, driven by whom it connects to.
 import { pack, unpack } from "../../protocol/clients/javascript/arrays.js";
 import { encode } from "../../protocol/clients/javascript/msgpack.js";
-import { connect, ZeroMQTransport } from "../../protocol/clients/javascript/node.js";
+import { connect, EpisodeCut, RunOver, ZeroMQTransport } from "../../protocol/clients/javascript/node.js";
 import { Session } from "../../protocol/clients/javascript/session.js";
 import { Fault } from "../../protocol/clients/javascript/simulator.js";
 
@@ -78,5 +79,19 @@ async function wrong(address) {
   await sim.close();
 }
 
+async function play(address) {
+  const sim = await connect(address, "sim", { drives: false });
+  for (;;) {
+    try {
+      const seed = await sim.begin();
+      for (let step = 0; step < 5; step += 1) await sim.act([step, seed], step);
+      await sim.endEpisode(1, { truncated: seed % 2 === 0, observation: [5, seed] });
+    } catch (fault) {
+      if (fault instanceof RunOver) return sim.close();
+      if (!(fault instanceof EpisodeCut)) throw fault; // that one is told when to begin again
+    }
+  }
+}
+
 const [, , mode, ...given] = process.argv;
-await { golden, wrong }[mode](...given);
+await { golden, wrong, play }[mode](...given);

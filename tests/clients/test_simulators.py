@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from protocol.conformance import check_simulator
 from tests.clients.languages import LANGUAGES, driver
 from tests.protocol.test_golden import GOLDEN
-from tests.workers.environments.simulators.serving import serving
+from tests.workers.environments.simulators.serving import WALK, serving
 
 SECONDS = 100.0
 NUMBERS: list[tuple[str, float]] = [("<f2", -2.5), ("<f2", 6e-8), ("<f2", 65504.0), ("<f8", 0.1), ("<i2", -300)]
@@ -43,10 +46,18 @@ def _run(program: list[str], *arguments: str) -> dict[str, str]:
     return {what: said for what, _, said in lines}
 
 
+def _start(stack: ExitStack, started: list[subprocess.Popen[bytes]], program: list[str], address: str) -> None:
+    """A simulator, killed when `stack` ends if it still runs."""
+    process = stack.enter_context(subprocess.Popen([*program, address]))
+    stack.callback(process.kill)
+    started.append(process)
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(language: str, tmp_path: Path) -> None:
     """I8: the bytes of its messages, all kinds of numbers, and each refusal with its sentence and code; its
-    neighbours, of the same program, are served all the same."""
+    neighbours, of the same program, are served all the same. Driven, it holds to all that the conformance kit looks
+    for."""
     program = driver(language, tmp_path)
     heard = [*GOLDEN["admit"]["frames"], *GOLDEN["act"]["frames"]]
     numbers = [(dtype, np.array(number, dtype)) for dtype, number in NUMBERS]
@@ -65,3 +76,9 @@ def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(languag
             assert words in told[what] if words else told[what] == "nothing", f"{what}: {told[what]}"
             assert told[what].count(". ") == 0, "one sentence"
         assert served.figures()["simulators_quarantined"] == 0
+    with ExitStack() as stack:
+        started: list[subprocess.Popen[bytes]] = []
+        tell = partial(_start, stack, started, [*program, "play"])
+        findings = [*check_simulator("127.0.0.1", 0, WALK, tell)]
+        assert all(finding.good for finding in findings), "\n".join(map(str, findings))
+        assert started[0].wait(SECONDS) == 0

@@ -1,4 +1,4 @@
-"""What the files of tests/protocol/golden hold: one small session, byte by byte, for whoever speaks the wire.
+"""What the files of protocol/golden hold: one small session, byte by byte, for whoever speaks the wire.
 
 `python -m tests.protocol.golden_vectors` writes the files that are not there yet. Those that are there are the
 specification: to change one, delete it on purpose, and say in the change which schema number it belongs to.
@@ -23,6 +23,7 @@ import numpy as np
 
 from protocol.codec import encode
 from protocol.config import PolicyConfig
+from protocol.conformance.vectors import GOLDEN as FOLDER
 from protocol.layout import Layout, segment_layout
 from protocol.mailbox import Mailbox
 from protocol.messages import (
@@ -47,7 +48,6 @@ from protocol.version import Version, pack
 
 __all__ = ["FOLDER", "LAYOUT", "MANIFEST", "NONCE", "vectors"]
 
-FOLDER = Path(__file__).parent / "golden"
 RUN, ACTOR, POLICY, TOKEN, NONCE = "0123abcd", "actor-0", "gem", "00112233445566ff", "8899aabbccddeeff"
 WORLD = World(
     id="walk", agents=(Agent(name="gem", observation=Box(shape=(2,)), action=Discrete(n=2)),), episode_steps=10

@@ -1,4 +1,4 @@
-"""The bytes of tests/protocol/golden, in both directions: what this release says and what it understands.
+"""The bytes of protocol/golden, in both directions: what this release says and what it understands.
 
 Whoever writes a worker in another language checks it against the same files; protocol/README.md walks through them.
 """

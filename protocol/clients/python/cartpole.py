@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+from pathlib import Path
 
 from protocol.simulator import RunOver, Simulator
 
@@ -46,12 +47,12 @@ class CartPole:
         return fell, not fell and self.steps >= MOST_STEPS
 
 
-def main(endpoint: str, name: str) -> int:
-    """Plays until the run is over; how many steps that were."""
+def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str = "") -> int:
+    """Plays until the run is over, or so many episodes; how many steps that were."""
     cart, steps = CartPole(name), 0
-    with Simulator(endpoint, name) as sim:
+    with Simulator(endpoint, name, keys=keys) as sim:
         try:
-            while True:
+            while episodes != 0:
                 cart.reset()
                 reward, fell, late = 0.0, False, False
                 while not (fell or late):
@@ -59,8 +60,10 @@ def main(endpoint: str, name: str) -> int:
                     fell, late = cart.step(push_right=action == 1)
                     reward, steps = 1.0, steps + 1
                 sim.end_episode(reward, truncated=late, observation=cart.state)
+                episodes = None if episodes is None else episodes - 1
         except RunOver:
-            return steps
+            pass  # there will be no more actions
+    return steps
 
 
 if __name__ == "__main__":

@@ -1,0 +1,159 @@
+"""A connection to an actor that says what a check wants, and takes the answers for what README.md says they must be.
+
+In flows: messages to say; answers. Out flow: a Flaw for each answer that breaks a rule.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import zmq
+
+from protocol.codec import decode, encode
+from protocol.conformance.arrays import drawn, flaw, nbytes
+from protocol.conformance.findings import Flaw
+from protocol.errors import WireError
+from protocol.messages import Message
+from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
+from protocol.sockets import arrived, connect, dispatch, poll
+from protocol.spaces import Place, parse_world
+
+__all__ = ["Talk"]
+
+_SAID = (Act, Admit, Bye, Fault, Pong, Reset)
+_AGAIN = 1.0
+"""Seconds after which one says hello again."""
+M = TypeVar("M", bound=Message)
+
+
+class Talk:
+    """With the actor at `address`, as the simulator `name`. `patience`: seconds in which an answer must come."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, name: str, patience: float) -> None:
+        self._socket = connect(context, zmq.DEALER, address, server="actor")
+        self._patience = patience
+        self._random = np.random.default_rng(0)
+        self.hello = Hello(name=name, token=secrets.token_hex(8), lease=60.0, software="rookery simulate --conform")
+        self.place: Place | None = None
+        """Where the first agent of the world stands."""
+        self.agent = ""
+        self.number, self.episode, self.playing = 0, 0, False
+
+    def close(self) -> None:
+        """Says farewell."""
+        if self._socket.poll(0, zmq.POLLOUT):
+            self.say(encode(Bye(reason="checked")))
+        self._socket.close(linger=500)
+
+    def say(self, *frames: bytes) -> None:
+        """Sends a message as it is."""
+        if not self._socket.poll(int(self._patience * 1000), zmq.POLLOUT):
+            raise Flaw("it takes in no message", "Frames")
+        dispatch(self._socket, frames)
+
+    def hear(self, seconds: float | None = None) -> tuple[Message, Sequence[Any]] | None:
+        """The next message that answers something, with its frames; None if none comes in time."""
+        end = time.monotonic() + (self._patience if seconds is None else seconds)
+        while True:
+            frames = arrived(self._socket)
+            if frames is None:
+                left = end - time.monotonic()
+                if left <= 0 or not poll([self._socket], int(left * 1000) + 1):
+                    return None
+                continue
+            try:
+                message, rest = decode(frames)
+            except WireError as fault:
+                raise Flaw(f"it answered with {fault}", "Messages") from None
+            if not isinstance(message, _SAID):
+                raise Flaw(f"it said {message.type}, which no actor says to a simulator", "Frames")
+            if isinstance(message, Bye):
+                raise Flaw(
+                    f"it said bye ({message.reason}); let the run last longer than the checks", "The conversation, 9"
+                )
+            if not isinstance(message, Pong) or message.clock:  # of itself it may say pong at any time
+                return message, rest
+
+    def expect(self, kind: type[M], to: str, section: str, seconds: float | None = None) -> tuple[M, Sequence[Any]]:
+        """The answer to `to`, which must be of this kind."""
+        heard = self.hear(seconds)
+        if heard is None:
+            raise Flaw(f"{to} was not answered within {self._patience:g} s; {kind.type} was due", section)
+        message, rest = heard
+        if isinstance(message, kind):
+            return message, rest
+        said = f"fault {message.code} ({message.reason})" if isinstance(message, Fault) else message.type
+        raise Flaw(f"{to} was answered by {said}; {kind.type} was due", section)
+
+    def enter(self, frame: bytes | None = None, **fields: Any) -> Admit:
+        """Says hello, or `frame` in its place, until it is let in."""
+        self.hello = self.hello.model_copy(update=fields)
+        end = time.monotonic() + self._patience
+        while True:
+            self.say(encode(self.hello) if frame is None else frame)
+            heard = self.hear(_AGAIN)
+            if heard is not None and isinstance(heard[0], Admit):
+                return self._entered(heard[0])
+            full = heard is not None and isinstance(heard[0], Fault) and heard[0].code == "full"
+            if time.monotonic() > end or (heard is not None and not full):
+                said = "nothing" if heard is None else getattr(heard[0], "reason", heard[0].type)
+                raise Flaw(f"hello was answered by {said!r}; admit was due", "The conversation, 1")
+            time.sleep(_AGAIN / 4)
+
+    def begin(self) -> Reset:
+        """Of one that does not drive: is told to begin."""
+        reset, _ = self.expect(Reset, "admit, or the end of an episode,", "The conversation, 3")
+        if reset.episode != self.episode + 1 or reset.seed >= 2**31:
+            raise Flaw(f"reset names episode {reset.episode} and seed {reset.seed}, after {self.episode}", "`reset`")
+        self.episode, self.playing = reset.episode, True
+        return reset
+
+    def observe(self, rewards: Sequence[float] = (), **fields: Any) -> tuple[Observe, bytes]:
+        """A right observation of the first agent, not said yet, but for `fields`."""
+        assert self.place is not None
+        self.number += 1
+        self.episode, self.playing = self.episode + (not self.playing), True
+        about = {"number": self.number, "episode": self.episode, "agents": [self.agent], "rewards": list(rewards)}
+        seen = drawn(self.place.observed, self._random) + drawn(self.place.masked, self._random)
+        return Observe(**{**about, **fields}), seen
+
+    def act(self, rewards: Sequence[float] = (), form: Callable[[Message], bytes] = encode) -> Act:
+        """Asks for an action, in this form; looks through the answer."""
+        message, arrays = self.observe(rewards)
+        self.say(form(message), arrays)
+        act, rest = self.expect(Act, f"observe {message.number}", "The conversation, 3")
+        assert self.place is not None
+        if (act.answers, act.episode) != (message.number, message.episode):
+            raise Flaw(
+                f"act answers observe {act.answers} of episode {act.episode}, but {message.number} of "
+                f"{message.episode} was asked",
+                "`act`",
+            )
+        wanted, sizes = nbytes(self.place.acted), [len(frame) for frame in rest]
+        if sizes != [wanted]:
+            raise Flaw(f"act has frames of {sizes} bytes, not one of {wanted}", "Simulators")
+        wrong = flaw(self.place.acted, bytes(rest[0]))
+        if wrong:
+            raise Flaw(f"the action is not in its space: {wrong}", "Simulators")
+        return act
+
+    def end(self, truncated: bool) -> None:
+        """Says that the episode is over."""
+        assert self.place is not None
+        header = encode(End(episode=self.episode, agents=[self.agent], rewards=[1.0], truncated=truncated))
+        self.say(header, *([drawn(self.place.observed, self._random)] if truncated else []))
+        self.playing = False
+
+    def _entered(self, admit: Admit) -> Admit:
+        try:
+            world = parse_world(admit.world)
+        except WireError as fault:
+            raise Flaw(f"{fault}", "`admit`") from None
+        self.place = world.places[0]
+        self.agent = self.place.slots[0]
+        self.number, self.episode, self.playing = 0, 0, False
+        return admit

@@ -1,0 +1,129 @@
+"""Where the conversation with one simulator stands, as an actor sees it: what it may say next.
+
+In flow: its messages. Out flow: a Flaw for what breaks a rule, with the code of its refusal; otherwise who is to act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from protocol.conformance.arrays import flaw, mask_flaw, nbytes
+from protocol.conformance.findings import Flaw
+from protocol.simulator_messages import End, Observe
+from protocol.spaces import Place, World
+
+__all__ = ["Said"]
+
+_ASKS, _EARNS, _ENDS, _PARTS = (f"The conversation, {rule}" for rule in (3, 4, 5, 7))
+
+
+class Said:
+    """Of one that was just admitted to `world`."""
+
+    def __init__(self, world: World, drives: bool) -> None:
+        self._places: dict[str, Place] = {slot: place for place in world.places for slot in place.slots}
+        self._drives = drives
+        self._number = self.episode = 0
+        self._playing = False
+        self._open: set[str] = set()
+        """Who acted and did not end since."""
+        self.observes = self.ended = 0
+        """How many there were: `observe`s, and episodes that ended."""
+
+    def reset(self) -> int:
+        """The episode that one that does not drive is now told to begin."""
+        self.episode, self._playing = self.episode + 1, True
+        return self.episode
+
+    def observe(self, message: Observe, frames: Sequence[Any]) -> list[Place]:
+        """Where those stand who are to act."""
+        if not message.agents:
+            raise Flaw("an observe names no agent; name those that are to act", "`observe`", "agent")
+        places = self._named(message.agents)
+        if message.number <= self._number:
+            raise Flaw(f"observe {message.number} came after {self._number}; count each of them", "`observe`", "number")
+        self._expect_episode(message)
+        self._check_rewards(message)
+        for name in message.elements:
+            self._check_element(places, name)
+        frame = _only(frames, sum(nbytes(place.observed) + nbytes(place.masked) for place in places), "an observe")
+        at = 0
+        for name, place in zip(message.agents, places, strict=True):
+            seen, masks = nbytes(place.observed), nbytes(place.masked)
+            wrong = flaw(place.observed, frame[at : at + seen])
+            wrong = wrong or mask_flaw(place, frame[at + seen : at + seen + masks])
+            if wrong:
+                raise Flaw(f"of agent {name!r}, {wrong}", "Simulators", "value")
+            at += seen + masks
+        self._number, self.episode, self._playing = message.number, message.episode, True
+        self._open.update(message.agents)
+        self.observes += 1
+        return places
+
+    def end(self, message: End, frames: Sequence[Any]) -> bool:
+        """Whether the episode is over for everybody."""
+        if not self._playing or message.episode != self.episode:
+            state = f"episode {self.episode} goes on" if self._playing else "none goes on"
+            raise Flaw(f"the end of episode {message.episode} came, but {state}", _ENDS, "episode")
+        places = self._named(message.agents)
+        idle = [name for name in message.agents if name not in self._open]
+        if idle:
+            raise Flaw(f"agent {idle[0]!r} ended, but had not acted since it began or ended", _ENDS, "order")
+        forgotten = self._open.difference(message.agents)
+        if message.over and forgotten:
+            raise Flaw(f"the episode is over, but not told for agent {min(forgotten)!r}", _ENDS, "order")
+        self._check_rewards(message)
+        size = sum(nbytes(place.observed) for place in places) if message.truncated else 0
+        frame, at = _only(frames, size, f"an end that is {'' if message.truncated else 'not '}cut"), 0
+        for name, place in zip(message.agents, places, strict=True) if message.truncated else ():
+            wrong = flaw(place.observed, frame[at : at + nbytes(place.observed)])
+            if wrong:
+                raise Flaw(f"of what agent {name!r} saw last, {wrong}", "Simulators", "value")
+            at += nbytes(place.observed)
+        self._open.difference_update(message.agents)
+        self._playing = not message.over
+        self.ended += message.over
+        return message.over
+
+    def _named(self, agents: Sequence[str]) -> list[Place]:
+        unknown = [name for name in agents if name not in self._places]
+        if unknown:
+            some = ", ".join([*self._places][:8])
+            raise Flaw(f"there is no agent {unknown[0]!r}; the agents are {some}", "`place`", "agent")
+        if len(set(agents)) < len(agents):
+            raise Flaw("a message names an agent twice", _ASKS, "agent")
+        return [self._places[name] for name in agents]
+
+    def _expect_episode(self, message: Observe) -> None:
+        if not self._playing and not self._drives:
+            raise Flaw("it observes before it is told reset; begin when that comes", _ASKS, "episode")
+        wanted = self.episode if self._playing else self.episode + 1
+        if message.episode != wanted:
+            raise Flaw(f"an observe of episode {message.episode} came, expected {wanted}", _ENDS, "episode")
+
+    def _check_rewards(self, message: Observe | End) -> None:
+        if message.rewards and len(message.rewards) != len(message.agents):
+            raise Flaw(
+                f"{len(message.rewards)} rewards came for {len(message.agents)} agents; give each one, or none",
+                f"`{message.type}`",
+                "reward",
+            )
+        for name, reward in zip(message.agents, message.rewards, strict=False):
+            if reward and name not in self._open:
+                raise Flaw(f"agent {name!r} is rewarded, but has done nothing in this episode", _EARNS, "reward")
+
+    def _check_element(self, places: list[Place], name: str) -> None:
+        for place in places:
+            if name not in {leaf.path[0] for leaf in place.acted.leaves if leaf.path}:
+                raise Flaw(f"the action of agent {place.name!r} has no element {name!r}", _PARTS, "element")
+
+
+def _only(frames: Sequence[Any], size: int, what: str) -> bytes:
+    """The one frame of arrays."""
+    if not size and not frames:
+        return b""
+    if len(frames) != 1 or len(frames[0]) != size:
+        sizes = ", ".join(str(len(frame)) for frame in frames) or "no"
+        raise Flaw(f"{what} came with {sizes} bytes of arrays, not {size} in one frame", "Simulators", "size")
+    return bytes(frames[0])

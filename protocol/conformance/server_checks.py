@@ -1,0 +1,229 @@
+"""What is looked for in an actor that serves simulators: a function for each thing that must hold, which it says.
+
+In flow: connections. Out flow: a Flaw where it does not hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from protocol.codec import encode
+from protocol.conformance.exchange import Talk
+from protocol.conformance.findings import Flaw
+from protocol.conformance.refusals import wrongs
+from protocol.conformance.vectors import golden, wide
+from protocol.simulator_messages import Admit, Bye, Fault, Ping, Pong, facts_of
+from protocol.spaces import parse_world
+
+__all__ = ["CHECKS", "Server"]
+
+_REFUSED = "What is refused of simulators"
+_STRIKES = 20
+_RECONNECTED = 60
+"""Times that it is asked over a connection that is being made anew."""
+
+
+class Server(Protocol):
+    """An actor, to be met in new connections."""
+
+    def met(self, name: str = "") -> AbstractContextManager[Talk]:
+        """A connection that has said nothing yet; `name`: else one of its own."""
+
+
+def greets(server: Server) -> None:
+    """The golden hello is answered by an admit that says what the world is."""
+    with server.met("robot-1") as talk:
+        admit = talk.enter(golden("hello")[0])
+        _look(admit, "robot-1")
+
+
+def any_form(server: Server) -> None:
+    """Any valid msgpack form is understood."""
+    with server.met() as talk:
+        talk.enter(wide(talk.hello))
+        talk.act(form=wide)
+
+
+def stable(server: Server) -> None:
+    """Fields of a stable message that are not known are ignored."""
+    with server.met() as talk:
+        talk.enter(wide(talk.hello, colour="green"))
+
+
+def plays(server: Server) -> None:
+    """Each observe is answered by its act, from one episode to the next, ended or cut."""
+    with server.met() as talk:
+        talk.enter()
+        for truncated in (False, True, False):
+            talk.act()
+            talk.act([1.0])
+            talk.end(truncated)
+        talk.act()
+
+
+def driven(server: Server) -> None:
+    """Who does not drive is told when to begin."""
+    with server.met() as talk:
+        talk.enter(drives=False)
+        for _ in range(2):
+            talk.begin()
+            talk.act()
+            talk.act([0.5])
+            talk.end(False)
+        talk.begin()
+
+
+def pings(server: Server) -> None:
+    """A ping is answered by a pong with its clock."""
+    with server.met() as talk:
+        talk.enter()
+        talk.say(encode(Ping(clock=1.5)))
+        pong, _ = talk.expect(Pong, "ping", "`ping`")
+        if pong.clock != 1.5:
+            raise Flaw(f"pong gives back {pong.clock}, the clock was 1.5", "`pong`")
+
+
+def refuses(server: Server) -> None:
+    """What is wrong is refused with its code, and disturbs neither the next message nor a neighbour."""
+    with server.met() as talk, server.met() as neighbour:
+        talk.enter()
+        talk.act()
+        neighbour.enter()
+        neighbour.act()
+        for wrong in wrongs(talk):
+            talk.say(*wrong.frames)
+            fault, _ = talk.expect(Fault, wrong.what, _REFUSED)
+            if (fault.code, fault.fatal) != (wrong.code, False):
+                said = f"{fault.code}{', fatal' if fault.fatal else ''}"
+                raise Flaw(f"{wrong.what} was refused with {said} ({fault.reason}); {wrong.code} was due", _REFUSED)
+            if fault.answers != wrong.number:
+                raise Flaw(f"the fault of {wrong.what} answers {fault.answers}, not {wrong.number}", "`fault`")
+            talk.act([1.0])
+            neighbour.act([1.0])
+
+
+def strangers(server: Server) -> None:
+    """Who has not said hello is told so."""
+    with server.met() as talk:
+        talk.say(encode(Ping(clock=1.5)))
+        _refused(talk, "ping before hello", "unknown", fatal=False)
+
+
+def versions(server: Server) -> None:
+    """Other schemas and other worlds are refused for good."""
+    for code, fields in (("version", {"oldest_schema": 77, "newest_schema": 78}), ("world", {"world": "0" * 16})):
+        with server.met() as talk:
+            talk.say(encode(talk.hello.model_copy(update=fields)))
+            _refused(talk, f"hello for another {code}", code, fatal=True)
+
+
+def identity(server: Server) -> None:
+    """A name that is taken is given to nobody else, but to its own process again."""
+    with server.met() as talk:
+        first = talk.enter()
+        with server.met(talk.hello.name) as other:
+            other.say(encode(other.hello))
+            _refused(other, "hello with the name of another", "identity", fatal=False)
+            talk.act()
+            again = other.enter(token=talk.hello.token)
+            if again.incarnation <= first.incarnation:
+                raise Flaw(f"incarnation {again.incarnation} came after {first.incarnation}", "`admit`")
+            other.act()
+
+
+def anew(server: Server) -> None:
+    """After hello, episodes and observes are counted from 1 anew."""
+    with server.met() as talk:
+        talk.enter()
+        talk.act()
+        talk.act([1.0])
+        talk.enter()
+        talk.act()
+
+
+def leaves(server: Server) -> None:
+    """Who said bye is no simulator any more."""
+    with server.met() as talk:
+        talk.enter()
+        talk.act()
+        talk.say(encode(Bye()))
+        talk.say(encode(Ping(clock=1.5)))
+        _refused(talk, "ping after bye", "unknown", fatal=False)
+
+
+def too_large(server: Server) -> None:
+    """A frame that is too large costs the connection, not more."""
+    with server.met() as talk:
+        admit = talk.enter()
+        talk.act()
+        talk.say(encode(Ping()), bytes(admit.largest + 1))
+        for _ in range(_RECONNECTED):  # what is said over a connection that ends may be lost
+            talk.say(encode(Ping(clock=1.5)))
+            heard = talk.hear(1.0)
+            if heard is None:
+                continue
+            if isinstance(heard[0], Fault) and heard[0].code == "unknown":
+                break
+            raise Flaw(f"after a frame of more than {admit.largest} bytes it said {heard[0].type}", _REFUSED)
+        talk.enter()
+        talk.act()
+
+
+def quarantine(server: Server) -> None:
+    """Who is refused twenty times in a row is put into quarantine."""
+    with server.met() as talk:
+        talk.enter()
+        for count in range(1, _STRIKES + 1):
+            talk.say(b"\xc1")
+            fault, _ = talk.expect(Fault, "garbage", _REFUSED)
+            if fault.fatal != (count == _STRIKES):
+                raise Flaw(f"fault {count} in a row is {'' if fault.fatal else 'not '}fatal", _REFUSED)
+        _check_code(fault, f"garbage for the {_STRIKES}th time", "quarantined")
+        talk.say(encode(talk.hello))
+        _refused(talk, "hello in quarantine", "quarantined", fatal=True)
+
+
+def _look(admit: Admit, name: str) -> None:
+    """Whether what admit says agrees with itself."""
+    if admit.name != name or admit.incarnation < 1:
+        raise Flaw(f"admit calls {name} {admit.name}, incarnation {admit.incarnation}", "`admit`")
+    wanted = hashlib.sha256(admit.world.encode()).hexdigest()[:16]
+    if admit.hash != wanted:
+        raise Flaw(f"admit.hash is {admit.hash}, but that of its world is {wanted}", "`admit`")
+    places = [facts_of(place) for place in parse_world(admit.world).places]
+    if admit.places != places:
+        raise Flaw("admit.places are not those of its world", "`place`")
+
+
+def _refused(talk: Talk, what: str, code: str, fatal: bool) -> None:
+    fault, _ = talk.expect(Fault, what, _REFUSED)
+    _check_code(fault, what, code)
+    if fault.fatal != fatal:
+        raise Flaw(f"the fault of {what} is {'' if fault.fatal else 'not '}fatal", _REFUSED)
+
+
+def _check_code(fault: Fault, what: str, code: str) -> None:
+    if fault.code != code:
+        raise Flaw(f"{what} was refused with {fault.code} ({fault.reason}); {code} was due", _REFUSED)
+
+
+CHECKS: tuple[Callable[[Server], None], ...] = (
+    greets,
+    any_form,
+    stable,
+    plays,
+    driven,
+    pings,
+    refuses,
+    strangers,
+    versions,
+    identity,
+    anew,
+    leaves,
+    too_large,
+    quarantine,
+)
+"""In the order in which they are made."""

@@ -1,0 +1,218 @@
+"""The conformance kit lets pass what holds to the specification, and says what is wrong with the rest, and where it is
+written."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.codec import decode, encode
+from protocol.conformance import Finding, check_server, check_simulator, listener, server, server_checks
+from protocol.errors import RookeryError
+from protocol.simulator import EpisodeCut, RunOver, Simulator, SimulatorFault
+from protocol.simulator_line import Line
+from protocol.simulator_messages import Act, Observe, Pong
+from protocol.simulator_session import Session
+from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
+from tests.tools import ROOT
+from tests.workers.environments.simulators.serving import WALK, serving
+from workers.environments.simulators import door, external
+from workers.environments.simulators.hearing import Hearing
+from workers.environments.simulators.names import Names
+
+HEADINGS = set(re.findall(r"^#+ (.+)$", (ROOT / "protocol" / "README.md").read_text(), re.MULTILINE))
+HALL = World(
+    id="hall",
+    agents=(
+        Agent(
+            name="guard",
+            observation=Dict(spaces={"sight": Box(shape=(3,), low=-1.0, high=1.0), "post": Discrete(n=3, start=1)}),
+            action=Action(space=Dict(spaces={"go": MultiDiscrete(nvec=(2, 3)), "arm": Box(shape=(2,))}), atomic=False),
+            action_mask=True,
+        ),
+        Agent(name="thief", observation=Box(shape=(2,), dtype="uint8"), action=Discrete(n=4)),
+    ),
+)
+
+
+def idle(present: Any) -> Any:
+    """Zeros."""
+    world = HALL if present.action_mask is not None or present.agent else WALK
+    return world.places[present.agent].acted.zeros(len(present.observation))
+
+
+def is_said(finding: Finding) -> None:
+    """It is one sentence and names a place that there is."""
+    heading, _, rule = finding.section.partition(", ")
+    assert heading in HEADINGS, finding
+    assert not rule or 1 <= int(rule) <= 9
+    assert finding.section in str(finding)
+    assert finding.flaw in str(finding)
+
+
+@pytest.mark.parametrize("world", [WALK, HALL], ids=["one agent", "nested spaces and masks"])
+def test_an_actor_holds_to_all_that_is_checked_I8(world: World) -> None:
+    """I8."""
+    with serving(world, policy=idle) as served:
+        findings = [*check_server(served.address)]
+    assert [finding.holds for finding in findings if finding.good] == [finding.holds for finding in findings], findings
+    assert len(findings) == len(server_checks.CHECKS)
+
+
+def rewards(self: Any, message: Any, rows: Any) -> list[float]:
+    """Of the first ones, however many there are."""
+    return (message.rewards or [0.0] * len(rows))[: len(rows)]
+
+
+def act(**fields: Any) -> Act:
+    """Of another observe."""
+    return Act(**{**fields, "answers": fields["answers"] + 1})
+
+
+def blame(self: door.Door, guest: Any, fault: Any) -> None:
+    """Always for the same."""
+    fault.code = "value"
+    BLAME(self, guest, fault)
+
+
+def pong(**fields: Any) -> Pong:
+    """With a clock of its own."""
+    return Pong(**{**fields, "clock": 7.0})
+
+
+BLAME = door.Door.blame
+BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str]] = {
+    "answers another observe": (external, "Act", act, server_checks.plays, "act answers observe 2"),
+    "loses the clock": (door, "Pong", pong, server_checks.pings, "gives back 7.0, the clock was 1.5"),
+    "takes any reward": (Hearing, "_rewards", rewards, server_checks.refuses, "a reward too many was answered by act"),
+    "has one code": (door.Door, "blame", blame, server_checks.refuses, "refused with value"),
+    "is patient": (door, "STRIKES", 30, server_checks.quarantine, "fault 20 in a row is not fatal"),
+    "counts no incarnations": (Names, "incarnation_of", lambda *_: 1, server_checks.identity, "1 came after 1"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_SERVERS)
+def test_a_server_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, broken, check, said = BROKEN_SERVERS[case]
+    monkeypatch.setattr(where, name, broken)
+    monkeypatch.setattr(server, "CHECKS", (check,))
+    with serving(copies=2) as served:
+        (finding,) = check_server(served.address, patience=20.0)
+    assert said in finding.flaw
+    is_said(finding)
+
+
+def play(address: str, drives: bool, failed: list[Exception]) -> None:
+    """Short episodes, until it is over or refused."""
+    try:
+        with Simulator(address, "sim", drives=drives, patience=20.0) as sim:
+            while True:
+                try:
+                    if not drives:
+                        sim.begin()
+                    for step in range(5):
+                        sim.act([step, 0.0], 0.5 * bool(step))
+                    sim.end_episode(1.0, truncated=True, observation=[5.0, 0.0])
+                except EpisodeCut:
+                    continue  # it is told when to begin again
+    except RunOver:
+        return
+    except (SimulatorFault, RookeryError) as fault:
+        failed.append(fault)
+
+
+def findings_of(drives: bool = True) -> list[Finding]:
+    """Of a simulator in a thread of this process."""
+    failed: list[Exception] = []
+    threads: list[threading.Thread] = []
+
+    def begin(address: str) -> None:
+        threads.append(threading.Thread(target=play, args=(address, drives, failed)))
+        threads[0].start()
+
+    findings = [*check_simulator("127.0.0.1", 0, WALK, begin, patience=10.0)]
+    threads[0].join(60)
+    assert not threads[0].is_alive()
+    return findings
+
+
+def changed(change: Callable[[Observe], dict[str, Any]]) -> Callable[..., list[bytes]]:
+    """Session.observe, whose message is changed."""
+    right = Session.observe
+
+    def observe(self: Session, *given: Any) -> list[bytes]:
+        header, arrays = right(self, *given)
+        message, _ = decode([header])
+        assert isinstance(message, Observe)
+        return [encode(message.model_copy(update=change(message))), arrays]
+
+    return observe
+
+
+def wide_numbers(self: Session, *given: Any) -> list[bytes]:
+    """In twice as many bytes."""
+    header, arrays = RIGHT(self, *given)
+    return [header, np.frombuffer(arrays, "<f4").astype("<f8").tobytes()]
+
+
+def infinite(self: Session, *given: Any) -> list[bytes]:
+    """Sees what is not finite."""
+    header, _ = RIGHT(self, *given)
+    return [header, np.array([np.inf, 0.0], "<f4").tobytes()]
+
+
+def newcomer(self: Session) -> list[bytes]:
+    """Another process each time."""
+    self.admitted = None
+    return [encode(self._hello.model_copy(update={"token": secrets.token_hex(8)}))]
+
+
+def silent(kind: bytes) -> Callable[..., None]:
+    """Line.send that forgets messages of a type."""
+
+    def send(self: Line, frames: list[bytes]) -> None:
+        if kind not in frames[0]:
+            SEND(self, frames)
+
+    return send
+
+
+RIGHT, SEND = Session.observe, Line.send
+BROKEN_SIMULATORS: dict[str, tuple[Any, str, Any, str, str]] = {
+    "does not count": (Session, "observe", changed(lambda _: {"number": 1}), "observe 1 came after 1", "`observe`"),
+    "one long episode": (Session, "observe", changed(lambda _: {"episode": 1}), "of episode 1", "The conversation, 5"),
+    "paid at once": (Session, "observe", changed(lambda _: {"rewards": [1.0]}), "rewarded", "The conversation, 4"),
+    "somebody else": (Session, "observe", changed(lambda _: {"agents": ["nobody"]}), "no agent 'nobody'", "`place`"),
+    "other arrays": (Session, "observe", wide_numbers, "16 bytes of arrays, not 8", "Simulators"),
+    "not finite": (Session, "observe", infinite, "a number that is not finite", "Simulators"),
+    "speaks no msgpack": (Session, "observe", lambda *_: [b"\xc1"], "no msgpack", "Messages"),
+    "never asks": (Line, "send", silent(b"ping"), "while its observe was not answered", "The conversation, 8"),
+    "leaves without a word": (Line, "send", silent(b"bye"), "after it was told bye", "The conversation, 8"),
+    "is somebody new": (Session, "hello", newcomer, "another hello", "`hello`"),
+}
+
+
+@pytest.mark.parametrize("drives", [True, False], ids=["drives", "is driven"])
+def test_a_simulator_holds_to_all_that_is_checked_I8(drives: bool) -> None:
+    """I8."""
+    findings = findings_of(drives)
+    assert len(findings) == 6
+    assert all(finding.good for finding in findings), findings
+
+
+@pytest.mark.parametrize("case", BROKEN_SIMULATORS)
+def test_a_simulator_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, broken, said, section = BROKEN_SIMULATORS[case]
+    monkeypatch.setattr(where, name, broken)
+    monkeypatch.setattr(listener, "_ALIVE", 3.0)
+    *good, finding = findings_of()
+    assert all(one.good for one in good), good
+    assert said in finding.flaw
+    assert finding.section == section
+    is_said(finding)
