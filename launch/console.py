@@ -12,10 +12,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Display", "Plain", "Silent", "environments_table", "health_line", "summary_table"]
+__all__ = ["Display", "Plain", "Silent", "environments_table", "health_line", "render", "summary_table"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
+_WAITS = 6
+"""That are shown."""
 _STYLES = {"fault": "bold red", "note": "yellow"}
 
 
@@ -60,7 +62,7 @@ class Plain(Silent):
         self._at = now
         returns = " ".join(f"{name}={_number(policy['return'])}" for name, policy in view["policies"].items())
         self.tell(
-            f"steps={view['made']} of={view['steps']} steps/s={view['made_per_second']:.0f} "
+            f"steps={view['made']} of={view['steps']} steps/s={view['made_per_second']:.0f} left={_left(view)} "
             f"return: {returns} verdict={view['verdict']}"
         )
 
@@ -88,7 +90,7 @@ class Display(Silent):
 def render(view: dict[str, Any]) -> Group:
     """The whole picture of `view`."""
     findings = [Text(health_line(one), style=_STYLES[one["level"]]) for one in view["health"]]
-    return Group(_progress(view), _policies(view), _workers(view), *findings)
+    return Group(_progress(view), _policies(view), _workers(view), _waits(view), *findings)
 
 
 def health_line(finding: dict[str, Any]) -> str:
@@ -127,22 +129,29 @@ def environments_table(summary: dict[str, Any]) -> Table | None:
 
 def _progress(view: dict[str, Any]) -> Table:
     steps, done = view["steps"], view["made"]
-    rate = done / view["seconds"] if view["seconds"] > 1 else 0.0
-    left = f"{(steps - done) / rate:.0f} s left" if rate else "starting"
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         ProgressBar(total=steps, completed=min(done, steps), width=30),
         f"{done:,} of {steps:,} {view['unit']}",
         f"{view['made_per_second']:,.0f} {view['unit']}/s",
-        left,
-        Text(view["verdict"], style="bold"),
+        f"{_left(view)} left",
+        Text("paused" if view.get("paused") else view["verdict"], style="bold"),
     )
     return grid
 
 
+def _left(view: dict[str, Any]) -> str:
+    """The time until the end at the mean pace so far."""
+    if view["seconds"] <= 1 or not view["made"]:
+        return "–"
+    seconds = round(max(0, view["steps"] - view["made"]) / view["made"] * view["seconds"])
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
+
+
 def _policies(view: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("policy", "return", "history", "version", "train steps", "lag"):
+    for column in ("policy", "return", "history", "version", "train steps", "lag", "queue", "starved", "blocked"):
         table.add_column(column, justify="left" if column in ("policy", "history") else "right")
     for name, policy in view["policies"].items():
         table.add_row(
@@ -150,10 +159,26 @@ def _policies(view: dict[str, Any]) -> Table:
             _number(policy["return"]),
             sparkline(policy["history"]),
             *_learned(policy),
+            *_flow(view, name),
         )
     for name, auxiliary in view["auxiliaries"].items():
-        table.add_row(name, "", "", str(auxiliary["version"]), f"{auxiliary['train_steps']:,}", "")
+        learned = str(auxiliary["version"]), f"{auxiliary['train_steps']:,}", ""
+        table.add_row(name, "", "", *learned, *_flow(view, name))
     return table
+
+
+def _flow(view: dict[str, Any], name: str) -> tuple[str, str, str]:
+    """Of the last seconds: how full the queue is, how long the learner waited for data and the actors for credit."""
+    flow = view["flow"].get(name)
+    if flow is None:
+        return "–", "–", "–"
+    return f"{flow['queue_fill']:.0%}", f"{flow['starvation']:.0%}", f"{flow['blocked']:.0%}"
+
+
+def _waits(view: dict[str, Any]) -> Text:
+    """Where time went, of all workers together, the longest first."""
+    waits = sorted(((value, name) for name, value in view["waits"].items() if value >= 0.05), reverse=True)
+    return Text("waits   " + ("  ".join(f"{name} {value:.1f} s" for value, name in waits[:_WAITS]) or "none"))
 
 
 def _workers(view: dict[str, Any]) -> Table:

@@ -86,7 +86,7 @@ class ControlClient:
         self._thread.start()
 
     @property
-    def command(self) -> Literal["go", "drain", "stop"]:
+    def command(self) -> Literal["go", "pause", "drain", "stop"]:
         """What the worker is to do now. An orphan has to stop."""
         if self._orphaned:
             return "stop"

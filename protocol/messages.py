@@ -266,7 +266,7 @@ class Pulse(Message):
     """coordinator -> worker, answering a beat."""
 
     type: ClassVar[str] = "pulse"
-    command: Literal["go", "drain", "stop", "rejoin"]
+    command: Literal["go", "pause", "drain", "stop", "rejoin"]
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
     """The living actors."""
@@ -274,6 +274,8 @@ class Pulse(Message):
     """The state of the run, for a supervisor; of it `made` and `complete`, for an evaluation."""
     returns: dict[Name, Finite] = Field(default_factory=dict)
     """For a learner: mean return of the newest hundred episodes or so of each policy."""
+    checkpoints: Count = 0
+    """How often checkpoints were asked for; a learner writes one when it grew."""
 
 
 class Leave(Message):

@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 _WEIGHTS_PATIENCE = 120.0
 _PUMP_EVERY = 0.5
 """Seconds, while an actor in lock-step waits for weights."""
+_PAUSED_SLEEP = 0.05
 _NONE_NEWER = Version(2**24, 0)
 """No weights are newer: to listen without adopting."""
 _NOWHERE: NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -146,8 +147,20 @@ class Actor:
             env_steps += turn.env_steps
             self._report.count(env_steps, agent_steps)
             self._life.vitals.beat()
+            self._pause()
             if self._life.must_stop or self._drain_by is not None:
                 break
+
+    def _pause(self) -> None:
+        """Waits as long as the coordinator says pause; what is open stays so."""
+        client = self._life.client
+        if client is None or client.command != "pause":
+            return
+        self._report.state = "paused"
+        while client.command == "pause" and not self._life.must_stop:
+            self._check()
+            time.sleep(_PAUSED_SLEEP)
+        self._report.state = "acting"
 
     def _sync(self, turns: int) -> None:
         """At a turn boundary: newer weights where they are due, and the learners' present addresses."""

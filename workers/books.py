@@ -23,6 +23,7 @@ from workers.events import EventLog
 from workers.findings import findings_of, looks
 from workers.fixed_plan import FixedPlan
 from workers.flow import Flow, verdict_of
+from workers.history import History
 from workers.returns_curve import NewestReturns, ReturnsCurve
 
 __all__ = ["Books"]
@@ -46,6 +47,7 @@ class Books:
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
+        self.history = History()
         self._flow = Flow(self._learned, credits)
         self._returns = {policy: ReturnsCurve(run.steps) for policy in self._played}
         self._recent: dict[str, list[float]] = {p: [] for p in self._played}
@@ -234,6 +236,7 @@ class Books:
     def _continue(self) -> None:
         if not self._kept.exists():
             return
+        self.history.read(self._folder / "metrics.jsonl", without_actors=not self._run.actors)
         kept = json.loads(self._kept.read_text())
         away = time.time() - kept["time"]
         self._seconds_before = kept["seconds"] + (away if 0 < away < _AWAY else 0.0)
@@ -304,6 +307,7 @@ class Books:
             row[name] = kept
             scalars.update({f"{name}/{k}": float(v) for k, v in kept.items()})
         self._metrics.append(json.dumps(row).encode() + b"\n")
+        self.history.add(made, scalars)
         self._events.scalars(made, scalars)
 
 

@@ -39,6 +39,7 @@ from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
 from workers.facts import facts_of
 from workers.fixed_plan import check_fixed, plan_fixed
+from workers.history import History
 from workers.life import INCOMPLETE, claim
 from workers.logs import log_to
 from workers.membership import Membership
@@ -46,6 +47,8 @@ from workers.plan import plan_policies
 from workers.register import Member
 from workers.stillness import Stillness
 from workers.watchdog import answer_with_stacks
+from workers.web.controls import Controls
+from workers.web.dashboard import Dashboard
 from workers.web.server import HttpServer, Request, Response
 from workers.web.vitals import Identity, Vitals
 from workers.yardsticks import yardsticks
@@ -85,6 +88,7 @@ class Coordinator:
         self._observed_at = 0.0
         self._dirty_since = time.monotonic()
         self._stage = "running"
+        self.controls = Controls(self._asked_to_stop)
         self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stage, None)
         self._errors: list[dict[str, Any]] = []
@@ -115,6 +119,10 @@ class Coordinator:
             self._advance(now)
         self.vitals.rest()
         return self._members.complete
+
+    def told(self) -> dict[str, Any]:
+        """The books' view for a page; from any thread."""
+        return {**self._books.view, "stage": self._stage, "paused": self.controls.paused}
 
     def metrics(self, _request: Request) -> Response:
         """Of the whole run."""
@@ -153,6 +161,11 @@ class Coordinator:
         summary["errors"] = self._errors
         self._books.write_summary(summary)
         return summary
+
+    @property
+    def history(self) -> History:
+        """The run's curves so far."""
+        return self._books.history
 
     @property
     def left(self) -> bool:
@@ -252,6 +265,7 @@ class Coordinator:
                 routes=self._members.routes(member),
                 actors=self._members.living_actors(),
                 view=view,
+                checkpoints=self.controls.checkpoints,
                 returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
             ),
         )
@@ -287,7 +301,7 @@ class Coordinator:
 
     def _command(self, member: Member) -> Any:
         if self._stage == "running" or member.role == "supervisor":
-            return "go"
+            return "pause" if self.controls.paused and member.role == "actor" else "go"
         if member.role == "actor":
             return "drain"
         return "go" if self._stage == "actors_draining" else "drain"
@@ -426,7 +440,9 @@ def _run(
     log_to("coordinator", run, folder)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
     assert ports.http is not None
-    server = HttpServer(ports.http, {**coordinator.vitals.routes(), ("GET", "/metrics"): coordinator.metrics})
+    page = Dashboard(folder, run, coordinator.controls, coordinator.told, coordinator.history, host)
+    routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
+    server = HttpServer(ports.http, routes)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
     answer_with_stacks()

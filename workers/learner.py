@@ -24,7 +24,7 @@ from protocol.counters import Counters
 from protocol.intake import largest_frame
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, memory_dir
-from protocol.messages import Route, Welcome
+from protocol.messages import Pulse, Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
@@ -78,7 +78,7 @@ class Learner:
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
-        self._pulse: object = None
+        self._pulse: Pulse | None = None
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
@@ -146,6 +146,7 @@ class Learner:
         pulse = client.pulse if client is not None else None
         if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
             return
+        asked = self._pulse is not None and pulse.checkpoints > self._pulse.checkpoints
         self._pulse = pulse
         living = {(name, incarnation) for name, incarnation in pulse.actors}
         self._receiver.living(living, salvage=not self._run.lockstep)  # in step everything is made again
@@ -155,6 +156,8 @@ class Learner:
                     subscriber.route(route)
         for member in self._members:
             member.mean_return = pulse.returns.get(member.name)
+            if asked:
+                member.save()
             if not member.static:
                 self._receiver.let_go(member.name, member.uses)
 

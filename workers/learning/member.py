@@ -260,6 +260,11 @@ class Member:
         if self._checkpoints is not None and self.update.train_steps and self._checkpoints.due:
             self._save(self._checkpoints, 0.0)
 
+    def save(self) -> None:
+        """Hands a checkpoint over now, if there is anything to keep."""
+        if self._checkpoints is not None and self.update.train_steps:
+            self._save(self._checkpoints, 0.0)
+
     def _save(self, checkpoints: Checkpoints, seconds: float) -> None:
         if self._finite():  # or else the last good ones stay, for whoever resumes
             checkpoints.write(self.version, self._rows, self.mean_return, seconds)

@@ -1,0 +1,80 @@
+"""How a run is doing, asked of its coordinator: here or on another machine, by anybody who may read.
+
+In flow: a run's folder, or where its coordinator is. Out flow: the same view that `rookery train` shows, or, of a run
+that is over, its summary.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from protocol.errors import ConfigurationError, Refused, Timeout
+from protocol.sockets import HTTP
+
+__all__ = ["Place", "find", "look"]
+
+_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run can be asked. `folder` None: it lies on another machine; `url` empty: nobody coordinates it."""
+
+    url: str
+    token: str
+    folder: Path | None = None
+
+
+def find(source: str) -> Place:
+    """What `source` means: a run's folder, `http://HOST:PORT` or the coordinator's `tcp://HOST:PORT`."""
+    token = os.environ.get("ROOKERY_TOKEN", "")
+    parts = urlsplit(source)
+    try:
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return Place(f"{parts.scheme}://{parts.netloc}", token)
+        if parts.scheme == "tcp" and parts.hostname and parts.port:
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            return Place(f"http://{host}:{parts.port + HTTP}", token)
+    except ValueError:
+        pass  # no port: told below
+    folder = Path(source)
+    if not (folder / "config.yaml").is_file():
+        raise ConfigurationError(f"{source!r} is no run's folder and no address; write runs/NAME or http://HOST:PORT")
+    announced, kept = folder / "coordinator.json", folder / "token"
+    try:
+        url = str(json.loads(announced.read_text())["http"]) if announced.is_file() else ""
+        token = token or (kept.read_text().strip() if kept.is_file() else "")
+    except (OSError, ValueError, KeyError) as fault:
+        raise ConfigurationError(f"cannot read {fault}; is {folder} the folder of a run of this release?") from None
+    return Place(url, token, folder)
+
+
+def look(place: Place) -> dict[str, Any]:
+    """The run's view; of one that is over `{"stage": "over", "summary": ...}`.
+
+    Refused without the token that is asked for; Timeout when nobody answers and nothing is known.
+    """
+    headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
+    try:
+        if place.url:
+            request = urllib.request.Request(f"{place.url}/api/view", headers=headers)
+            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+                return dict(json.load(answer))
+    except urllib.error.HTTPError as fault:
+        with fault:
+            said = fault.read().decode(errors="replace").strip()
+        raise Refused(f"{place.url} answers {fault.code}: {said}") from None
+    except (OSError, ValueError):
+        pass  # nobody coordinates it any more: what it left tells
+    summary = None if place.folder is None else place.folder / "summary.json"
+    if summary is not None and summary.is_file():
+        return {"stage": "over", "summary": json.loads(summary.read_text())}
+    where = place.url or f"{place.folder}, a run in one process"
+    raise Timeout(f"no coordinator answers at {where}; is the run going on, and does its --bind allow others?")

@@ -1,0 +1,75 @@
+"""The page in a real browser: its numbers are the run's, its buttons act, and it stays quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.workers.web.browser import browser
+from tests.workers.web.pages import shown
+
+TAB, ENTER = "\ue004", "\ue007"
+CELLS = "return [...document.querySelectorAll(arguments[0])].map((cell) => cell.textContent)"
+
+
+def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, run_dir: Path) -> None:
+    with shown(run_dir) as (run, url), browser(tmp_path, width=420, height=900, dark=True) as window:
+        window.open(url)
+        view = run.look()
+        (run_dir / "logs").mkdir()
+        (run_dir / "logs" / "actor-0.log").write_text("event=<b>acting</b>\n")
+        window.until("return document.getElementById('made').textContent.startsWith('1,000 of 1,000,000')")
+        assert window.text("verdict") == view["verdict"]
+        assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
+        assert window.do(CELLS, "#workers tbody tr:first-child td")[:4] == ["actor-0", "acting", "here", "100"]
+        assert window.text("loop-queue") == "queue 50 % full, 16 on their way"
+        assert window.do("return matchMedia('(prefers-color-scheme: dark)').matches")
+        assert window.do("return document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out on a phone
+        window.do("document.querySelector('#workers button').click()")
+        window.until("return document.getElementById('log').textContent === 'event=<b>acting</b>\\n'")
+        curve = run.books.history.curves("return")["agent_0"][1]
+        window.until(f"return document.querySelector('#curves .scatterlayer') && Curves.points() === 2 * {len(curve)}")
+
+        window.do("document.getElementById('pause').focus()")  # all by keyboard from here
+        window.press(ENTER)
+        window.until("return document.getElementById('ask').open")
+        window.press("wrong" + ENTER)
+        window.until("return document.getElementById('refused').textContent !== ''")
+        assert run.controls.paused is False
+        window.do("document.getElementById('token').value = ''")
+        window.press((run_dir / "token").read_text().strip() + ENTER)
+        window.until("return document.getElementById('stage').textContent === 'paused'")
+        assert run.controls.paused is True
+        window.do("document.getElementById('checkpoint').click()")
+        window.do("document.getElementById('pause').click()")
+        window.until("return document.getElementById('stage').textContent === 'running'")
+        assert (run.controls.paused, run.controls.checkpoints) == (False, 1)
+        window.do("document.getElementById('stop').click(); document.getElementById('end').focus()")
+        assert not run.controls.stopping.is_set()
+        window.press(ENTER)
+        assert run.controls.stopping.wait(60)
+        strange = [line for line in window.complaints() if "401" not in line]  # refused tokens are told there, too
+        assert strange == []
+
+
+@pytest.mark.slow
+def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Path, run_dir: Path) -> None:
+    """Of some updates the quickest: others may have the machine meanwhile."""
+    with shown(run_dir, policies=110, workers=100) as (run, url), browser(tmp_path) as window:
+        for step in range(950):
+            run.books.history.add(step, {f"{policy}/return": float(step) for policy in run.policies})
+        run.made = 10_000
+        run.look()
+        window.open(url)
+        window.until("return document.querySelectorAll('#workers tbody tr').length === 100")
+        window.until("return Curves.points() > 100000 && document.querySelector('#curves .scatterlayer')")
+        took = [1_000.0]
+        while min(took) >= 100 and len(took) < 60:
+            before = window.do("return Page.views")
+            run.look()
+            window.until(f"return Page.views > {before}")
+            took.append(window.do("return Page.last"))
+        assert min(took) < 100, took
+        assert window.do("return document.querySelector('#policies td:nth-child(2)').textContent") != "–"
+        assert window.complaints() == []

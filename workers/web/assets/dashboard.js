@@ -1,0 +1,194 @@
+// The page: takes every new view of the run as a server-sent event and puts its numbers in their places.
+"use strict";
+
+const at = (id) => document.getElementById(id);
+const Page = { views: 0, slowest: 0 };
+
+function number(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) || size >= 1000) return Math.round(value).toLocaleString("en-US");
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+}
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+function duration(seconds) {
+  if (!Number.isFinite(seconds)) return "–";
+  const whole = Math.max(0, Math.round(seconds)), hours = Math.floor(whole / 3600);
+  const clock = [Math.floor(whole / 60) % 60, whole % 60].map((part) => String(part).padStart(2, "0")).join(":");
+  return hours ? `${hours}:${clock}` : clock;
+}
+
+function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// Rows are made once and changed in place: what has the focus or is selected stays.
+function fill(table, rows, last) {
+  const body = at(table).tBodies[0], known = new Map([...body.rows].map((row) => [row.dataset.key, row]));
+  for (const [key, cells] of rows) {
+    let row = known.get(key);
+    known.delete(key);
+    if (!row) {
+      row = body.insertRow();
+      row.dataset.key = key;
+      row.told = cells.map(() => row.insertCell());
+      if (last) row.insertCell().append(last(key));
+    }
+    cells.forEach((text, i) => say(row.told[i], text));
+  }
+  for (const row of known.values()) row.remove();
+}
+
+function showPolicies(view) {
+  const rows = [...Object.entries(view.policies), ...Object.entries(view.auxiliaries)].map(([name, policy]) => {
+    const flow = view.flow[name];
+    return [name, [name, policy.return === undefined ? "" : number(policy.return),
+      policy.version === null ? "fixed" : number(policy.version), number(policy.train_steps), number(policy.lag),
+      flow ? percent(flow.queue_fill) : "–", flow ? percent(flow.starvation) : "–",
+      flow ? percent(flow.blocked) : "–"]];
+  });
+  fill("policies", rows);
+}
+
+function showWorkers(view) {
+  const rows = view.workers.map((worker) => [worker.name, [worker.name, worker.state, worker.host,
+    String(worker.pid), `${worker.silent.toFixed(1)} s ago`, String(view.restarts[worker.name] ?? 0)]]);
+  fill("workers", rows, (name) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "show";
+    button.setAttribute("aria-label", `log of ${name}`);
+    button.addEventListener("click", () => showLog(name));
+    return button;
+  });
+}
+
+function showHealth(view) {
+  const found = view.health.map((one) =>
+    [one.level, `${one.level} in the ${one.layer} of ${one.policy}: ${one.says}; ${one.remedy}`]);
+  const lines = found.length ? found : [["", "nothing found"]], list = at("health");
+  if (JSON.stringify(lines) === list.dataset.shown) return;
+  list.dataset.shown = JSON.stringify(lines);
+  list.replaceChildren(...lines.map(([level, text]) => {
+    const item = document.createElement("li");
+    item.className = level;
+    item.textContent = text;
+    return item;
+  }));
+}
+
+function showMeasures(view) {
+  const select = at("measure");
+  if (select.options.length === view.measures.length || !view.measures.length) return;
+  const before = select.value;
+  select.replaceChildren(...view.measures.map((name) => new Option(name, name)));
+  select.value = view.measures.includes(before) ? before : view.measures.includes("return") ? "return" : view.measures[0];
+  if (select.value !== before) Curves.choose(select.value);
+}
+
+function show(view) {
+  const started = performance.now();
+  say(at("run"), view.run);
+  say(at("stage"), view.paused ? "paused" : view.stage);
+  say(at("pause"), view.paused ? "Resume" : "Pause");
+  if (view.steps !== undefined) {
+    const rate = view.seconds > 1 ? view.made / view.seconds : NaN;
+    at("progress").value = view.made / view.steps;
+    say(at("unit"), view.unit);
+    say(at("made"), `${number(view.made)} of ${number(view.steps)}`);
+    say(at("rate"), number(view.made_per_second));
+    say(at("left"), duration(Math.max(0, view.steps - view.made) / rate));
+    say(at("verdict"), view.verdict);
+    Loop.show(view, number, percent);
+    showPolicies(view);
+    showWorkers(view);
+    showHealth(view);
+    const waits = Object.entries(view.waits).filter((pair) => pair[1] >= 0.05).sort((a, b) => b[1] - a[1]);
+    fill("waits", waits.map(([name, seconds]) => [name, [name, seconds.toFixed(1)]]));
+    showMeasures(view);
+    Curves.add(view.point);
+  }
+  Page.views += 1;
+  Page.last = performance.now() - started;
+  Page.slowest = Math.max(Page.slowest, Page.last);
+}
+
+async function showLog(name) {
+  const answer = await fetch(`api/log?worker=${encodeURIComponent(name)}`);
+  const place = at("log");
+  at("log-title").textContent = `log of ${name}`;
+  place.textContent = await answer.text();
+  at("log-title").hidden = place.hidden = false;
+  place.scrollTop = place.scrollHeight;
+  place.focus();
+}
+
+// Resolves once the token was taken; rejects if nobody gives one.
+function askForToken() {
+  const dialog = at("ask");
+  at("refused").textContent = "";
+  dialog.showModal();
+  return new Promise((resolve, reject) => {
+    at("leave").onclick = () => dialog.close();
+    dialog.onclose = () => reject(new Error("no token"));
+    dialog.querySelector("form").onsubmit = async (event) => {
+      event.preventDefault();
+      if (await useToken(at("token").value)) {
+        dialog.onclose = null;
+        dialog.close();
+        resolve();
+      } else {
+        at("refused").textContent = "This is not the token of this run.";
+      }
+    };
+  });
+}
+
+async function useToken(token) {
+  return (await fetch("api/session", { method: "POST", body: token })).ok;
+}
+
+async function act(what) {
+  const answer = await fetch(`api/${what}`, { method: "POST" });
+  if (answer.status === 401) {
+    await askForToken().then(() => act(what), () => undefined);
+  } else if (!answer.ok) {
+    connected(await answer.text(), true);
+  }
+}
+
+function connected(text, lost) {
+  say(at("connection"), text);
+  at("connection").classList.toggle("lost", lost);
+}
+
+function listen() {
+  const events = new EventSource("api/events");
+  events.addEventListener("open", () => {
+    connected("live", false);
+    if (at("measure").value) Curves.choose(at("measure").value);
+  });
+  events.addEventListener("view", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("error", () => connected("no answer from the coordinator; trying again", true));
+}
+
+async function begin() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given && await useToken(given)) history.replaceState(null, "", location.pathname);
+  if ((await fetch("api/config")).status === 401) await askForToken().catch(() => undefined);
+  at("checkpoint").addEventListener("click", () => act("checkpoint"));
+  at("pause").addEventListener("click", () => act(at("pause").textContent === "Resume" ? "resume" : "pause"));
+  at("stop").addEventListener("click", () => at("sure").showModal());
+  at("keep").addEventListener("click", () => at("sure").close());
+  at("end").addEventListener("click", () => act("stop"));
+  at("measure").addEventListener("change", (event) => Curves.choose(event.target.value));
+  at("config-fold").addEventListener("toggle", async () => {
+    at("config").textContent = await (await fetch("api/config")).text();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => Curves.draw());
+  listen();
+}
+
+begin();

@@ -1,0 +1,238 @@
+"""The page of a run, and what it is made from: the live view, curves, logs, the configuration; and three buttons.
+
+In flows: requests; the coordinator's view. Out flows: answers, and as server-sent events every new view
+(https://html.spec.whatwg.org/multipage/server-sent-events.html). Who may ask:
+
+    read      on loopback everybody on this machine, otherwise who has the run's token
+    act       who has the token: `Authorization: Bearer TOKEN`, or the cookie that the page got for it
+
+The token is `ROOKERY_TOKEN` or made for the run and kept in its folder, readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import importlib.util
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from protocol.config import Run
+from protocol.sockets import is_loopback
+from workers.history import History
+from workers.web.controls import Controls
+from workers.web.server import Request, Response, Routes
+
+__all__ = ["Dashboard", "token_of"]
+
+_ASSETS = Path(__file__).parent / "assets"
+_KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript"}
+_LOOK = 0.2
+"""Seconds between two looks for a new view."""
+_ALIVE = 10.0
+"""Seconds after which a comment says that nothing is new."""
+_LOG_BYTES = 65_536
+_WORKER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+
+class Dashboard:
+    """Of one run. `told` and `history` may be asked from any thread; `host`: where the server is bound."""
+
+    def __init__(
+        self,
+        folder: Path,
+        run: Run,
+        controls: Controls,
+        told: Callable[[], Mapping[str, Any]],
+        history: History,
+        host: str,
+    ) -> None:
+        self._folder, self._run, self._controls, self._told, self._history = folder, run, controls, told, history
+        self._open = is_loopback(host)
+        self._token = token_of(folder)
+        self._last: tuple[object, object, bytes] = (None, None, b"{}")
+
+    def routes(self) -> Routes:
+        """Everything but probes and metrics."""
+        reading = {
+            "/api/view": lambda _: _json(self._view()),
+            "/api/curves": self._curves,
+            "/api/config": self._config,
+            "/api/log": self._log,
+            "/api/events": self._events,
+        }
+        acting = {
+            "/api/checkpoint": self._controls.checkpoint,
+            "/api/pause": self._controls.pause,
+            "/api/resume": self._controls.resume,
+            "/api/stop": self._controls.stop,
+        }
+        files = {"/": "index.html", "/dashboard.css": "dashboard.css"}
+        files |= {f"/{name}": name for name in ("dashboard.js", "loop.js", "curves.js")}
+        return {
+            **{("GET", path): _file(_ASSETS / name) for path, name in files.items()},
+            ("GET", "/plotly.min.js"): _plotly,
+            ("POST", "/api/session"): self._session,
+            **{("GET", path): self._guarded(function, self._open) for path, function in reading.items()},
+            **{("POST", path): self._guarded(_order(function), False) for path, function in acting.items()},
+        }
+
+    def _guarded(self, function: Callable[[Request], Response], everybody: bool) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            if self._open and not is_loopback(_host(request)):  # a name that was made to lead here
+                return _refused(403, "ask for this page as 127.0.0.1 or localhost")
+            if not everybody and not self._has_token(request):
+                return _refused(401, f"give the run's token; it is in {self._folder / 'token'}, or ROOKERY_TOKEN")
+            return function(request)
+
+        return answer
+
+    def _has_token(self, request: Request) -> bool:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not given and _same_origin(request):
+            given = _cookie(request)
+        return hmac.compare_digest(given.encode(), self._token.encode())
+
+    def _session(self, request: Request) -> Response:
+        """The token for a cookie, which scripts and other sites cannot read or send."""
+        if not hmac.compare_digest(request.body.strip(), self._token.encode()):
+            return _refused(401, "this is not the token of this run")
+        cookie = f"{_cookie_name(request)}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+        return Response(b"{}", "application/json", headers={"Set-Cookie": cookie})
+
+    def _view(self) -> dict[str, Any]:
+        steps, newest = self._history.newest
+        return {
+            **self._told(),
+            "run": self._folder.name,
+            "measures": self._history.measures(),
+            "point": {"step": steps, "values": newest},
+        }
+
+    def _curves(self, request: Request) -> Response:
+        measure = request.query.get("measure", ["return"])[0]
+        curves = self._history.curves(measure)
+        return _json({name: {"steps": steps, "values": values} for name, (steps, values) in curves.items()})
+
+    def _config(self, _request: Request) -> Response:
+        return Response(yaml.safe_dump(self._run.model_dump(mode="json"), sort_keys=False).encode())
+
+    def _log(self, request: Request) -> Response:
+        """The end of a worker's log."""
+        worker = request.query.get("worker", [""])[0]
+        path = self._folder / self._run.log_dir / f"{worker}.log"
+        if not _WORKER.fullmatch(worker) or not path.is_file():
+            return _refused(404, f"no log of {worker!r} can be seen from the coordinator")
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_BYTES))
+            return Response(file.read().split(b"\n", 1)[-1] if size > _LOG_BYTES else file.read())
+
+    def _events(self, request: Request) -> Response:
+        return Response(self._stream(request), "text/event-stream")
+
+    def _stream(self, request: Request) -> Iterator[bytes]:
+        sent, said = b"", time.monotonic()
+        while not request.ending.is_set():
+            view = self._encoded()
+            if view != sent:
+                sent, said = view, time.monotonic()
+                yield b"event: view\ndata: " + view + b"\n\n"
+            elif time.monotonic() - said > _ALIVE:
+                said = time.monotonic()
+                yield b": nothing new\n\n"
+            request.ending.wait(_LOOK)
+
+    def _encoded(self) -> bytes:
+        """The view, encoded once for all who listen."""
+        told = self._told()
+        workers, stage = told.get("workers"), (told["stage"], told["paused"])
+        if self._last[0] is not workers or self._last[1] != stage:  # every look makes a new list
+            self._last = (workers, stage, _encode(self._view()))
+        return self._last[2]
+
+
+def token_of(folder: Path) -> str:
+    """What lets people act on the run."""
+    if given := os.environ.get("ROOKERY_TOKEN", ""):
+        return given
+    path = folder / "token"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    token = secrets.token_hex(16)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token + "\n")
+    return token
+
+
+def _order(function: Callable[[], None]) -> Callable[[Request], Response]:
+    def answer(_request: Request) -> Response:
+        function()
+        return _json({"ok": True})
+
+    return answer
+
+
+def _file(path: Path) -> Callable[[Request], Response]:
+    def answer(_request: Request) -> Response:
+        return Response(path.read_bytes(), _KINDS[path.suffix], headers={"Content-Security-Policy": _POLICY})
+
+    return answer
+
+
+def _plotly(_request: Request) -> Response:
+    """The library that draws curves, from the package that brings it."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        return _refused(404, "no curves without plotly; run: pip install 'rookery[dashboard]'")
+    path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+    return Response(path.read_bytes(), _KINDS[".js"], headers={"Cache-Control": "max-age=86400"})
+
+
+def _json(data: object) -> Response:
+    return Response(_encode(data), "application/json")
+
+
+def _encode(data: object) -> bytes:
+    """JSON, in which what is no number is null."""
+    return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), separators=(",", ":")).encode()
+
+
+def _refused(status: int, reason: str) -> Response:
+    return Response(reason.encode() + b"\n", status=status)
+
+
+def _host(request: Request) -> str:
+    return request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
+
+
+def _same_origin(request: Request) -> bool:
+    origin = request.headers.get("origin")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host")
+
+
+def _cookie_name(request: Request) -> str:
+    """Runs on one machine differ in their ports, which cookies do not know."""
+    return f"rookery_{request.headers.get('host', '').rpartition(':')[2]}"
+
+
+def _cookie(request: Request) -> str:
+    try:
+        found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
