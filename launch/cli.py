@@ -20,6 +20,7 @@ from launch.kubernetes_command import k8s
 from launch.plot import plot
 from launch.processes import python
 from launch.scaffold import new
+from launch.status import status
 from protocol import RELEASE
 from protocol.errors import RookeryError, disk_fault
 from protocol.memory import files, sweep
@@ -258,6 +259,7 @@ def coordinator(
 
 main.add_command(new)
 main.add_command(plot)
+main.add_command(status)
 main.add_command(k8s)
 for _module, _does in (
     ("workers.actor", "One actor"),

@@ -21,6 +21,7 @@ from launch.folder import make_folder, remove, write_config
 from launch.presence import Presence, Silence
 from launch.processes import INCOMPLETE, Process, begin, end_all
 from launch.revival import Revival, RunFailed
+from launch.status import find
 from protocol.config import Run
 from protocol.control_client import ControlClient
 from protocol.errors import ConfigurationError
@@ -97,6 +98,8 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             coordinator = begin("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
             processes.append(coordinator)
             address = _address(folder, coordinator, interrupt)
+            place = find(str(folder))
+            tell(f"the run's page: {place.url}/#token={place.token}")
             client = ControlClient(context, address, "supervisor")
             welcome = client.join(_START_SECONDS)
             client.start(lambda: Report(state="watching"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -15,12 +17,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import click
+from rich.console import Console
+
+from launch.console import Display, Plain, Silent, render, summary_table
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.sockets import HTTP
 
-__all__ = ["Place", "find", "look"]
+__all__ = ["Place", "find", "look", "status"]
 
 _SECONDS = 5.0
+_LOOK_EVERY = 1.0
+_OVER = ("over", "ended", "left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,9 @@ def look(place: Place) -> dict[str, Any]:
         if place.url:
             request = urllib.request.Request(f"{place.url}/api/view", headers=headers)
             with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-                return dict(json.load(answer))
+                view = dict(json.load(answer))
+                if place.folder is None or view["id"] == (place.folder / "run_id").read_text().strip():
+                    return view  # or else another run has come to live at that port
     except urllib.error.HTTPError as fault:
         with fault:
             said = fault.read().decode(errors="replace").strip()
@@ -78,3 +88,55 @@ def look(place: Place) -> dict[str, Any]:
         return {"stage": "over", "summary": json.loads(summary.read_text())}
     where = place.url or f"{place.folder}, a run in one process"
     raise Timeout(f"no coordinator answers at {where}; is the run going on, and does its --bind allow others?")
+
+
+@click.command()
+@click.argument("source", metavar="[RUN-FOLDER or URL]")
+@click.option("--watch", is_flag=True, help="Go on until the run ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print the view as JSON, a line each time.")
+def status(source: str, watch: bool, as_json: bool) -> None:
+    """How a run is doing: workers, rates, lag, waits, and what it waits for.
+
+    \b
+    rookery status runs/first                      once
+    rookery status runs/first --watch              live, until it ends
+    rookery status http://trainer:5609 --json      on another machine; the token from ROOKERY_TOKEN
+
+    A coordinator at tcp://HOST:PORT tells it at http://HOST:PORT+9. A run in one process tells nobody until it is over.
+    """
+    place, console = find(source), Console()
+    if as_json:
+        return _print(place, watch)
+    if not watch:
+        return _show(console, look(place))
+    display: Silent = Display(console) if console.is_terminal else Plain(console)
+    with display:
+        while (view := look(place))["stage"] not in _OVER:
+            if "made" in view:
+                display.show(view)
+            time.sleep(_LOOK_EVERY)
+    _show(console, view)
+
+
+def _print(place: Place, watch: bool) -> None:
+    while True:
+        view = look(place)
+        click.echo(json.dumps(view))
+        sys.stdout.flush()
+        if not watch or view["stage"] in _OVER:
+            return
+        time.sleep(_LOOK_EVERY)
+
+
+def _show(console: Console, view: dict[str, Any]) -> None:
+    """One view, or what became of the run."""
+    if "summary" in view:
+        summary = view["summary"]
+        console.print(summary_table(summary))
+        how = "complete" if summary["complete"] else "ended early"
+        made, seconds, verdict = summary["agent_steps"], summary["seconds"], summary["verdict"]
+        console.print(f"{how}: {made:,} agent steps in {seconds:.0f} s, {verdict}", highlight=False)
+    elif "made" in view:
+        console.print(render(view))
+    else:
+        console.print("the run has begun; nothing is known of it yet")

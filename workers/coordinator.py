@@ -122,7 +122,13 @@ class Coordinator:
 
     def told(self) -> dict[str, Any]:
         """The books' view for a page; from any thread."""
-        return {**self._books.view, "stage": self._stage, "paused": self.controls.paused}
+        return {
+            **self._books.view,
+            "id": self._members.run_id,
+            "stage": self._stage,
+            "paused": self.controls.paused,
+            "stalled": self._stillness.said,
+        }
 
     def metrics(self, _request: Request) -> Response:
         """Of the whole run."""
@@ -274,12 +280,7 @@ class Coordinator:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
         if not self._books.view:
             return {}
-        return {
-            **self._books.view,
-            "stage": self._stage,
-            "left": sorted(map(list, self._members.clean)),
-            "stalled": self._stillness.said,
-        }
+        return {**self.told(), "left": sorted(map(list, self._members.clean))}
 
     def _leave(self, peer: bytes, leave: Leave) -> None:
         member = self._members.leave(leave)
@@ -358,7 +359,11 @@ class Coordinator:
     def _look_for_stalls(self, pages: dict[tuple[str, int], Any]) -> None:
         members, before, view = self._members, self._stillness.said, self._books.view
         steps = sum(policy["train_steps"] or 0 for policy in view["policies"].values())
-        said = self._stillness.look(time.monotonic(), view["made"] + steps, members.table(), members.absent, pages)
+        now = time.monotonic()
+        progress = (
+            int(now * 1000) if self.controls.paused else view["made"] + steps
+        )  # who is paused moves in time alone
+        said = self._stillness.look(now, progress, members.table(), members.absent, pages)
         if said and not before:
             log.error('event=stalled reason="%s"', said)
 

@@ -65,6 +65,7 @@ METRICS: dict[str, Metric] = {
     "lag_max": _level("lag_max", "the largest lag of a step", "policy"),
     "checkpoints": _grows("checkpoints", "written", "policy"),
     "checkpoints_failed": _grows("checkpoints_failed", "could not be written", "policy"),
+    "member_restarts": _grows("member_restarts", "times that a member of a cohort began anew", "policy"),
     "looked_at": _grows("batches_looked_at", "batches that the data's health was judged by", "policy"),
     "health": _grows("findings", "of these with a finding of `rookery doctor`", "policy", "finding"),
     "waits": _grows("wait_seconds", "time spent waiting: `data` is a learner's starvation", "policy", "cause"),

@@ -26,7 +26,7 @@ class Shown:
         credits = dict.fromkeys(self.policies, 16)
         self.books = Books(Run(steps=1_000_000), self.policies, folder, credits=credits)
         self.controls = Controls(threading.Event())
-        self.stage = "running"
+        self.stage, self.stalled = "running", ""
         self._workers = [self._worker(i) for i in range(workers)]
 
     def look(self) -> dict[str, Any]:
@@ -47,7 +47,8 @@ class Shown:
 
     def told(self) -> dict[str, Any]:
         """What the page gets."""
-        return {**self.books.view, "stage": self.stage, "paused": self.controls.paused}
+        told = {"id": "0123abcd", "stage": self.stage, "paused": self.controls.paused, "stalled": self.stalled}
+        return {**self.books.view, **told}
 
     def _worker(self, index: int) -> dict[str, Any]:
         role, state = ("actor", "acting") if index % 2 == 0 else ("learner", "learning")

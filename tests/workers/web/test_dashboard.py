@@ -21,7 +21,7 @@ def test_each_new_view_is_an_event(run_dir: Path) -> None:
         with socket.create_connection((place.hostname or "", place.port or 0)) as line:
             line.sendall(f"GET /api/events HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
             reader = line.makefile("rb")
-            made = []
+            made: list[int | None] = []
             while made[-1:] != [2_000]:
                 text = reader.readline().decode()
                 if text.startswith("data: "):

@@ -16,10 +16,12 @@ CELLS = "return [...document.querySelectorAll(arguments[0])].map((cell) => cell.
 def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, run_dir: Path) -> None:
     with shown(run_dir) as (run, url), browser(tmp_path, width=420, height=900, dark=True) as window:
         window.open(url)
+        run.stalled = "nothing moved for 60 s: actor-0 waits for credit"
         view = run.look()
         (run_dir / "logs").mkdir()
         (run_dir / "logs" / "actor-0.log").write_text("event=<b>acting</b>\n")
         window.until("return document.getElementById('made').textContent.startsWith('1,000 of 1,000,000')")
+        assert window.text("health").startswith(run.stalled)
         assert window.text("verdict") == view["verdict"]
         assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
         assert window.do(CELLS, "#workers tbody tr:first-child td")[:4] == ["actor-0", "acting", "here", "100"]

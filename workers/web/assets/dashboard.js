@@ -68,6 +68,7 @@ function showWorkers(view) {
 function showHealth(view) {
   const found = view.health.map((one) =>
     [one.level, `${one.level} in the ${one.layer} of ${one.policy}: ${one.says}; ${one.remedy}`]);
+  if (view.stalled) found.unshift(["fault", view.stalled]);
   const lines = found.length ? found : [["", "nothing found"]], list = at("health");
   if (JSON.stringify(lines) === list.dataset.shown) return;
   list.dataset.shown = JSON.stringify(lines);

@@ -1,0 +1,84 @@
+"""`rookery status`: what it asks whom, and what it says of runs that go on, that are over, that nobody knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from launch.cli import main
+from launch.status import find
+from protocol.errors import ConfigurationError
+from tests.workers.web.pages import shown
+
+
+def status(*arguments: str) -> Result:
+    """The command's answer."""
+    return CliRunner().invoke(main, ["status", *arguments], env={"COLUMNS": "160"})
+
+
+def announce(folder: Path, url: str, run_id: str = "0123abcd") -> None:
+    """What a coordinator leaves in its run's folder."""
+    (folder / "config.yaml").write_text(yaml.safe_dump({}))
+    (folder / "coordinator.json").write_text(json.dumps({"address": "", "http": url, "pid": 1}))
+    (folder / "run_id").write_text(run_id)
+
+
+def test_a_run_that_goes_on_is_shown_as_its_coordinator_sees_it(run_dir: Path) -> None:
+    with shown(run_dir) as (run, url):
+        assert "nothing is known of it yet" in status(url).output
+        run.look()
+        view = run.look()
+        announce(run_dir, url)
+        for source in (url, str(run_dir)):
+            told = json.loads(status(source, "--json").output)
+            assert {key: told[key] for key in ("made", "flow", "verdict")} == {
+                key: view[key] for key in ("made", "flow", "verdict")
+            }
+        said = status(str(run_dir)).output
+        for word in ("2,000 of 1,000,000 agent steps", "agent_1", "20.0", "actor-0", "acting", "50%", "waits"):
+            assert word in said
+
+
+def test_watching_ends_with_the_run(run_dir: Path) -> None:
+    with shown(run_dir) as (run, url):
+        run.look()
+        run.stage = "ended"
+        assert "1,000 of 1,000,000 agent steps" in status(url, "--watch").output
+        assert len(status(url, "--watch", "--json").output.splitlines()) == 1
+
+
+def test_a_run_that_is_over_is_told_by_its_folder_even_if_another_has_its_port(run_dir: Path) -> None:
+    summary = {"complete": True, "agent_steps": 5_000, "seconds": 2.0, "verdict": "balanced", "baselines": {}}
+    curve = {"first": 1.0, "last": 7.5, "best": 8.0}
+    with shown(run_dir) as (run, url):
+        run.look()
+        announce(run_dir, url, "another")
+        assert status(str(run_dir)).exit_code != 0
+        (run_dir / "summary.json").write_text(json.dumps({**summary, "returns": {"p": curve}}))
+        said = status(str(run_dir)).output
+        assert "7.5" in said
+        assert "complete: 5,000 agent steps in 2 s, balanced" in said
+
+
+def test_the_token_is_asked_for_in_a_sentence(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shown(run_dir, host="0.0.0.0") as (run, url):
+        run.look()
+        refused = status(url)
+        assert (refused.exit_code, refused.exception.__class__) == (3, SystemExit)
+        assert "give the run's token" in refused.output
+        announce(run_dir, url)
+        assert status(str(run_dir)).exit_code == 0  # its folder has it
+        monkeypatch.setenv("ROOKERY_TOKEN", (run_dir / "token").read_text().strip())
+        assert status(url).exit_code == 0
+
+
+def test_the_coordinators_own_address_is_enough() -> None:
+    assert find("tcp://node-7:5600").url == "http://node-7:5609"
+    assert find("tcp://[::1]:5600").url == "http://[::1]:5609"
+    for source in ("nowhere", "tcp://node-7", "ftp://a:1"):
+        with pytest.raises(ConfigurationError, match="no run's folder and no address"):
+            find(source)
