@@ -16,6 +16,7 @@ from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.doctor import diagnosis, preflight, short_run
 from launch.folder import folder_for, make_folder, write_config
+from launch.hosts_command import hosts
 from launch.kubernetes_command import k8s
 from launch.plot import plot
 from launch.processes import python
@@ -260,6 +261,7 @@ def coordinator(
 main.add_command(new)
 main.add_command(plot)
 main.add_command(status)
+main.add_command(hosts)
 main.add_command(k8s)
 for _module, _does in (
     ("workers.actor", "One actor"),

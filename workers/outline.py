@@ -15,13 +15,15 @@ import click
 
 from protocol.config import Run
 from protocol.errors import RookeryError
-from workers.auxiliary_plan import plan_all
+from workers.auxiliary_plan import plan_auxiliaries
+from workers.cohorts import kind_of
 from workers.common_plan import plan_common
 from workers.coordinator import read_config
 from workers.entries import importable
 from workers.environments.registry import describe
 from workers.fixed_plan import check_fixed
 from workers.places import Places
+from workers.plan import plan_policies
 
 __all__ = ["main", "outline"]
 
@@ -30,9 +32,11 @@ def outline(run: Run) -> dict[str, Any]:
     """`policies` that learn, `learners`, and bytes of shared memory, weights not counted, of an actor and of the
     largest learner. Raises ConfigurationError where the configuration and its world do not fit."""
     world = describe(run.environment)
-    plans = plan_all(run, world)
+    policies = plan_policies(run, world)
+    plans = {**policies, **plan_auxiliaries(run, policies)}
     check_fixed(run, world)
-    places = Places(run, list(plans))
+    kinds = {name: kind_of(plan) for name, plan in policies.items()}
+    places = Places(run, list(plans), kinds)
     common = plan_common(plans, world)
     shared = 0 if common is None else common.layout.offsets(common.pool)[1]
     pools = {name: plan.layout.offsets(plan.pool_slots)[1] for name, plan in plans.items() if not plan.static}

@@ -59,8 +59,8 @@ def _components(kustomization: Path) -> list[str]:
 
 def test_everything_is_in_the_namespace_of_the_run(built: dict[str, list[dict[str, Any]]]) -> None:
     for overlay, document in different(built):
-        if document["kind"] not in ("Namespace", "PriorityClass") and "namespace" not in document["metadata"]:
-            assert document["metadata"]["name"] in ROLES, f"{overlay}: {document['kind']}"
+        if document["kind"] not in ("Namespace", "PriorityClass", "Job"):
+            assert document["metadata"]["namespace"] == "rookery", f"{overlay}: {document['kind']}"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -131,6 +131,11 @@ def test_every_pod_belongs_to_the_run_so_that_the_network_lets_it_through(
             labels = template["metadata"]["labels"]
             assert labels["app.kubernetes.io/part-of"] == "rookery"
             assert labels["app.kubernetes.io/component"] == role
+
+
+def test_every_pod_has_the_public_keys_of_all_roles(built: dict[str, list[dict[str, Any]]]) -> None:
+    for documents in built.values():
+        assert set(named(documents, "ConfigMap", "keys-public")["data"]) == {f"{role}.public" for role in ROLES}
 
 
 def test_each_role_has_its_own_secret_alone(built: dict[str, list[dict[str, Any]]]) -> None:

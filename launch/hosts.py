@@ -1,0 +1,158 @@
+"""Which worker runs on which host, and by which command: the plan that ssh, Slurm and `--dry-run` have in common. Pure.
+
+In flows: a HOSTS.yaml, what its run comes to. Out flow: commands, the coordinator's first.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from launch.outline import Outline
+from protocol.config import Run
+from protocol.errors import ConfigurationError
+from protocol.section import Section
+from protocol.sockets import BLOCK
+from protocol.spaces import Label
+
+__all__ = ["Command", "Host", "Hosts", "plan", "read_hosts"]
+
+_COORDINATOR, _LEARNER, _RELAY, _ACTOR = 5600, 5610, 6200, 6210
+"""First ports of each role on a host; a block for each worker."""
+
+
+class Host(Section):
+    """One machine."""
+
+    ssh: str = ""
+    """Where `ssh` goes, as it is called in ~/.ssh/config or USER@HOST; empty: its name here."""
+    address: str = ""
+    """By which the others reach it; empty: its name here."""
+    gpus: int = Field(default=0, ge=0)
+    learners: bool | None = None
+    """Whether learners run here; null: where there are GPUs, or else on the first host."""
+    actors: int = Field(default=0, ge=0)
+    folder: str = "."
+    """Where the commands are started, from the home directory."""
+    rookery: str = "rookery"
+    """The command there, as /opt/rookery/bin/rookery."""
+
+
+class Hosts(Section):
+    """A run on several machines. The coordinator is on the first, where the run's folder lies."""
+
+    run: str = "treasure-hunt"
+    """A preset or a file."""
+    set: list[str] = Field(default_factory=list)
+    """Changes to it, as of --set."""
+    folder: str = "runs/hosts"
+    """The run's folder, seen from the first host's."""
+    keys: str = "keys"
+    """Keys as `rookery keys new` makes, here and, once copied, on every host."""
+    hosts: dict[Label, Host]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not self.hosts:
+            raise ValueError("hosts names no machine; write for example hosts: {trainer: {actors: 4}}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One worker: what is started on `host`, in `folder`."""
+
+    host: str
+    role: str
+    name: str
+    folder: str
+    words: tuple[str, ...]
+    gpu: int | None = None
+
+    @property
+    def line(self) -> str:
+        """For a shell there."""
+        seen = f"CUDA_VISIBLE_DEVICES={self.gpu} " if self.gpu is not None else ""
+        return f"cd {shlex.quote(self.folder)} && {seen}exec {shlex.join(self.words)}"
+
+
+def read_hosts(path: Path) -> Hosts:
+    """Raises ConfigurationError, in one sentence."""
+    try:
+        data = yaml.safe_load(path.read_text()) or {}
+        return Hosts.model_validate(data)
+    except OSError as fault:
+        raise ConfigurationError(f"cannot read {path} ({fault.strerror}); see launch/README.md for hosts") from None
+    except yaml.YAMLError as fault:
+        raise ConfigurationError(f"{path} is no YAML: {' '.join(str(fault).split())}; correct it") from None
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        told = first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"{path}: {place}: {told}; see launch/README.md for hosts") from None
+
+
+def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
+    """Learners go in turn to the hosts for learners, each to a GPU of its own while there are any; a host with several
+    actors and no learner gets a relay. Raises ConfigurationError where hosts and configuration do not fit."""
+    first = next(iter(hosts.hosts))
+    actors = sum(host.actors for host in hosts.hosts.values())
+    if actors > run.actors:
+        raise ConfigurationError(
+            f"{actors} actors have no more than {run.actors} places; raise actors in the configuration"
+        )
+    if run.actors and not actors:
+        raise ConfigurationError("no host has actors; say how many, as in hosts: {node-1: {actors: 8}}")
+    made = [_coordinator(hosts, first)]
+    made += _learners(hosts, outline.learners)
+    where = {command.host for command in made if command.role == "learner"}
+    for name, host in hosts.hosts.items():
+        if host.actors > 1 and name not in where and run.transport == "auto":
+            made.append(_worker(hosts, name, "relay", f"relay-{name}", _RELAY))
+        for number in range(host.actors):
+            made.append(_worker(hosts, name, "actor", f"actor-{name}-{number}", _ACTOR + number * BLOCK))
+    return made
+
+
+def _learners(hosts: Hosts, count: int) -> list[Command]:
+    for_learners = {name: host for name, host in hosts.hosts.items() if host.learners}
+    with_gpus = {name: host for name, host in hosts.hosts.items() if host.gpus and host.learners is not False}
+    chosen: Mapping[str, Host] = for_learners or with_gpus or dict([next(iter(hosts.hosts.items()))])
+    made, here = [], dict.fromkeys(chosen, 0)
+    for index in range(count):
+        name = list(chosen)[index % len(chosen)]
+        number, gpus = here[name], chosen[name].gpus
+        here[name] += 1
+        port = _LEARNER + number * BLOCK
+        made.append(
+            _worker(
+                hosts, name, "learner", f"learner-{index}", port, "--name", f"learner-{index}",
+                gpu=number % gpus if gpus else None,
+            )
+        )  # fmt: skip
+    return made
+
+
+def _coordinator(hosts: Hosts, name: str) -> Command:
+    host = hosts.hosts[name]
+    words = [host.rookery, "coordinator", f"{hosts.folder}.yaml", "--run-dir", hosts.folder]
+    words += ["--bind", f"0.0.0.0:{_COORDINATOR}", "--advertise", host.address or name, "--keys", hosts.keys]
+    return Command(name, "coordinator", "coordinator", host.folder, tuple(words))
+
+
+def _worker(hosts: Hosts, name: str, role: str, called: str, port: int, *more: str, gpu: int | None = None) -> Command:
+    host, (first, coordinator) = hosts.hosts[name], next(iter(hosts.hosts.items()))
+    words = [host.rookery, role, "--coordinator", f"tcp://{coordinator.address or first}:{_COORDINATOR}"]
+    words += ["--bind", f"0.0.0.0:{port}", "--advertise", host.address or name, "--keys", hosts.keys, *more]
+    return Command(name, role, called, host.folder, tuple(words), gpu)
+
+
+def as_plain(commands: list[Command]) -> list[dict[str, Any]]:
+    """For whoever starts them by other means."""
+    return [{"host": c.host, "role": c.role, "name": c.name, "command": c.line} for c in commands]

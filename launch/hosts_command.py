@@ -1,0 +1,141 @@
+"""`rookery hosts`: a run on a handful of machines by ssh, or as a batch of Slurm, from one plan."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import click
+import yaml
+
+from launch.configuration import load
+from launch.hosts import Command, Hosts, as_plain, plan, read_hosts
+from launch.outline import outline_of
+from launch.processes import FATAL
+from launch.slurm import batch
+from launch.ssh import HostFailed, Remote, copies, end_all, ssh
+from protocol.config import Run
+from protocol.errors import ConfigurationError
+
+__all__ = ["hosts"]
+
+_LOOK_EVERY = 0.2
+_GRACE = 5.0
+"""Seconds for the network, beyond those that workers have to end."""
+
+
+@click.group()
+def hosts() -> None:
+    """Runs on several machines; see launch/README.md."""
+
+
+_file = click.argument("file", metavar="HOSTS.yaml", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@hosts.command()
+@_file
+@click.option("--dry-run", is_flag=True, help="Print every command instead of running it.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: the plan as JSON.")
+@click.option("--logs", default="logs", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+def up(file: Path, dry_run: bool, as_json: bool, logs: Path) -> None:
+    """Copies keys, starts all workers by ssh, keeps them alive, ends them with the run or with Ctrl-C.
+
+    \b
+    rookery keys new keys
+    rookery hosts up hosts.yaml
+    """
+    read, run, commands = _plan(file)
+    if as_json:
+        click.echo(json.dumps(as_plain(commands), indent=2))
+    elif dry_run:
+        for words in [*copies(read, commands, Path("run.yaml")), *(ssh(read, c.host, c.line) for c in commands)]:
+            click.echo(shlex.join(words))
+    else:
+        _missing_keys(read)
+        sys.exit(_Session(read, run, commands, logs).go())
+
+
+@hosts.command()
+@_file
+def slurm(file: Path) -> None:
+    """Prints a batch script: one job, one step of `srun` for each worker. The nodes take the places of the hosts.
+
+    \b
+    rookery hosts slurm hosts.yaml > run.sbatch && sbatch run.sbatch
+    """
+    read = read_hosts(file)
+    run = load(read.run, read.set)
+    click.echo(batch(read, run, outline_of(run)), nl=False)
+
+
+def _plan(file: Path) -> tuple[Hosts, Run, list[Command]]:
+    read = read_hosts(file)
+    run = load(read.run, read.set)
+    return read, run, plan(read, run, outline_of(run))
+
+
+def _missing_keys(read: Hosts) -> None:
+    if not (Path(read.keys) / "coordinator.secret").is_file():
+        raise ConfigurationError(f"there are no keys in {read.keys}; make them with `rookery keys new {read.keys}`")
+
+
+class _Session:
+    """One `up`: from copying keys to the end of the run."""
+
+    def __init__(self, read: Hosts, run: Run, commands: list[Command], logs: Path) -> None:
+        self._hosts, self._run, self._commands, self._logs = read, run, commands, logs
+        self._remotes: list[Remote] = []
+        self._stopped = threading.Event()
+
+    def go(self) -> int:
+        """The coordinator's exit code; raises HostFailed where a host or a worker cannot be kept."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._stopped.set())
+        seconds = max(self._run.actor_timeout, self._run.learner_timeout)
+        try:
+            self._copy()
+            for command in self._commands:
+                self._remotes.append(Remote(self._hosts, command, self._logs, 2 * seconds, self._run.restarts))
+                click.echo(f"started {command.name} on {command.host}")
+            coordinator = self._remotes[0]
+            while coordinator.code is None and not self._stopped.wait(_LOOK_EVERY):
+                for remote in self._remotes[1:]:
+                    self._look_after(remote)
+        finally:
+            for name in end_all(self._remotes, 2 * seconds + _GRACE):
+                click.echo(f"let go of {name}: it did not end in time", err=True)
+        click.echo(f"the coordinator said: {coordinator.last_words(1)}")
+        return coordinator.code or 0
+
+    def _copy(self) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            config = Path(scratch) / "run.yaml"
+            config.write_text(yaml.safe_dump(self._run.model_dump(mode="json"), sort_keys=False))
+            for words in copies(self._hosts, self._commands, config):
+                ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+                if ended.returncode:
+                    raise HostFailed(
+                        f"`{shlex.join(words)}` failed: {' '.join(ended.stderr.split())}; correct the host"
+                    )
+
+    def _look_after(self, remote: Remote) -> None:
+        """Starts it again if it has died, after a pause and within its budget."""
+        now, code, name = time.monotonic(), remote.code, remote.command.name
+        if code in (None, 0):
+            return
+        if remote.again_at:
+            if now >= remote.again_at:
+                remote.start()
+            return
+        pause = None if code in FATAL else remote.budget.died(now)
+        if pause is None:
+            raise HostFailed(f"{name} ended with code {code} and is not started again: {remote.last_words()}")
+        remote.again_at = now + pause
+        click.echo(f"{name} on {remote.command.host} ended with code {code}; starting it again")

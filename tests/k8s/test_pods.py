@@ -1,0 +1,89 @@
+"""The pods of the local overlay run as processes: what they are told to do is what makes a run, whatever moves."""
+
+from __future__ import annotations
+
+import json
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.flows import runs
+from tests.k8s.manifests import build
+from tests.k8s.pods_here import Cluster, cluster
+
+STEPS = 40_000
+
+
+def state(pods: Cluster) -> dict[str, int]:
+    """Name -> incarnation of the members."""
+    path = pods.folder / "runs" / "first" / "state.json"
+    if not path.exists():
+        return {}
+    return {member["name"]: member["incarnation"] for member in json.loads(path.read_text())["members"]}
+
+
+def made(pods: Cluster) -> int:
+    """Agent steps so far."""
+    status, said = pods.ask("coordinator", 5609, "/metrics")
+    lines = [line.split()[-1] for line in said.splitlines() if line.startswith("rookery_run_agent_steps_total")]
+    return int(float(lines[0])) if status == 200 and lines else 0
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_learner_that_comes_back_at_another_address_is_found_by_its_name_and_goes_on(k8s: Path) -> None:
+    """Ordinals, keys lent by root, probes, DNS, a checkpoint on the volume, actors that come and go; books exact."""
+    overlay = k8s / "overlays" / "here"
+    overlay.mkdir()
+    data = runs.config(steps=STEPS, actors=3, checkpoint_interval=1)
+    (overlay / "run.yaml").write_text(yaml.safe_dump(data))
+    text = (k8s / "overlays" / "local" / "kustomization.yaml").read_text()
+    (overlay / "kustomization.yaml").write_text(text)
+    with cluster(build(overlay)) as pods:
+        pods.start("actor", "actor-a")
+        for number in range(2):
+            pods.start("learner", f"learner-{number}", f"learner-{number}.learner")
+        assert runs.until(lambda: pods.ask("actor-a", 5629, "/healthz")[0], what="the actor's probe") == 200
+        assert pods.ask("actor-a", 5629, "/readyz")[0] == 503, "nobody to join yet"
+        pods.start("coordinator", "coordinator-x", "coordinator")
+        runs.until(lambda: made(pods) > 0, 120, f"the run is on: {said(pods)}")
+        assert set(state(pods)) == {"learner-agent_0", "learner-agent_1", "actor-0"}
+        for pod, port in (("coordinator", 5609), ("learner-0.learner", 5619), ("actor-a", 5629)):
+            runs.until(partial(ready, pods, pod, port), what=f"{pod} is ready")
+        pods.start("actor", "actor-b")
+        first, before = pods.pods["learner-0"], pods.addresses["learner-0.learner"]
+        first.popen.send_signal(signal.SIGTERM)
+        assert first.wait() == 128 + signal.SIGTERM, first.said
+        pods.start("learner", "learner-0", "learner-0.learner")
+        assert pods.addresses["learner-0.learner"] != before
+        runs.until(lambda: state(pods).get("learner-agent_0") == 2, 120, "learner-0 is back")
+        pods.pods["coordinator-x"].popen.send_signal(signal.SIGTERM)
+        assert pods.pods["coordinator-x"].wait() == 0
+        pods.start("coordinator", "coordinator-y", "coordinator")
+        pods.pods["actor-b"].popen.send_signal(signal.SIGTERM)
+        assert pods.pods["actor-b"].wait() in (0, 128 + signal.SIGTERM)
+        summary = pods.folder / "runs" / "first" / "summary.json"
+        runs.until(summary.exists, 240, f"the run ends: {said(pods)}")
+        told = json.loads(summary.read_text())
+    assert told["complete"] is True
+    assert STEPS <= told["agent_steps"] < STEPS + 3 * 16, "each place ends with a whole turn"
+    assert told["restarts"]["learner-agent_0"] == told["restarts"]["coordinator"] == 1
+    assert told["restarts"].get("learner-agent_1", 0) == 0
+    segments = told["segments"]
+    assert runs.balanced(segments), segments
+    assert segments["unexplained"] == segments["in_flight"] == segments["dropped"]["actor_lost"] == 0
+    assert told["train_steps"]["agent_0"] > 0
+
+
+def ready(pods: Cluster, pod: str, port: int) -> bool:
+    """As the readiness probe sees it."""
+    return pods.ask(pod, port, "/readyz")[0] == 200
+
+
+def said(pods: Cluster) -> str:
+    """The last words of everybody."""
+    return "\n".join(f"{name}: {worker.said[-600:]}" for name, worker in pods.pods.items())

@@ -1,0 +1,191 @@
+"""Many machines: the plan that ssh and Slurm have in common, and what is held by ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from launch.cli import main
+from launch.hosts import Command, Hosts, plan, read_hosts
+from launch.outline import Outline
+from launch.slurm import batch
+from launch.ssh import Remote, copies, end_all
+from protocol.config import parse_run
+from protocol.errors import ConfigurationError
+from protocol.security import ROLES
+
+TWO = Outline(["a", "b"], 2, 0, 0)
+HOSTS = {
+    "trainer": {"ssh": "me@trainer", "address": "10.0.0.1", "gpus": 2, "folder": "work"},
+    "node-1": {"actors": 4, "rookery": "/opt/rookery/bin/rookery"},
+    "node-2": {"actors": 1},
+}
+
+
+def hosts(machines: dict[str, Any] = HOSTS, **keys: Any) -> Hosts:
+    """Of these machines."""
+    return Hosts.model_validate({"hosts": machines, **keys})
+
+
+def planned(machines: dict[str, Any] = HOSTS, outline: Outline = TWO, **keys: Any) -> list[Command]:
+    """The plan for a run of as many places as needed."""
+    return plan(hosts(machines), parse_run({"actors": 8, **keys}), outline)
+
+
+def test_learners_go_to_gpus_actors_where_they_are_asked_for_and_a_relay_to_a_host_with_several() -> None:
+    found = [(command.host, command.role, command.gpu) for command in planned()]
+    assert found[:3] == [("trainer", "coordinator", None), ("trainer", "learner", 0), ("trainer", "learner", 1)]
+    assert found[3:] == [
+        ("node-1", "relay", None),
+        *[("node-1", "actor", None)] * 4,
+        ("node-2", "actor", None),
+    ]
+
+
+def test_no_two_workers_of_a_host_share_a_port_and_all_know_the_coordinator() -> None:
+    for many in (planned(), planned({"one": {"actors": 8}}, Outline([], 40, 0, 0))):
+        bound = [(command.host, command.words[command.words.index("--bind") + 1]) for command in many]
+        assert len(set(bound)) == len(bound)
+        assert all(int(port.rpartition(":")[2]) % 10 == 0 for _, port in bound)
+        known = {c.words[c.words.index("--coordinator") + 1] for c in many if c.role != "coordinator"}
+        assert len(known) == 1
+    assert known == {"tcp://one:5600"}
+
+
+def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
+    names = [command.words[-2:] for command in planned() if command.role == "learner"]
+    assert names == [("--name", "learner-0"), ("--name", "learner-1")]
+
+
+def test_a_host_gets_the_secrets_of_its_roles_alone() -> None:
+    for name in HOSTS:
+        mine = [
+            words for words in copies(hosts(), planned(), Path("run.yaml")) if words[0] == "scp" and name in words[-1]
+        ]
+        sent = {Path(word).name for word in mine[0] if word.endswith(".secret")}
+        assert sent == {f"{command.role}.secret" for command in planned() if command.host == name}
+        assert {Path(word).name for word in mine[0] if word.endswith(".public")} == {f"{role}.public" for role in ROLES}
+
+
+@pytest.mark.parametrize(
+    ("machines", "said"),
+    [
+        ({"a": {"actors": 9}}, "9 actors have no more than 8 places"),
+        ({"a": {}}, "no host has actors"),
+    ],
+)
+def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        planned(machines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("hosts: {}", "names no machine"), ("hosts: {a: {gpu: 1}}", "hosts.a.gpu"), ("{", "is no YAML")],
+)
+def test_a_file_that_means_nothing_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=said):
+        read_hosts(path)
+
+
+def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> None:
+    script = batch(hosts(), parse_run({"actors": 8}), TWO)
+    assert script.count("\nsrun ") == len(planned())
+    assert "#SBATCH --nodes=3\n" in script
+    assert "--coordinator tcp://${nodes[0]}:5600" in script
+    assert "--advertise ${nodes[2]}" in script
+    assert "NODE" not in script.replace("NODELIST", "")
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_dry_run_prints_every_command_and_runs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(yaml.safe_dump({"set": ["actors=5"], "hosts": HOSTS}))
+    monkeypatch.setattr("launch.hosts_command.outline_of", lambda run: TWO)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    printed = CliRunner().invoke(main, ["hosts", "up", str(path), "--dry-run"], catch_exceptions=False).output
+    lines = printed.splitlines()
+    assert len(lines) == len(copies(hosts(), planned(), Path("run.yaml"))) + len(planned())
+    assert "ssh -o BatchMode=yes" in lines[0]
+    as_json = CliRunner().invoke(main, ["hosts", "up", str(path), "--dry-run", "--json"], catch_exceptions=False).output
+    assert [entry["name"] for entry in json.loads(as_json)] == [command.name for command in planned()]
+
+
+SSH = """#!/bin/sh
+# a stand-in: what would run on HOST runs here, in a folder of its own
+for host; do last=$previous; previous=$host; done
+cd "$FAKE_HOSTS/$last" && exec sh -c "$host"
+"""
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where `ssh a` and `ssh b` lead."""
+    folder = tmp_path / "machines"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text(SSH)
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_HOSTS", str(folder))
+    return folder
+
+
+WORKER = """
+import signal, sys, time
+def end(*_):
+    print("told to end", flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, end)
+print("works", flush=True)
+time.sleep(600)
+"""
+
+
+def remote(machines: Path, source: str, seconds: float = 20) -> Remote:
+    """A Python program on host `a`."""
+    command = Command("a", "actor", "actor-a-0", ".", (sys.executable, "-c", source))
+    return Remote(hosts({"a": {}, "b": {}}), command, machines.parent / "logs", seconds, 1)
+
+
+def said(worker: Remote, words: str) -> None:
+    """Waits until it has written that."""
+    end = time.monotonic() + 60
+    while words not in worker.output.read_text():
+        assert time.monotonic() < end, worker.output.read_text()
+        time.sleep(0.02)
+
+
+def test_a_worker_ends_in_order_when_its_connection_does_and_its_code_comes_back(machines: Path) -> None:
+    worker = remote(machines, WORKER)
+    said(worker, "works")
+    assert worker.code is None
+    assert end_all([worker], 60) == []
+    assert worker.code == 7
+    assert worker.last_words(1) == "told to end"
+
+
+def test_a_worker_that_does_not_listen_is_killed_there(machines: Path) -> None:
+    worker = remote(machines, WORKER.replace("sys.exit(7)", "return"), seconds=1)
+    said(worker, "works")
+    assert end_all([worker], 60) == []
+    assert worker.code == 128 + 9
+
+
+def test_a_worker_that_ends_by_itself_leaves_nothing_that_holds_its_connection(machines: Path) -> None:
+    worker = remote(machines, "raise SystemExit(3)")
+    assert worker.wait(60)
+    assert worker.code == 3
+    end_all([worker], 1)
