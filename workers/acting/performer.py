@@ -17,6 +17,7 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build, published
 from workers.policies.central import CentralActorCritic
 from workers.policies.distributions import Noise
+from workers.policies.host import host_actor
 from workers.policies.interface import Interface
 
 __all__ = ["Performer"]
@@ -29,6 +30,8 @@ class Performer:
         self.interface = interface
         self._modules = [build(interface, config, seed).eval() for _ in range(2)]
         self._flat = [published(module) for module in self._modules]
+        self._hosts = [host_actor(module) for module in self._modules]
+        """The same without torch, where that can be."""
         self._live = 0
         self._single_frame = isinstance(config.algorithm, Replayed) and config.algorithm.frames == 1
         self.state = config.network.state
@@ -75,6 +78,9 @@ class Performer:
         then the `state` after that is among what is returned."""
         if self._single_frame:
             observation = observation[:, None]
+        host = self._hosts[self._live]
+        if host is not None:
+            return host.act(observation, noise, greedy, legal)
         module, seen = self._modules[self._live], from_numpy(observation)
         if isinstance(module, ActorCritic | CentralActorCritic):
             return module.act(seen, noise, greedy=greedy, legal=legal, state=state)

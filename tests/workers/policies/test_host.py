@@ -1,0 +1,71 @@
+"""Acting by numpy alone says what torch says, to the bit."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protocol.config import IQN, PPO, Network, PolicyConfig
+from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
+from workers.acting.performer import Performer
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import build
+from workers.policies.host import host_actor
+from workers.policies.interface import Interface
+
+ACTIONS = (Discrete(n=5), MultiDiscrete(nvec=(3, 4)), Box(shape=(3,), low=-1.0, high=1.0))
+SHAPES: tuple[tuple[int, ...], ...] = ((), (16,), (64, 64), (48, 32, 24))
+
+
+def interface(action: Any = ACTIONS[0], observation: Box = Box(shape=(7,))) -> Interface:  # noqa: B008
+    return Interface.of(Agent(name="one", observation=observation, action=action))
+
+
+@pytest.mark.parametrize(("normalize", "activation"), [(False, "tanh"), (True, "relu"), (True, "tanh")])
+def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any) -> None:
+    """Of any shape, kind of action and number of rows; with masks, greedily, and after new weights came."""
+    for hidden, action in product(SHAPES, ACTIONS):
+        network = Network(hidden=hidden, activation=activation)
+        config = PolicyConfig(algorithm=PPO(normalize_observation=normalize), network=network)
+        seen = interface(action, Box(shape=(3, 5), dtype="uint8") if len(hidden) == 1 else Box(shape=(7,)))
+        module = build(seen, config, 3).eval()
+        assert isinstance(module, ActorCritic)
+        host = host_actor(module)
+        assert host is not None
+        rng = np.random.default_rng(0)
+        for rows in (1, 2, 7, 33, 1):
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter += 0.01
+                module.returns.update(torch.randn(rows + 1) * 7 + 4)
+                if module.observations is not None:
+                    module.observations.update(torch.randn(9, module.features) * 3 + 2)
+            x = (rng.normal(size=(rows, *seen.shown.shape)) * 4).astype(seen.shown.dtype)
+            legal = np.arange(sum(seen.actions.sizes)) != 1
+            masks = [None, np.tile(legal, (rows, 1))] if len(legal) else [None]
+            for greedy, mask in product((False, True), masks):
+                expected = module.act(torch.from_numpy(x), np.random.default_rng(1), greedy=greedy, legal=mask)
+                found = host.act(x, np.random.default_rng(1), greedy, mask)
+                assert found.keys() == expected.keys()
+                for name, array in expected.items():
+                    assert found[name].dtype == array.dtype
+                    np.testing.assert_array_equal(found[name], array, f"{hidden} {action.kind} {rows} {name}")
+
+
+def test_what_numpy_cannot_is_left_to_torch() -> None:
+    """Policies with a memory, and those that do what they value most."""
+    for config in (PolicyConfig(network=Network(recurrent="lstm")), PolicyConfig(algorithm=IQN())):
+        assert host_actor(build(interface(), config, 0)) is None
+
+
+def test_what_was_acted_stays_when_one_acts_again() -> None:
+    performer = Performer(interface(), PolicyConfig())
+    first = performer.act(np.ones((3, 7), np.float32), np.random.default_rng(0))
+    kept = {name: array.copy() for name, array in first.items()}
+    performer.act(np.zeros((3, 7), np.float32), np.random.default_rng(1))
+    for name, array in kept.items():
+        np.testing.assert_array_equal(first[name], array)
