@@ -6,7 +6,8 @@ elements are checked before anything is looked at, so that a hostile header cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -17,7 +18,7 @@ from protocol import messages, schema, simulator_messages
 from protocol.errors import WireError
 from protocol.messages import Message
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "packed"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "pack", "packed"]
 
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
@@ -50,12 +51,22 @@ _CLASSES: dict[str, tuple[type[Message], Callable[[Any], Any], frozenset[str] | 
 }
 """type -> class, validator and, where what is unknown is ignored, the fields that are known."""
 
+_OWN = threading.local()
 Frame = bytes | memoryview | zmq.Frame
 
 
 def encode(message: Message) -> bytes:
     """Frame 0 of `message`."""
-    return bytes(msgpack.packb({"type": message.type, **vars(message)}, default=vars))
+    return pack({"type": message.type, **vars(message)})
+
+
+def pack(header: Mapping[str, Any]) -> bytes:
+    """Frame 0 of a message of these fields, `type` the first: for who says so much that to make a message of it costs
+    more than to send it. Nothing is checked."""
+    packer = getattr(_OWN, "packer", None)
+    if packer is None:  # to make one takes longer than to use it, and each is one thread's
+        packer = _OWN.packer = msgpack.Packer(default=vars)
+    return bytes(packer.pack(header))
 
 
 def packed(number: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from protocol.codec import decode, encode
+from protocol.codec import decode, encode, pack
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.messages import Message
 from protocol.schema import SPOKEN
@@ -127,19 +127,20 @@ class Session:
         for name, value in observations.items():
             values = cast.of(name)
             parts += [values.observation(value, name), values.mask(masks.get(name), name)]
-        message = Observe(
-            schema_number=self._schema,
-            number=self._number + 1,
-            episode=self.episode + (not self.playing),
-            agents=list(observations),
-            rewards=[float(rewards.get(name, 0.0)) for name in observations] if rewards else [],
-            elements=list(elements),
-            late=late,
-            clock=clock,
-        )
-        self._number, self.episode, self.playing = message.number, message.episode, True
-        self._asked[message.number] = (tuple(observations), tuple(elements))
-        return [encode(message), b"".join(parts)]
+        self._number, self.episode, self.playing = self._number + 1, self.episode + (not self.playing), True
+        header = {
+            "type": Observe.type,
+            "schema_number": self._schema,
+            "number": self._number,
+            "episode": self.episode,
+            "agents": [*observations],
+            "rewards": [float(rewards.get(name, 0.0)) for name in observations] if rewards else [],
+            "elements": [*elements],
+            "late": late,
+            "clock": float(clock),
+        }
+        self._asked[self._number] = (tuple(observations), tuple(elements))
+        return [pack(header), b"".join(parts)]
 
     def end(
         self, rewards: Mapping[str, float], truncated: bool, last: Mapping[str, Any] | None = None, over: bool = True

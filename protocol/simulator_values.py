@@ -7,6 +7,7 @@ back.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Agent, Box, Dict, Leaf, Place, World, nest, space_of
+from protocol.spaces import Agent, Box, Dict, Discrete, Leaf, Place, World, nest, space_of
 
 __all__ = ["Cast", "Values"]
 
@@ -26,10 +27,16 @@ class Values:
         self._place, self._agent = place, place.agent
         self._action = space_of(place.agent.action)
         self._single = None if place.observed.nested else place.observed.leaves[0]
+        self._float32 = _float32_of(self._single)
+        self._choice = _choice_of(place)
 
     def observation(self, value: Any, name: str) -> bytes:
         """The arrays of an observation, one behind another."""
         if self._single is not None:
+            plain = type(value) is np.ndarray and value.dtype is self._float32
+            # as is usual: a product that overflows, or of what is not finite, is looked at in full
+            if plain and value.shape == self._single.space.shape and math.isfinite(np.vdot(value, value)):
+                return bytes(value.tobytes())
             return _bytes(self._single, self._single.space.encode(value, f"{name}: observation"))
         arrays = Agent.see(self._agent, value, name)
         return b"".join(_bytes(leaf, arrays[leaf.name]) for leaf in self._place.observed.leaves)
@@ -56,6 +63,8 @@ class Values:
 
     def action(self, frame: bytes | memoryview, at: int, elements: Sequence[str]) -> tuple[Any, int]:
         """The action that begins at byte `at`, and where it ends; of `elements` only, if any are named."""
+        if self._choice is not None:
+            return np.frombuffer(frame, self._choice, 1, at)[0], at + self._choice.itemsize
         arrays = {}
         for leaf in self.acted(elements):
             dtype, count = np.dtype(leaf.space.dtype).newbyteorder("<"), math.prod(leaf.space.shape)
@@ -91,6 +100,18 @@ class Cast:
             some = ", ".join(self.names[:8])
             raise EnvironmentFault(f"there is no agent {name!r} in this world; its agents are {some}")
         return found
+
+
+def _float32_of(leaf: Leaf | None) -> np.dtype[Any] | None:
+    """What an observation of one box of float32 is made of, where that is as it goes over the wire."""
+    plain = leaf is not None and isinstance(leaf.space, Box) and leaf.space.dtype == "float32"
+    return np.dtype(np.float32) if plain and sys.byteorder == "little" else None
+
+
+def _choice_of(place: Place) -> np.dtype[Any] | None:
+    """What an action that is one choice is made of."""
+    space = space_of(place.agent.action)
+    return np.dtype(space.dtype).newbyteorder("<") if isinstance(space, Discrete) else None
 
 
 def _bytes(leaf: Leaf, array: Any) -> bytes:

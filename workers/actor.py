@@ -37,7 +37,7 @@ from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
 from workers.environments.registry import make
-from workers.environments.simulators import EXTERNAL, lend
+from workers.environments.simulators import EXTERNAL, lend, played
 from workers.fixed_plan import plan_fixed
 from workers.life import Life, Stop, run_dir_of, worker_command
 from workers.logs import log_to
@@ -349,8 +349,9 @@ def main(life: Life) -> None:
     log_to(welcome.name, run, run_dir)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(_turn_seconds(run))
-    lent = lend(life, welcome) if run.environment.id == EXTERNAL else None
-    environment = Checked(deal(run, welcome.index) if run.lockstep else make(run.environment, outside=lent))
+    where = played(run, welcome.index)
+    lent = lend(life, welcome) if where.id == EXTERNAL else None
+    environment = Checked(deal(run, welcome.index) if run.lockstep else make(where, outside=lent))
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError(
             f"{run.environment.id} has other agents or spaces here than at the coordinator; "

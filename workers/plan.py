@@ -19,7 +19,7 @@ from protocol.intake import ActionCheck
 from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
-from workers.environments.simulators.settings import EXTERNAL
+from workers.environments.simulators.settings import EXTERNAL, played
 from workers.learnable import unlearnable
 from workers.learning.governor import Governor
 from workers.policies.interface import Interface
@@ -178,7 +178,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
         places = [world.places[i] for i in agents]
         config = run.policy_config(name)
-        clocked = where.id == EXTERNAL and run.actors > 0
+        clocked = played(run, run.actors).id == EXTERNAL and run.actors > 0
         layout = segment_layout(world, places[0], config, clocked)
         plan = PolicyPlan(
             name,

@@ -43,7 +43,10 @@ class HostActor:
         if module.observations is not None:
             self._moments = (module.observations.mean.numpy(), module.observations.variance.numpy())
             self._seen_floor = module.observations.floor
-        self._returns, self._floor = (module.returns.mean.numpy(), module.returns.variance.numpy()), module.returns.floor
+        self._returns, self._floor = (
+            (module.returns.mean.numpy(), module.returns.variance.numpy()),
+            module.returns.floor,
+        )
         self._held: list[Array] = []
         """Memory of the inputs and of each layer, of as many rows as there ever were."""
 
@@ -58,13 +61,15 @@ class HostActor:
         logits += policy_bias[:, None]
         values = np.matmul(layers[1], value)
         values += value_bias
-        mean, variance = (float(moment[()]) for moment in self._returns)
+        mean, variance = self._returns[0].item(), self._returns[1].item()
         values *= max(math.sqrt(variance), self._floor * abs(mean), STD_FLOOR)
         values += mean
         return {**draw(logits, self._heads, self._log_std, None if greedy else noise, legal), "value": values[:, 0]}
 
     def _inputs(self, rows: NDArray) -> Array:
         """[B, I] float32, normalised where the policy does that."""
+        if self._moments is None and rows.dtype == np.float32:
+            return rows
         x = self._space(0, len(rows), self._features)
         np.copyto(x, rows, casting="unsafe")
         if self._moments is None:
@@ -96,7 +101,7 @@ class HostActor:
 
     def _space(self, number: int, rows: int, width: int) -> Array:
         """[rows, width], without content, in memory that is used again."""
-        if number == len(self._held):
+        while number >= len(self._held):
             self._held.append(np.empty(0, np.float32))
         held = self._held[number]
         if len(held) < rows * width:

@@ -2,6 +2,6 @@
 
 from workers.environments.simulators.external import External
 from workers.environments.simulators.opening import Outside, lend
-from workers.environments.simulators.settings import EXTERNAL, settings_of, world_of
+from workers.environments.simulators.settings import EXTERNAL, played, settings_of, world_of
 
-__all__ = ["EXTERNAL", "External", "Outside", "lend", "settings_of", "world_of"]
+__all__ = ["EXTERNAL", "External", "Outside", "lend", "played", "settings_of", "world_of"]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import EnvironmentFault
-from protocol.simulator_messages import Act, Reset
+from protocol.simulator_messages import Reset
 from protocol.sockets import Ports
 from protocol.spaces import World
 from workers.environments.base import Environment, Turn
@@ -171,8 +171,9 @@ class External(Environment):
                 hearing.readings[agent].action(chosen[agent][hearing.desks[agent].position[row]], request.elements)
                 for agent, row in request.asks
             ]
-            act = Act(answers=request.number, episode=request.episode, waited=request.seen_at - request.came_at)
-            door.tell(request.guest, act, b"".join(parts))
+            waited = request.seen_at - request.came_at
+            act = {"answers": request.number, "episode": request.episode, "waited": waited}
+            door.give(request.guest, act, b"".join(parts))
             self._latency.add(now - request.came_at)
 
     def _cut(self, guest: Guest) -> None:

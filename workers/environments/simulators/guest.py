@@ -20,7 +20,7 @@ class GuestFault(Exception):
         """Number of the `observe` that is refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Heard:
     """A message that waits to be looked at. `at`: when it arrived."""
 

@@ -27,7 +27,7 @@ _MOST_LATE = 2**53
 """A counter holds no more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
     """An `observe` that is to be answered: (agent, row) of each that asked. `came_at`: when it arrived, `seen_at`: when
     it was looked at."""

@@ -13,14 +13,14 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.config import EnvironmentConfig
+from protocol.config import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.simulator_messages import Fallback
 from protocol.spaces import World, parse_world
 from workers.environments.fairness import is_bound
 from workers.environments.settings import validated
 
-__all__ = ["EXTERNAL", "SimulatorSettings", "settings_of", "world_of"]
+__all__ = ["EXTERNAL", "SimulatorSettings", "played", "settings_of", "world_of"]
 
 EXTERNAL = "external"
 """The `environment.id` of simulators that connect."""
@@ -34,6 +34,10 @@ class SimulatorSettings(BaseModel):
     world: str | dict[str, Any]
     """The tree of agents and spaces: a file of JSON or YAML, the tree itself, or the id of an environment like which
     the simulators are."""
+    internal: int = Field(default=0, ge=0)
+    """So many of the run's actors, the first ones, play the environment `world` themselves; the others serve."""
+    world_settings: dict[str, Any] = Field(default_factory=dict)
+    """The settings of the environment `world`, where that is an id."""
     port: int | None = Field(default=None, ge=1, le=65_525)
     """Where the first actor serves; each further one at the next port. None: where `--bind` says, or any free one."""
     command: str | None = None
@@ -70,12 +74,36 @@ def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
             f"environment.central_state is {config.central_state} but simulators say themselves what their agents "
             "observe; remove it, and give their world an evaluation-only part"
         )
-    return validated(config.id, SimulatorSettings, config.settings)
+    settings = validated(config.id, SimulatorSettings, config.settings)
+    if (settings.internal or settings.world_settings) and not _is_id(settings.world):
+        raise ConfigurationError(
+            "environment.settings.internal and world_settings need an environment that actors can play themselves; "
+            "make environment.settings.world the id of one"
+        )
+    return settings
+
+
+def played(run: Run, index: int) -> EnvironmentConfig:
+    """The environment of actor number `index`: where some play the world of simulators themselves, that of the first
+    ones. ConfigurationError where nobody would serve."""
+    config = run.environment
+    if config.id != EXTERNAL:
+        return config
+    settings = settings_of(config)
+    if run.actors and settings.internal >= run.actors:
+        raise ConfigurationError(
+            f"environment.settings.internal is {settings.internal} but the run has {run.actors} actors, so none would "
+            "serve simulators; raise actors, or lower it"
+        )
+    if index >= settings.internal:
+        return config
+    assert isinstance(settings.world, str)
+    return EnvironmentConfig(id=settings.world, copies=config.copies, settings=settings.world_settings)
 
 
 def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig], World]) -> World:
     """The world of simulators; `describe` tells that of other environments."""
-    world = _world(settings.world, describe)
+    world = _world(settings, describe)
     if world.common:
         raise ConfigurationError(
             f"{world.id} has a common observation, which simulators cannot tell; put it into each agent's own"
@@ -88,9 +116,14 @@ def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig]
     return world
 
 
-def _world(given: str | dict[str, Any], describe: Callable[[EnvironmentConfig], World]) -> World:
-    if isinstance(given, str) and not given.endswith((".json", ".yaml", ".yml")):
-        return describe(EnvironmentConfig(id=given, copies=1))
+def _is_id(given: str | dict[str, Any]) -> bool:
+    return isinstance(given, str) and not given.endswith((".json", ".yaml", ".yml"))
+
+
+def _world(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig], World]) -> World:
+    given = settings.world
+    if isinstance(given, str) and _is_id(given):
+        return describe(EnvironmentConfig(id=given, copies=1, settings=settings.world_settings))
     try:
         tree = given if isinstance(given, dict) else yaml.safe_load(Path(given).read_text())
         return parse_world(json.dumps(tree))

@@ -1,0 +1,97 @@
+"""Simulators killed at random instants: what they finished is there, in order, and no episode is of two of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.flows.runs import environment, until
+from tests.workers.environments.simulators.nursery import end_of
+from tests.workers.environments.simulators.serving import Row, Serving, serving
+
+MANY = 4
+
+
+class Nursery:
+    """Simulators by name; each has had many lives."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+        self._process, self._address = process, address
+        self.pids: dict[str, int] = {}
+        self.lives = 0
+
+    def bear(self, name: str) -> None:
+        """The next one of that name."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        self.lives += 1
+        stdin.write(f"{self._address} {name} {self.lives}\n")
+        stdin.flush()
+        self.pids[name] = int(stdout.readline())
+
+
+def steps(served: Serving) -> list[int]:
+    """Made so far, by copy."""
+    return [len(served.rows(copy=copy)) for copy in range(MANY)]
+
+
+def everybody_plays_on(served: Serving, more: int) -> float:
+    """Waits until each copy has made so many more steps; steps a second of all."""
+    before, begin = steps(served), time.monotonic()
+    until(lambda: all(now - then >= more for now, then in zip(steps(served), before, strict=True)), 120)
+    return (sum(steps(served)) - sum(before)) / (time.monotonic() - begin)
+
+
+def check(rows: list[Row], folder: Path) -> int:
+    """What became of one stream; how many lives were in it."""
+    mixed = [pair for pair in pairwise(rows) if not pair[0].end and pair[0].seen[0] != pair[1].seen[0]]
+    assert not mixed, "an episode is of two simulators"
+    lives = [(int(life), [*played]) for life, played in groupby(rows, lambda row: row.seen[0])]
+    assert len({life for life, _ in lives}) == len(lives), "a simulator came back as if nothing had been"
+    for life, played in lives:
+        assert [int(row.seen[1]) for row in played] == [*range(len(played))], "a step is missing, or twice"
+        arrived = int((folder / str(life)).read_text() or 0)
+        assert len(played) >= arrived, "a finished step is lost"
+        for step, row in enumerate(played[:-1]):
+            assert (row.reward, row.end) == (step + 1, end_of(step))
+        assert played[-1].end
+        assert played[-1].reward in (0.0, len(played))
+    return len(lives)
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_simulators_lose_no_finished_step_and_mix_no_episodes_I7_I12(kills: int, tmp_path: Path) -> None:
+    """I7 I12: kill -9 at random instants, and at once another one of the same name; then all play on."""
+    chance = random.Random(kills)
+    command = [sys.executable, "-P", "-m", "tests.workers.environments.simulators.nursery", str(tmp_path)]
+    pipe = subprocess.PIPE
+    with serving(copies=MANY) as served:
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment()) as process:
+            nursery = Nursery(process, served.address)
+            for number in range(MANY):
+                nursery.bear(f"sim-{number}")
+            before = everybody_plays_on(served, 20 + 4 * kills)
+            for _ in range(kills):
+                time.sleep(chance.random() * 0.05)
+                name = chance.choice([*nursery.pids])
+                os.kill(nursery.pids[name], signal.SIGKILL)
+                nursery.bear(name)
+            everybody_plays_on(served, 1)
+            after = everybody_plays_on(served, 20 + 4 * kills)
+            for pid in nursery.pids.values():
+                os.kill(pid, signal.SIGKILL)
+            assert process.stdin is not None
+            process.stdin.close()
+        until(lambda: served.figures()["simulators"] == 0 or served.orders.append(lambda: None), 60)
+        served.settle()
+    assert sum(check(served.rows(copy=copy), tmp_path) for copy in range(MANY)) <= nursery.lives
+    print(f"{kills} killed: {before:.0f} steps a second before, {after:.0f} afterwards")
