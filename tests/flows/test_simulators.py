@@ -11,10 +11,12 @@ from typing import Any
 import psutil
 import pytest
 
+from protocol.simulator import Simulator
 from protocol.simulator_line import addresses_of
 from tests.clients.languages import LANGUAGES, example
 from tests.flows import runs
 from tests.tools import ROOT
+from workers.datasets.recorded import Recorded
 
 EXAMPLE = str(ROOT / "protocol" / "clients" / "python" / "cartpole.py")
 
@@ -58,6 +60,45 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
     assert runs.files(memory_dir) == []
     if missing:
         pytest.skip(missing)
+
+
+def visit(endpoint: Path, steps: int) -> None:
+    """A simulator that joins for so many steps, and leaves."""
+    with Simulator(endpoint, "visitor", patience=120.0) as sim:
+        for step in range(steps):
+            sim.act([0.0, 0.0, 0.0, float(step)], 1.0 if step else 0.0, clock=100.0 + step)
+        sim.end_episode(1.0)
+
+
+def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path, memory_dir: Path) -> None:
+    """I7 I8 J5: one actor plays the world itself, the other one serves simulators of it, which join and leave while
+    training goes on, ask when they want, are told when the run is over and end by themselves. All steps are accounted
+    for, those of simulators with their clocks."""
+    data = config(1600, settings={"internal": 1}, policy={"record": True}, actors=2)
+    with runs.training(data, tmp_path) as worker, ExitStack() as stack:
+        command = [runs.PYTHON, EXAMPLE, str(tmp_path / "run")]
+        stays = stack.enter_context(runs.started([*command, "stays"], tmp_path, "stays"))
+        visit(tmp_path / "run", 40)
+        comes = stack.enter_context(runs.started([*command, "comes"], tmp_path, "comes"))
+        assert worker.wait() == 0, worker.said
+        assert [one.wait(60) for one in (stays, comes)] == [0, 0], [stays.said, comes.said]
+    summary = runs.summary_of(tmp_path)
+    assert summary["complete"] is True
+    assert 1600 <= summary["agent_steps"] < 1604
+    played = 40 + sum(int(one.said.split()[1]) for one in (stays, comes))
+    assert 800 - 2 <= played <= 802
+    assert min(summary["train_steps"].values()) > 0
+    assert runs.balanced(summary["segments"]), summary["segments"]
+    assert summary["segments"]["unexplained"] == 0
+    assert runs.files(memory_dir) == []
+    (policy,) = summary["recorded"]
+    clocks: dict[str, list[float]] = {"actor-0": [], "actor-1": []}
+    recorded = Recorded(tmp_path / "run" / "datasets", policy)
+    assert len(recorded.lengths()) == summary["recorded"][policy]
+    for stretch in recorded.stretches():
+        clocks[stretch.actor] += stretch.columns["clock"][stretch.before : stretch.before + stretch.valid].tolist()
+    assert set(clocks["actor-0"]) == {0.0}
+    assert {100.0, 110.0, 0.02, 0.04} <= {round(clock, 6) for clock in clocks["actor-1"]}
 
 
 @pytest.mark.slow

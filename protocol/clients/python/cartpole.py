@@ -56,7 +56,7 @@ def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str
                 cart.reset()
                 reward, fell, late = 0.0, False, False
                 while not (fell or late):
-                    action = sim.act(cart.state, reward)
+                    action = sim.act(cart.state, reward, clock=cart.steps * SECONDS)
                     fell, late = cart.step(push_right=action == 1)
                     reward, steps = 1.0, steps + 1
                 sim.end_episode(reward, truncated=late, observation=cart.state)

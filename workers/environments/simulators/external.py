@@ -208,4 +208,5 @@ class External(Environment):
             self._seed_of,
             logs,
             door.dismiss_named,
+            self._settings.machines,
         )

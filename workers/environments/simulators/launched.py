@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ __all__ = ["FIELDS", "Launched", "command_of"]
 
 log = logging.getLogger(__name__)
 
-FIELDS = ("address", "host", "port", "seed", "instance", "name")
+FIELDS = ("address", "host", "port", "seed", "instance", "name", "machine")
 """What a command may ask for in braces."""
 _LOOK_EVERY = 0.1
 _BACK_OFF, _LONGEST_BACK_OFF = 0.5, 30.0
@@ -59,7 +59,8 @@ def command_of(template: str, fields: Mapping[str, object]) -> list[str]:
 
 class Launched:
     """`count` instances of `template`, each started again at most `restarts` times. `seed_of` gives each instance its
-    seed; `on_gone` is told the name of one that ended. Logs go to `logs`, a file each."""
+    seed; `on_gone` is told the name of one that ended. Logs go to `logs`, a file each. They are spread over `machines`,
+    which the command is told as `{machine}`; how to start something there is the command's own affair (`ssh`)."""
 
     def __init__(
         self,
@@ -71,13 +72,15 @@ class Launched:
         seed_of: Callable[[str], int],
         logs: Path | None,
         on_gone: Callable[[str, str], None],
+        machines: Sequence[str] = (),
     ) -> None:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         self._instances = []
         for number in range(count):
             name = f"{actor}-{number}"
             fields = {"address": address, "host": host, "port": port, "seed": seed_of(name), "instance": number}
-            self._instances.append(_Instance(name, command_of(template, {**fields, "name": name})))
+            fields |= {"name": name, "machine": machines[number % len(machines)] if machines else "localhost"}
+            self._instances.append(_Instance(name, command_of(template, fields)))
         self._budget, self._logs, self._on_gone = restarts, logs, on_gone
         self._looked_at = 0.0
         self.restarts = 0

@@ -43,6 +43,8 @@ class SimulatorSettings(BaseModel):
     command: str | None = None
     """What to start for each copy, with `{address}`, `{host}`, `{port}`, `{seed}`, `{instance}` and `{name}` filled in;
     None: they are started by somebody else."""
+    machines: list[str] = Field(default_factory=list)
+    """Where to start them, in turn; the command is told as `{machine}`."""
     batch_wait: int = Field(default=0, ge=0, le=1_000)
     """Milliseconds that the first who asks waits for others to ask with it; 0: only for those that have asked."""
     rate: int = Field(default=20_000, ge=1)
@@ -79,6 +81,11 @@ def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
         raise ConfigurationError(
             "environment.settings.internal and world_settings need an environment that actors can play themselves; "
             "make environment.settings.world the id of one"
+        )
+    if settings.machines and "{machine}" not in (settings.command or ""):
+        raise ConfigurationError(
+            "environment.settings.machines says where to start simulators, but the command does not; write it as "
+            "`ssh -tt -o BatchMode=yes {machine} ...`, or remove machines"
         )
     return settings
 

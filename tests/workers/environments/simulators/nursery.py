@@ -54,7 +54,8 @@ def main(folder: Path) -> None:
             except RunOver:
                 os._exit(0)
             os._exit(1)
-        print(pid, flush=True)
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

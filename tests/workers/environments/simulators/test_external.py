@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault, Timeout
 from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
 from tests.flows.runs import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.registry import make
+from workers.environments.simulators import played
+from workers.plan import plan_policies
 
 
 def play_three(sim: Simulator) -> None:
@@ -135,6 +137,7 @@ def test_a_turn_without_anybody_lets_the_actor_go_on() -> None:
         ({"settings": {}}, "world"),
         ({"settings": {"world": "missing.json"}}, "is no tree"),
         ({"settings": {"world": "matrix_game"}}, "declares payoffs"),
+        ({"settings": {"world": {}, "internal": 1}}, "make environment.settings.world the id of one"),
         ({"settings": {"world": "treasure_hunt", "prot": 1}}, "has no setting 'prot'"),
         ({"id": "collection", "members": {"a": {"id": "external"}}}, "never one of several"),
     ],
@@ -145,6 +148,18 @@ def test_what_cannot_be_is_refused_at_the_start(keys: dict[str, Any], said: str)
         del base["settings"]
     with pytest.raises(ConfigurationError, match=said):
         make(EnvironmentConfig.model_validate(base | keys))
+
+
+def test_the_first_actors_play_the_world_of_simulators_themselves_where_that_is_wanted() -> None:
+    data: dict[str, Any] = {"id": "external", "copies": 3, "settings": {"world": "memory", "internal": 2}}
+    data["settings"]["world_settings"] = {"delay": 4}
+    run = parse_run({"environment": data, "actors": 3})
+    assert [played(run, index).id for index in range(3)] == ["memory", "memory", "external"]
+    own = played(run, 0)
+    assert (own.copies, own.settings) == (3, {"delay": 4})
+    assert make(own).world == make(run.environment).world
+    with pytest.raises(ConfigurationError, match="none would serve simulators; raise actors"):
+        plan_policies(parse_run({"environment": data, "actors": 2}), make(own).world)
 
 
 def test_simulators_are_never_played_in_one_process() -> None:

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,35 +65,32 @@ def check(rows: list[Row], folder: Path) -> int:
         assert len(played) >= arrived, "a finished step is lost"
         for step, row in enumerate(played[:-1]):
             assert (row.reward, row.end) == (step + 1, end_of(step))
-        assert played[-1].end
-        assert played[-1].reward in (0.0, len(played))
+        if life != lives[-1][0]:
+            assert played[-1].end
+            assert played[-1].reward in (0.0, len(played))
     return len(lives)
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_simulators_lose_no_finished_step_and_mix_no_episodes_I7_I12(kills: int, tmp_path: Path) -> None:
+def test_killed_simulators_lose_no_finished_step_and_mix_no_episodes_I7_I12(
+    kills: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """I7 I12: kill -9 at random instants, and at once another one of the same name; then all play on."""
     chance = random.Random(kills)
     command = [sys.executable, "-P", "-m", "tests.workers.environments.simulators.nursery", str(tmp_path)]
-    pipe = subprocess.PIPE
-    with serving(copies=MANY) as served:
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment()) as process:
-            nursery = Nursery(process, served.address)
-            for number in range(MANY):
-                nursery.bear(f"sim-{number}")
-            before = everybody_plays_on(served, 20 + 4 * kills)
-            for _ in range(kills):
-                time.sleep(chance.random() * 0.05)
-                name = chance.choice([*nursery.pids])
-                os.kill(nursery.pids[name], signal.SIGKILL)
-                nursery.bear(name)
-            everybody_plays_on(served, 1)
-            after = everybody_plays_on(served, 20 + 4 * kills)
-            for pid in nursery.pids.values():
-                os.kill(pid, signal.SIGKILL)
-            assert process.stdin is not None
-            process.stdin.close()
-        until(lambda: served.figures()["simulators"] == 0 or served.orders.append(lambda: None), 60)
-        served.settle()
+    asked: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment()}
+    # the run ends before, and says farewell to those who live
+    with subprocess.Popen(command, **asked) as process, serving(copies=MANY) as served:
+        nursery = Nursery(process, served.address)
+        for number in range(MANY):
+            nursery.bear(f"sim-{number}")
+        before = everybody_plays_on(served, 20 + 4 * kills)
+        for _ in range(kills):
+            time.sleep(chance.random() * 0.05)
+            name = chance.choice([*nursery.pids])
+            os.kill(nursery.pids[name], signal.SIGKILL)
+            nursery.bear(name)
+        everybody_plays_on(served, 1)
+        after = everybody_plays_on(served, 20 + 4 * kills)
+    record_property("steps_a_second", (before, after))
     assert sum(check(served.rows(copy=copy), tmp_path) for copy in range(MANY)) <= nursery.lives
-    print(f"{kills} killed: {before:.0f} steps a second before, {after:.0f} afterwards")

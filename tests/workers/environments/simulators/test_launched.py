@@ -121,3 +121,22 @@ def test_no_simulator_outlives_a_killed_actor(tmp_path: Path, victim: str) -> No
     time.sleep(0.1)
     for pid in alive(started):
         os.kill(pid, signal.SIGKILL)
+
+
+def test_simulators_are_started_on_the_machines_that_are_named_in_turn_I7(tmp_path: Path) -> None:
+    """I7: by whatever command reaches a machine; here by one that only says which it was told."""
+    reach = tmp_path / "reach"
+    reach.write_text(f'#!/bin/sh\necho "machine $1"\nshift\nexec {sys.executable} "$@"\n')
+    reach.chmod(0o755)
+    inner = command(tmp_path, 0).removeprefix(sys.executable)
+    there = f"{reach} {{machine}} {inner}"
+    with serving(copies=3, folder=tmp_path, command=there, machines=["red", "blue"]) as served:
+        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), 60, what="all play")
+    logs = [path.read_text() for path in sorted((tmp_path / "logs" / "simulators").glob("actor-0-*.log"))]
+    assert [log.splitlines()[0] for log in logs] == ["machine red", "machine blue", "machine red"]
+
+
+def test_machines_without_a_command_that_goes_there_are_refused() -> None:
+    said = r"write it as `ssh -tt -o BatchMode=yes \{machine\}"
+    with pytest.raises(ConfigurationError, match=said), serving(command="./sim {address}", machines=["red"]):
+        pass
