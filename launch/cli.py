@@ -22,6 +22,7 @@ from launch.plot import plot
 from launch.processes import python
 from launch.scaffold import new
 from launch.status import status
+from launch.sweep import sweep as sweep_command
 from protocol import RELEASE
 from protocol.errors import RookeryError, disk_fault
 from protocol.memory import files, sweep
@@ -262,6 +263,7 @@ main.add_command(new)
 main.add_command(plot)
 main.add_command(status)
 main.add_command(hosts)
+main.add_command(sweep_command)
 main.add_command(k8s)
 for _module, _does in (
     ("workers.actor", "One actor"),

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
-from protocol.intervals import Estimate, interquartile_mean, interval, mean
+from protocol.intervals import Estimate, interquartile_mean, interval
 
-__all__ = ["Group", "Measured", "groups_of", "mean_of", "read_run"]
+__all__ = ["Group", "Measured", "groups_of", "read_run"]
 
 _POINTS = 100
 _SMOOTH = 0.02
@@ -95,12 +95,6 @@ def groups_of(runs: Iterable[Measured]) -> list[Group]:
         said = ", ".join(f"{key}={one.get(key)}" for key in keys) or members[0].folder.name
         found.append(Group(said if len(members) == 1 else f"{said} ({len(members)} runs)", tuple(members)))
     return found
-
-
-def mean_of(scores: Iterable[float]) -> Estimate:
-    """The interquartile mean of one number a run; of fewer than four runs it is the mean."""
-    found = np.array([*scores])
-    return interval(found, interquartile_mean if len(found) > 3 else mean)
 
 
 def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:

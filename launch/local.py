@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import zmq
 
 from launch.folder import make_folder, remove, write_config
+from launch.interrupt import END_SECONDS, Interrupt
 from launch.presence import Presence, Silence
 from launch.processes import INCOMPLETE, Process, begin, end_all
 from launch.revival import Revival, RunFailed
@@ -32,9 +32,6 @@ __all__ = ["Outcome", "RunFailed", "train", "train_sequential"]
 
 _START_SECONDS = 60.0
 _LOOK_EVERY = 0.1
-_END_SECONDS = 20.0
-"""From an interrupt until those that still run are killed."""
-_KILL_SECONDS = 1.5
 _ABSENT_SECONDS = 3.0
 """How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
 
@@ -49,37 +46,6 @@ class Outcome:
     summary: dict[str, Any]
 
 
-class _Interrupt:
-    """Ctrl-C and SIGTERM: once to end in order, twice to end now. Handlers only take note."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first_at = 0.0
-        self._old: dict[int, Any] = {}
-
-    def __enter__(self) -> _Interrupt:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._old[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self.first_at = self.first_at or time.monotonic()
-        self.count += 1
-
-    def patience(self, usual: float) -> float:
-        """Seconds that workers are given to end."""
-        if self.count > 1:
-            return _KILL_SECONDS
-        return (
-            usual if not self.count else max(_KILL_SECONDS, min(usual, self.first_at + _END_SECONDS - time.monotonic()))
-        )
-
-
 def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
     """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event.
 
@@ -91,7 +57,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     processes: list[Process] = []
     client: ControlClient | None = None
-    with _Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         try:
             command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
             output = folder / "logs" / "coordinator.out"
@@ -127,7 +93,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
     fresh = make_folder(folder)
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
-    with _Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         process = begin("sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True)
         reader = threading.Thread(target=_read_views, args=(process, show, tell), name="views", daemon=True)
         reader.start()
@@ -155,7 +121,7 @@ def _supervise(
     client: ControlClient,
     coordinator: Process,
     processes: list[Process],
-    interrupt: _Interrupt,
+    interrupt: Interrupt,
     show: Callable[[View], None],
     tell: Callable[[str], None],
 ) -> None:
@@ -171,7 +137,7 @@ def _supervise(
             asked = interrupt.count
             tell("stopping: workers finish their turn; press Ctrl-C again to end at once")
             coordinator.popen.send_signal(signal.SIGTERM)
-            end = interrupt.first_at + _END_SECONDS
+            end = interrupt.first_at + END_SECONDS
         if coordinator.code is not None and (asked or coordinator.code >= 0):
             if coordinator.code not in (0, INCOMPLETE):
                 said = coordinator.last_words(1).removeprefix("coordinator: ")
@@ -214,7 +180,7 @@ def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str]
     return said
 
 
-def _address(folder: Path, coordinator: Process, interrupt: _Interrupt) -> str:
+def _address(folder: Path, coordinator: Process, interrupt: Interrupt) -> str:
     """Where the coordinator listens, as soon as it says so."""
     place = folder / "coordinator.json"
     end = time.monotonic() + _START_SECONDS

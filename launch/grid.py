@@ -1,0 +1,112 @@
+"""What a sweep consists of: every combination of settings, with every seed.
+
+In flow: a YAML file. Out flow: `Trial`s, each with a whole configuration and a folder of its own. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from launch.configuration import load, preset_names
+from protocol.config import Run
+from protocol.document import read_mapping
+from protocol.errors import ConfigurationError
+from protocol.section import Section
+
+__all__ = ["Sweep", "Trial", "read_sweep", "trials_of"]
+
+_STRANGE = re.compile(r"[^A-Za-z0-9_.=,+-]+")
+
+
+class Sweep(Section):
+    """The keys of a sweep's file."""
+
+    run: str = "treasure-hunt"
+    """A preset, or a configuration's file, from the folder of the sweep's own file."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
+    settings: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    """Key of a configuration -> its values."""
+    steps: int | None = Field(default=None, ge=1)
+    cores: int = Field(default=2, ge=1)
+    """All runs at one time take no more."""
+    cores_per_run: int | None = Field(default=None, ge=1)
+    """None: one for each actor and learner process, or for a sequential run."""
+    sequential: bool = False
+    """Each run in one process."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if len({*self.seeds}) < len(self.seeds):
+            raise ValueError(f"seeds {[*self.seeds]} names one twice; every run needs its own")
+        for reserved in ("seed", "steps"):
+            if reserved in self.settings:
+                raise ValueError(f"settings has {reserved!r}, which is a key of the sweep itself; move it there")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run: the settings that make it what it is, and where it lies."""
+
+    settings: dict[str, Any]
+    run: Run
+    folder: Path
+    cores: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.folder.parent.name} {self.folder.name}"
+
+
+def read_sweep(path: Path) -> Sweep:
+    """The sweep in the file; ConfigurationError in one sentence."""
+    try:
+        sweep = Sweep.model_validate(read_mapping(path))
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise ConfigurationError(
+                f"{path}: unknown key {place!r}; a sweep has {', '.join(Sweep.model_fields)}"
+            ) from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"{path}: {f'{place}: ' if place else ''}{message}; correct it") from None
+    if sweep.run in preset_names():
+        return sweep
+    return sweep.model_copy(update={"run": str(path.parent / sweep.run)})
+
+
+def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
+    """All runs of the sweep, below `folder`, seeds of one setting together. ConfigurationError for what cannot be."""
+    trials: list[Trial] = []
+    for values in itertools.product(*sweep.settings.values()):
+        settings = dict(zip(sweep.settings, values, strict=True))
+        changes = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        name = _STRANGE.sub("_", ",".join(f"{key}={value}" for key, value in settings.items())) or "runs"
+        for seed in sweep.seeds:
+            run = load(sweep.run, changes, steps=sweep.steps, seed=seed)
+            trials.append(Trial(settings, run, folder / name / f"seed-{seed}", _cores(sweep, run)))
+    if len({trial.folder for trial in trials}) < len(trials):
+        raise ConfigurationError("two settings of the sweep have the same name in files; make their values differ more")
+    most = max(trial.cores for trial in trials)
+    if most > sweep.cores:
+        raise ConfigurationError(
+            f"a run takes {most} cores and the sweep has {sweep.cores}; raise cores, or set cores_per_run"
+        )
+    return trials
+
+
+def _cores(sweep: Sweep, run: Run) -> int:
+    if sweep.cores_per_run is not None:
+        return sweep.cores_per_run
+    if sweep.sequential or run.multiprocessing.enabled is False:
+        return 1
+    return run.actors + (run.num_learner_processes or 1)

@@ -1,0 +1,49 @@
+"""Ctrl-C and SIGTERM: once to end in order, twice to end now.
+
+In flow: signals. Out flow: how often one came, and how long those that are to end are waited for.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+__all__ = ["END_SECONDS", "Interrupt"]
+
+END_SECONDS = 20.0
+"""From an interrupt until those that still run are killed."""
+_KILL_SECONDS = 1.5
+
+
+class Interrupt:
+    """Notes signals while it is entered, in the main thread. Handlers only take note."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first_at = 0.0
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.first_at = self.first_at or time.monotonic()
+        self.count += 1
+
+    def patience(self, usual: float) -> float:
+        """Seconds that workers are given to end."""
+        if self.count > 1:
+            return _KILL_SECONDS
+        return (
+            usual if not self.count else max(_KILL_SECONDS, min(usual, self.first_at + END_SECONDS - time.monotonic()))
+        )

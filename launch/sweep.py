@@ -1,0 +1,170 @@
+"""`rookery sweep`: many runs side by side within a budget of cores, and what they come to together.
+
+    trials that are not done -> started while cores are free -> ended -> scores of all, by setting
+
+In flow: a YAML file (launch/grid.py). Out flows: a folder of runs, `sweep.json`, `curves.png`. What is done stays so:
+the same command goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from launch.curves import groups_of, read_run
+from launch.folder import remove
+from launch.grid import Trial, read_sweep, trials_of
+from launch.interrupt import Interrupt
+from launch.plot import draw
+from launch.processes import Process, begin, end_all
+from protocol.config import parse_run
+from protocol.document import read_mapping
+from protocol.errors import ConfigurationError
+from protocol.intervals import interquartile_mean, interval
+
+__all__ = ["aggregate", "run_all", "sweep"]
+
+_LOOK_EVERY = 0.2
+_END_SECONDS = 30.0
+
+
+def run_all(trials: list[Trial], cores: int, sequential: bool, tell: Callable[[str], None]) -> list[Trial]:
+    """Runs all that are not done, as many at once as `cores` allow; those that failed. An interrupt ends all."""
+    waiting = [trial for trial in trials if not _done(trial)]
+    running: list[tuple[Trial, Process]] = []
+    failed: list[Trial] = []
+    tell(f"{len(trials)} runs, {len(trials) - len(waiting)} of them done")
+    with Interrupt() as interrupt:
+        try:
+            while (waiting or running) and not interrupt.count:
+                free = cores - sum(trial.cores for trial, _ in running)
+                if waiting and waiting[0].cores <= free:
+                    trial = waiting.pop(0)
+                    running.append((trial, _begin(trial, sequential)))
+                    tell(f"{trial.name}: started")
+                    continue
+                for trial, process in [one for one in running if one[1].code is not None]:
+                    running.remove((trial, process))
+                    if process.code or not _done(trial):
+                        failed.append(trial)
+                        tell(f"{trial.name}: failed: {process.last_words(1) or process.code}")
+                    else:
+                        tell(f"{trial.name}: done, {len(waiting) + len(running)} left")
+                time.sleep(_LOOK_EVERY)
+        finally:
+            end_all([process for _, process in running], interrupt.patience(_END_SECONDS))
+    if interrupt.count:
+        raise ConfigurationError("interrupted; the same command goes on with what is left")
+    return failed
+
+
+def aggregate(trials: list[Trial]) -> list[dict[str, Any]]:
+    """For each setting and policy: the interquartile means over seeds, with their intervals, of the returns at the end
+    of training and, where runs evaluate themselves, of the last evaluation."""
+    by_setting: dict[Path, list[Trial]] = {}
+    for trial in trials:
+        if _done(trial):
+            by_setting.setdefault(trial.folder.parent, []).append(trial)
+    found = []
+    for members in by_setting.values():
+        scores: dict[tuple[str, str], list[float]] = {}
+        for trial in members:
+            for key, value in _scores(trial.folder).items():
+                scores.setdefault(key, []).append(value)
+        for (policy, kind), values in sorted(scores.items()):
+            told = interval(np.array(values), interquartile_mean)
+            low, high = (None if np.isnan(bound) else float(bound) for bound in (told.low, told.high))
+            found.append(
+                {
+                    "settings": members[0].settings,
+                    "policy": policy,
+                    "score": kind,
+                    "runs": len(values),
+                    "iqm": float(told.value),
+                    "low": low,
+                    "high": high,
+                    "values": values,
+                }
+            )
+    return found
+
+
+def _scores(folder: Path) -> dict[tuple[str, str], float]:
+    """(policy, kind of score) -> that of one run."""
+    returns = json.loads((folder / "summary.json").read_text())["returns"]
+    found = {(policy, "return"): told["last"] for policy, told in returns.items() if told["last"] is not None}
+    curves = read_run(folder).curves
+    for policy in {policy for policy, name in curves if name.startswith("evaluation/")}:
+        last = [curves[key][1][-1] for key in curves if key[0] == policy and key[1].startswith("evaluation/")]
+        found[policy, "evaluation"] = float(np.mean(last))
+    return found
+
+
+def _begin(trial: Trial, sequential: bool) -> Process:
+    """Starts a run anew, or goes on with one that was killed."""
+    if (trial.folder / "summary.json").exists():  # it was told to stop, and left in order
+        remove(trial.folder)
+    trial.folder.parent.mkdir(parents=True, exist_ok=True)
+    config = trial.folder.with_suffix(".yaml")
+    config.write_text(yaml.safe_dump(trial.run.model_dump(mode="json"), sort_keys=False))
+    command = ["launch", "train", str(config), "--run-dir", str(trial.folder), "--no-progress"]
+    return begin("run", [*command, *(["--sequential"] if sequential else [])], trial.folder.with_suffix(".out"))
+
+
+def _done(trial: Trial) -> bool:
+    """Whether the run reached its end; ConfigurationError if the folder holds a run of another configuration."""
+    config, summary = trial.folder / "config.yaml", trial.folder / "summary.json"
+    if config.is_file() and parse_run(read_mapping(config)) != trial.run:
+        raise ConfigurationError(f"{trial.folder} holds a run with another configuration; give the sweep another --out")
+    return summary.is_file() and bool(json.loads(summary.read_text())["complete"])
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    table = Table("settings", "policy", "score", "runs", "interquartile mean", "95 % interval")
+    for one in found:
+        settings = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in one["settings"].items()) or "–"
+        sure = "–" if one["low"] is None else f"{one['low']:.4g} to {one['high']:.4g}"
+        table.add_row(settings, one["policy"], one["score"], str(one["runs"]), f"{one['iqm']:.4g}", sure)
+    return table
+
+
+@click.command()
+@click.argument("file", metavar="FILE.yaml", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Its folder; default sweeps/FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
+def sweep(file: Path, out: Path | None, as_json: bool) -> None:
+    """Runs every combination of settings and seeds in FILE.yaml side by side, and tells what each setting comes to.
+
+    \b
+    rookery sweep rates.yaml           the same again goes on with what is left
+    """
+    wanted = read_sweep(file)
+    folder = (out or Path("sweeps") / file.stem).resolve()
+    trials = trials_of(wanted, folder)
+    console = Console(stderr=True)
+    failed = run_all(trials, wanted.cores, wanted.sequential, lambda line: console.print(line, markup=False))
+    found = aggregate(trials)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sweep.json").write_text(json.dumps(found, indent=2) + "\n")
+    console.print(_table(found))
+    try:
+        draw(groups_of(read_run(trial.folder) for trial in trials if _done(trial)), folder / "curves.png")
+    except ConfigurationError as fault:  # a picture is no reason for a sweep to fail
+        console.print(f"no picture: {fault}", markup=False)
+    console.print(f"sweep folder: {folder}", highlight=False)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    if failed:
+        raise ConfigurationError(
+            f"{len(failed)} of {len(trials)} runs failed ({', '.join(trial.name for trial in failed)}); see the .out "
+            f"files in {folder}, and give the same command to try them again"
+        )
