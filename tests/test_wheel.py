@@ -38,6 +38,8 @@ def test_a_wheel_has_its_metadata_and_trains_where_it_is_installed(tmp_path: Pat
     assert told["License-Expression"] == "Apache-2.0"
     assert "launch/presets/cartpole.yaml" in names
     assert "launch/templates/single.py.txt" in names
+    assert {"protocol/golden/hello.json", "protocol/clients/python/cartpole.py"} <= {*names}
+    assert not any("node_modules" in name for name in names)
     assert not any(name.startswith("tests/") for name in names)
     fresh = tmp_path / "fresh"
     venv.create(fresh, with_pip=True)

@@ -1,6 +1,7 @@
 // What tests want of the C++ client: `driver golden ADMIT ACT ACTION` prints the messages of the golden session as
 // hexadecimal text; `driver wrong tcp://HOST:PORT` breaks the rules, and prints what it is told; `driver play
-// tcp://HOST:PORT` plays short episodes, driven by whom it connects to.
+// tcp://HOST:PORT SERVER PUBLIC SECRET` plays short episodes, driven by whom it connects to with these keys;
+// `driver hall tcp://HOST:PORT` plays two agents, whose spaces are nested, and one whose action is late.
 #include <iostream>
 
 #include "../../protocol/clients/cpp/rookery.hpp"
@@ -110,9 +111,10 @@ void wrong(const std::string& address) {
   refused("after a frame too large", session.ping());
 }
 
-void play(const std::string& address) {
+void play(const std::string& address, char** keys) {
   Options driven;
   driven.drives = false;
+  driven.server_key = keys[0], driven.public_key = keys[1], driven.secret_key = keys[2];
   Simulator sim(address, "sim", driven);
   for (;;) try {
     const auto seed = static_cast<double>(sim.begin());
@@ -124,6 +126,30 @@ void play(const std::string& address) {
   }
 }
 
+void tell(const std::string& what, const Actions& actions) {
+  std::cout << what << ':';
+  for (const auto& [agent, numbers] : actions)
+    for (const double number : numbers) std::cout << ' ' << agent << '=' << number;
+  std::cout << std::endl;
+}
+
+void hall(const std::string& address) {
+  const Numbers all(5, 1), guard{3, 0.5, -0.5, 0.25}, later{1, 0, 0, 1};
+  Simulator sim(address, "hall");
+  tell("both", *sim.act_all({{"guard", guard, all}, {"thief", {7, 200}}}, {}, {}, 1.5));
+  tell("one", *sim.act_all({{"guard", later, all}}, {{"guard", 2.0}, {"thief", 1.0}}, {"go"}));
+  sim.end_all({{"guard", -1, guard}}, true, false);
+  sim.end_all({{"thief", 0.5}});
+  told("no element", [&] { sim.act_all({{"guard", guard, all}}, {}, {"wings"}); });
+  Options hasty;
+  hasty.deadline = 0.05;
+  Simulator late(address, "late", hasty);
+  int missed = 0;
+  while (!late.act({9, 9}, missed ? 1 : 0, {}, "thief")) ++missed;
+  while (!late.act({1, 1}, 1, {}, "thief")) continue;
+  std::cout << "missed: " << missed << std::endl;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -131,5 +157,6 @@ int main(int count, char** arguments) {
   if (mode == "golden") golden(arguments + 2);
   for (int i = 5; mode == "golden" && i + 1 < count; i += 2) numbers(arguments[i], arguments[i + 1]);
   if (mode == "wrong") wrong(arguments[2]);
-  if (mode == "play") play(arguments[2]);
+  if (mode == "hall") hall(arguments[2]);
+  if (mode == "play") play(arguments[2], arguments + 3);
 }

@@ -1,6 +1,8 @@
 // What tests want of the JavaScript client: `node driver.mjs golden ADMIT ACT ACTION` prints the messages of the golden
 // session as hexadecimal text; `node driver.mjs wrong tcp://HOST:PORT` breaks the rules, and prints what it is told;
-// `node driver.mjs play tcp://HOST:PORT` plays short episodes, driven by whom it connects to.
+// `node driver.mjs play tcp://HOST:PORT SERVER PUBLIC SECRET` plays short episodes, driven by whom it connects to with
+// these keys; `node driver.mjs hall tcp://HOST:PORT` plays two agents, whose spaces are nested, and one whose action is
+// late.
 import { pack, unpack } from "../../protocol/clients/javascript/arrays.js";
 import { encode } from "../../protocol/clients/javascript/msgpack.js";
 import { connect, EpisodeCut, RunOver, ZeroMQTransport } from "../../protocol/clients/javascript/node.js";
@@ -79,8 +81,8 @@ async function wrong(address) {
   await sim.close();
 }
 
-async function play(address) {
-  const sim = await connect(address, "sim", { drives: false });
+async function play(address, server, own, secret) {
+  const sim = await connect(address, "sim", { drives: false, keys: { server, public: own, secret } });
   for (;;) {
     try {
       const seed = await sim.begin();
@@ -93,5 +95,27 @@ async function play(address) {
   }
 }
 
+function tell(what, actions) {
+  const each = Object.entries(actions).flatMap(([agent, numbers]) => numbers.map((number) => `${agent}=${number}`));
+  console.log(`${what}:`, ...each);
+}
+
+async function hall(address) {
+  const [masks, guard] = [{ guard: Array(5).fill(1) }, [3, 0.5, -0.5, 0.25]];
+  const sim = await connect(address, "hall");
+  tell("both", await sim.actAll({ guard, thief: [7, 200] }, {}, { masks, clock: 1.5 }));
+  tell("one", await sim.actAll({ guard: [1, 0, 0, 1] }, { guard: 2, thief: 1 }, { masks, elements: ["go"] }));
+  await sim.endAll({ guard: -1 }, { truncated: true, observations: { guard }, over: false });
+  await sim.endAll({ thief: 0.5 });
+  await told("no element", () => sim.actAll({ guard }, {}, { masks, elements: ["wings"] }));
+  const late = await connect(address, "late", { deadline: 0.05 });
+  let missed = 0;
+  while (!(await late.act([9, 9], missed ? 1 : 0, { agent: "thief" }))) missed += 1;
+  while (!(await late.act([1, 1], 1, { agent: "thief" }))) continue;
+  console.log(`missed: ${missed}`);
+  await late.close();
+  await sim.close();
+}
+
 const [, , mode, ...given] = process.argv;
-await { golden, wrong, play }[mode](...given);
+await { golden, wrong, play, hall }[mode](...given);

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from protocol.conformance import check_simulator
+from protocol.security import new_keys
 from tests.clients.languages import LANGUAGES, driver
+from tests.protocol.test_conformance import HALL
 from tests.protocol.test_golden import GOLDEN
 from tests.workers.environments.simulators.serving import WALK, serving
 
 SECONDS = 100.0
+KEYS = ("actor.public", "simulator.public", "simulator.secret")
 NUMBERS: list[tuple[str, float]] = [("<f2", -2.5), ("<f2", 6e-8), ("<f2", 65504.0), ("<f8", 0.1), ("<i2", -300)]
 NUMBERS += [("|i1", -1), ("|u1", 255), ("|b1", 1), ("<u4", 2**32 - 1), ("<i8", -(2**40)), ("<u8", 2**50)]
 TOLD = {
@@ -46,17 +51,47 @@ def _run(program: list[str], *arguments: str) -> dict[str, str]:
     return {what: said for what, _, said in lines}
 
 
-def _start(stack: ExitStack, started: list[subprocess.Popen[bytes]], program: list[str], address: str) -> None:
+def _start(
+    stack: ExitStack, started: list[subprocess.Popen[bytes]], program: list[str], keys: list[str], address: str
+) -> None:
     """A simulator, killed when `stack` ends if it still runs."""
-    process = stack.enter_context(subprocess.Popen([*program, address]))
+    process = stack.enter_context(subprocess.Popen([*program, address, *keys]))
     stack.callback(process.kill)
     started.append(process)
+
+
+def slow(present: Any) -> Any:
+    """The last choices there are, in no hurry where 9 is seen."""
+    if present.observation.dtype == np.uint8:
+        time.sleep(0.3 * bool((present.observation == 9).any()))
+        return np.full(len(present.observation), 3)
+    actions = HALL.places[0].acted.zeros(len(present.observation))
+    actions["arm"], actions["go"] = 0.5, (1, 2)
+    return actions
+
+
+def check_hall(program: list[str]) -> None:
+    """Several agents, nested spaces, masks, actions element by element; what is late is done late."""
+    with serving(HALL, policy=slow) as served:
+        said = _run(program, "hall", served.address)
+        served.settle()
+        assert said["both"].split() == ["guard=0.5", "guard=0.5", "guard=1", "guard=2", "thief=3"]
+        assert said["one"].split() == ["guard=1", "guard=2"]
+        assert "(element)" in said["no element"]
+        assert int(said["missed"]) >= 1
+        assert served.figures()["simulators_late"] == int(said["missed"])
+    assert served.rows("thief", 1)[0].reward == int(said["missed"]) + 1
+    first, second = served.rows("guard")
+    assert (first.seen["post"], first.seen["sight"].tolist()) == (3, [0.5, -0.5, 0.25])
+    assert (first.reward, second.reward, second.end) == (2.0, -1.0, "truncated")
+    assert second.final["sight"].tolist() == [0.5, -0.5, 0.25]
+    assert [(row.seen.tolist(), row.reward, row.end) for row in served.rows("thief")] == [([7, 200], 1.5, "terminated")]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(language: str, tmp_path: Path) -> None:
     """I8: the bytes of its messages, all kinds of numbers, and each refusal with its sentence and code; its
-    neighbours, of the same program, are served all the same. Driven, it holds to all that the conformance kit looks
+    neighbours, of the same program, are served all the same. Driven, with keys, it holds to all that the kit looks
     for."""
     program = driver(language, tmp_path)
     heard = [*GOLDEN["admit"]["frames"], *GOLDEN["act"]["frames"]]
@@ -76,9 +111,12 @@ def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(languag
             assert words in told[what] if words else told[what] == "nothing", f"{what}: {told[what]}"
             assert told[what].count(". ") == 0, "one sentence"
         assert served.figures()["simulators_quarantined"] == 0
+    check_hall(program)
     with ExitStack() as stack:
         started: list[subprocess.Popen[bytes]] = []
-        tell = partial(_start, stack, started, [*program, "play"])
-        findings = [*check_simulator("127.0.0.1", 0, WALK, tell)]
+        new_keys(tmp_path / "keys")
+        keys = [(tmp_path / "keys" / f"{name}").read_text().strip() for name in KEYS]
+        begin = partial(_start, stack, started, [*program, "play"], keys)
+        findings = [*check_simulator("127.0.0.1", 0, WALK, begin, str(tmp_path / "keys"))]
         assert all(finding.good for finding in findings), "\n".join(map(str, findings))
         assert started[0].wait(SECONDS) == 0
