@@ -72,6 +72,8 @@ def main() -> None:
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
 @click.option("--sequential", is_flag=True, help="The same configuration in one process, without any queue.")
+@click.option("--record", is_flag=True, help="Keep what learners receive, and in which order they learn from it.")
+@click.option("--replay", metavar="DIR", help="Learn again, in one process, what the run in DIR recorded.")
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON at the end.")
 def train(
@@ -82,6 +84,8 @@ def train(
     seed: int | None,
     run_dir: Path | None,
     sequential: bool,
+    record: bool,
+    replay: str | None,
     no_progress: bool,
     as_json: bool,
 ) -> None:
@@ -94,10 +98,11 @@ def train(
     rookery train spread --set policy.learning_rate=0.001 --steps 1000000
     """
     logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told on the console
-    run = load(source, settings, env=env, steps=steps, seed=seed)
+    settings = (*settings, "policy.record=true") if record else settings
+    run = load(source, settings, env=env, steps=steps, seed=seed, replay=replay)
     folder = folder_for(source or env or "", run_dir)
     console = Console(stderr=True)
-    how = local.train_sequential if sequential or run.multiprocessing.enabled is False else local.train
+    how = local.train_sequential if sequential or run.replay or run.multiprocessing.enabled is False else local.train
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
     with display:
         outcome = how(run, folder, display.show, display.tell)

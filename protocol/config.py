@@ -156,6 +156,8 @@ class Run(Section):
     schedule: Literal["asynchronous", "lockstep"] = "asynchronous"
     """Actors never wait for learners, or all keep in step: the same bits with any number of actors, which share
     `environment.copies` then (protocol/lockstep.py)."""
+    replay: str | None = None
+    """Folder of a run with `record`, whose learners learn again by themselves, in one process and to the same bits."""
     act_block: int = Field(default=16, ge=4)
     """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
     learners: Learners = "process"
@@ -223,6 +225,8 @@ class Run(Section):
                 raise ValueError(_sentence(fault, f"policies.{name}")) from None
         if self.lockstep:
             check_lockstep(self, [self.policy, *learning])
+        if self.replay is not None and any(config.record for config in (self.policy, *learning)):
+            raise ValueError("record keeps what actors send, and replay learns what was kept; leave record out")
         return self
 
     @property

@@ -42,6 +42,7 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
         ("environment.processes", where.processes),
         ("auxiliaries", run.auxiliaries),
         ("seconds", run.seconds is not None),
+        ("replay", run.replay is not None),
     ):
         if there:
             raise ValueError(f"schedule is lockstep and there is {key}, {_AT_ALL} it")

@@ -434,6 +434,11 @@ def _run(
             "multiprocessing.enabled is false, which means one process without a coordinator; use `rookery train`, or "
             "remove the key"
         )
+    if run.replay is not None:
+        raise ConfigurationError(
+            f"replay is {run.replay}, which one process learns from without a coordinator; use `rookery train`, or "
+            "remove the key"
+        )
     world = describe(run.environment)
     plan_all(run, world)
     check_fixed(run, world)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from protocol.common import Common
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.errors import RookeryError, disk_fault
+from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import numerics
@@ -41,6 +41,7 @@ from workers.channel import Channel
 from workers.common_plan import plan_common
 from workers.coordinator import read_config
 from workers.datasets.source import load
+from workers.datasets.tape import Tape, load_tape
 from workers.entries import importable
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
@@ -90,9 +91,12 @@ class Sequential:
         self._members: list[Member] = []
         self._performers: dict[str, Performer] = {}
         channels: dict[str, Sender] = {}
+        self._tapes: dict[str, Tape] = {}
         for each in (*auxiliaries.values(), *self._plans.values()):  # who consults others comes after them
             source: Source
-            if each.static:
+            if run.replay:
+                source = self._tapes[each.name] = load_tape(each, run)
+            elif each.static:
                 source = load(each, self._learner_page)
             else:
                 source = channels[each.name] = Channel(each, _NAME, self._actor_page, common)
@@ -102,7 +106,7 @@ class Sequential:
             member = Member(each, run, each.share(world), 1, device, source, *shared, curious=curious)
             member.resume(None, Version(0, 0))
             self._members.append(member)
-        for plan in self._plans.values() if run.actors else ():
+        for plan in self._plans.values() if run.actors and not run.replay else ():
             performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
             sender = watched(plan, self._plans, auxiliaries, channels, self._common)
             self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, hand, self._common))
@@ -118,7 +122,24 @@ class Sequential:
 
     def run(self) -> bool:
         """Until all steps are made; False if stopped before."""
+        if self._run.replay:
+            return self._learn_again()
         return self._act_and_learn() if self._run.actors else self._learn()
+
+    def _learn_again(self) -> bool:
+        """What the learners of a recorded run learned, update by update."""
+        for member in self._members:
+            tape = self._tapes[member.name]
+            while tape.advance() and not self._over:
+                if not member.step():
+                    raise ConfigurationError(
+                        f"what {self._run.replay} tells does not suffice for update {member.update.train_steps} "
+                        f"of policy {member.name!r}; use the configuration of that run, its seed included"
+                    )
+                member.save_if_due()
+            member.finish()
+            self._observe(0)
+        return not self._over
 
     def _learn(self) -> bool:
         """Without actors: until all members are done with their datasets."""

@@ -29,7 +29,12 @@ def bits(data: dict[str, Any], folder: Path, *arguments: str, seconds: float = r
 def found_in(folder: Path) -> dict[str, bytes]:
     """The same of a run that has ended."""
     run = folder / "run"
-    found = {path.name: path.read_bytes() for path in (run / "rounds").iterdir()}
+    return {path.name: path.read_bytes() for path in (run / "rounds").iterdir()} | newest_checkpoints(run)
+
+
+def newest_checkpoints(run: Path) -> dict[str, bytes]:
+    """Weights and optimiser of each policy, at the end of the run in this folder."""
+    found = {}
     for policy in (run / "checkpoints").iterdir():
         newest = max(policy.iterdir(), key=lambda path: int(path.name))
         for name in ("weights", "optimizer"):

@@ -24,6 +24,7 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.algorithms.off_policy import OffPolicyUpdate
+from workers.datasets.order import keep_order
 from workers.datasets.recorder import Recorder, begin
 from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.checkpoints import Checkpoints
@@ -81,6 +82,7 @@ class Member:
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)
             source = self._recorder = Recorder(source, plan.name, plan.layout, place, incarnation, counters)
+        self._order = keep_order(plan, run, incarnation, folder)
         self.rounds: Rounds | None = None
         """In lock-step, where all that is learned from comes in rounds."""
         if run.lockstep:
@@ -229,6 +231,9 @@ class Member:
             self._refuse(batch, outcome)
         else:
             self._learned(batch, before, outcome)
+        if self._order is not None:
+            said = {} if isinstance(outcome, TrainingFault) else outcome
+            self._order.write(int(self._counters[f"received.{self.name}"]), self.update.train_steps, said)
 
     def uses(self, ring: Ring) -> bool:
         """Whether `ring` may still be read."""
@@ -292,6 +297,8 @@ class Member:
             self._checkpoints.close(self._run.learner_timeout)
         if self.rounds is not None and self.rounds.log is not None:
             self.rounds.log.close()
+        if self._order is not None:
+            self._order.close()
 
     def _next_batch(self) -> tuple[Learnable | None, int]:
         """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""

@@ -1,0 +1,124 @@
+"""What a learner took in and when: a recording with an order, by which the learner alone makes the same bits again.
+
+In flow: recorded segments, in the order in which they arrived, and how many of them had been taken in at each update.
+Out flow: a source that gives just these before each update. What a run's actors, network and clock did to it is in the
+order; so the same configuration learns the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.arrivals import Arrival
+from protocol.config import Replayed, Run
+from protocol.errors import ConfigurationError
+from protocol.ring import Ring
+from workers.datasets.manifest import ACTOR, FILES, MANIFEST, read_manifest
+from workers.datasets.order import ORDER, read_order
+from workers.datasets.recorded import Segments, read_segments
+from workers.plan import Plan
+
+__all__ = ["Tape", "load_tape"]
+
+
+class Tape:
+    """The segments `arrivals`, in the order in which they came; before update i, `order`[i] of them had been taken in.
+    It is a `Source`."""
+
+    def __init__(self, arrivals: deque[Arrival], order: list[int]) -> None:
+        self._later, self._order = arrivals, deque(order)
+        self._now: deque[Arrival] = deque()
+        self._given = 0
+
+    def advance(self) -> bool:
+        """Gives what the next update had; where there is no further one, all that is left, and False."""
+        upto = self._order.popleft() if self._order else None
+        while self._later and (upto is None or self._given < upto):
+            arrival = self._later[0]
+            many = len(arrival.records) if upto is None else min(upto - self._given, len(arrival.records))
+            self._now.append(_part(arrival, arrival.records[:many]))
+            arrival.records = arrival.records[many:]
+            self._given += many
+            if not len(arrival.records):
+                self._later.popleft()
+        return upto is not None
+
+    def arrivals(self, policy: str) -> deque[Arrival]:
+        """What was given and not taken yet."""
+        return self._now
+
+    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+        """Nobody is owed an answer."""
+
+    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+        """Nothing is pooled here."""
+
+    def answer(self) -> None:
+        """Nobody waits for it."""
+
+
+def load_tape(plan: Plan, run: Run) -> Tape:
+    """What the learner of `plan`'s policy recorded in the folder `run.replay`; ConfigurationError in one sentence if
+    that does not tell what it learned from."""
+    folder = Path(run.replay or "") / "datasets" / plan.name
+    if not (folder / MANIFEST).is_file() or not (folder / ORDER).is_file():
+        raise ConfigurationError(
+            f"{run.replay} does not tell what the learner of policy {plan.name!r} took in and when; give the folder of "
+            "a run with --record whose learner was never started again"
+        )
+    _, layout = read_manifest(folder)
+    if layout.hash != plan.layout.hash:
+        raise ConfigurationError(
+            f"{folder} has other segments than policy {plan.name!r} here; use the configuration of that run "
+            f"({Path(run.replay or '') / 'config.yaml'})"
+        )
+    parts = [read_segments(file, layout) for file in sorted(folder.glob(FILES))]
+    whole = all((part.records["record.valid"] == layout.length).all() for part in parts)
+    if isinstance(plan.config.algorithm, Replayed) and not whole:
+        raise ConfigurationError(
+            f"{folder} has segments that are not full, of which nobody can tell how long replay kept them; record a "
+            "world whose agents act in every turn, without flush_after"
+        )
+    return Tape(_arrivals(parts, plan), read_order(folder / ORDER))
+
+
+def _arrivals(parts: list[Segments], plan: Plan) -> deque[Arrival]:
+    """Runs of one actor's segments, in the order in which they came; each actor's lie in a ring of its own."""
+    actors = list(dict.fromkeys(actor for part in parts for actor in part.actors))
+    of = [np.array([actors.index(actor) for actor in part.actors], np.int64)[part.records[ACTOR]] for part in parts]
+    records = [_ring(number, parts, of, plan) for number in range(len(actors))]
+    taken = [0] * len(actors)
+    arrivals: deque[Arrival] = deque()
+    sequence = np.concatenate(of) if of else np.zeros(0, np.int64)
+    for run in np.split(sequence, np.flatnonzero(np.diff(sequence)) + 1) if len(sequence) else ():
+        number, first = int(run[0]), taken[int(run[0])]
+        taken[number] = first + len(run)
+        ring, all_of_it = records[number]
+        arrivals.append(Arrival(*actors[number], ring, all_of_it[first : first + len(run)], False))
+    return arrivals
+
+
+def _ring(number: int, parts: list[Segments], of: list[NDArray], plan: Plan) -> tuple[Ring, NDArray[np.void]]:
+    """A ring with all segments of actor `number`, and their records."""
+    chosen = [mine == number for mine in of]
+    slots = slice(0, sum(int(mine.sum()) for mine in chosen))
+    ring = Ring.create(None, plan.layout, slots.stop)
+    ring.begin(slots)
+    for name, column in ring.columns.items():
+        column[:] = np.concatenate([part.columns[name][mine] for part, mine in zip(parts, chosen, strict=True)])
+
+    def told(name: str) -> NDArray:
+        return np.concatenate([part.records[f"record.{name}"][mine] for part, mine in zip(parts, chosen, strict=True)])
+
+    for name in ("stream", "stream_sequence", "version_min", "version_max"):
+        ring.table[name][:] = told(name)
+    ring.finish(slots, told("number"), told("valid").astype(np.int64), told("before").astype(np.int64))
+    return ring, ring.segments(slots)
+
+
+def _part(arrival: Arrival, records: NDArray[np.void]) -> Arrival:
+    return Arrival(arrival.actor, arrival.incarnation, arrival.ring, records, arrival.owned, arrival.common)
