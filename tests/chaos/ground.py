@@ -1,7 +1,8 @@
-"""What a run under faults stands on: a disk and a memory of its own, which can be filled and be made to stall.
+"""What a run under faults stands on: a disk, a memory and a network of its own, which can be filled, stalled and cut.
 
-With root the run's folder is a small ext4 file system on a loop device, and shared memory a small tmpfs. Without, both
-are plain folders, and the kinds of faults that need more are left out with a reason.
+With root the run's folder is a small ext4 file system on a loop device, shared memory a small tmpfs, and all processes
+live in a network namespace whose loopback can be taken down: connections stay, packets vanish. Without, there are plain
+folders, and the kinds of faults that need more are left out with a reason.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ class Ground:
         self.disk, self.memory = folder / "disk", folder / "memory"
         self.kinds: list[str] = []
         self.missing: list[str] = []
+        self.on: list[str] = []
+        """What a command begins with that shall run here."""
+        self._network = f"rookery-{folder.name}"
         for place in (self.disk, self.memory):
             place.mkdir()
 
     def up(self) -> None:
         """Mounts what can be mounted."""
         if os.geteuid() != 0:
-            self.missing.append("full_disk, slow_disk and full_memory need root")
+            self.missing.append("full_disk, slow_disk, full_memory and cut need root")
             return
         size = f"size={_MEMORY_MIB}m"
         if self._try("mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.memory)):
@@ -47,10 +51,15 @@ class Ground:
         made = self._try("mkfs.ext4", "-q", "-F", str(image))
         if made and self._try("mount", "-o", "loop,noatime", str(image), str(self.disk)):
             self.kinds += ["full_disk", "slow_disk"]
+        if self._try("ip", "netns", "add", self._network) and self._try(*self._loopback("up")):
+            self.kinds.append("cut")
+            self.on = [_tool("ip"), "netns", "exec", self._network]
 
     def down(self) -> None:
         """Unmounts; what ran there must have ended."""
         self.thaw()
+        if self.on:
+            subprocess.run([_tool("ip"), "netns", "del", self._network], check=True, timeout=30)
         end = time.monotonic() + _BUSY_SECONDS
         for place in (self.disk, self.memory):
             while place.is_mount():
@@ -80,6 +89,17 @@ class Ground:
             subprocess.run(
                 [_tool("fsfreeze"), "--unfreeze", str(self.disk)], check=False, capture_output=True, timeout=30
             )
+
+    def cut(self) -> None:
+        """Nothing goes from one process to another by the network any more."""
+        subprocess.run([_tool("ip"), *self._loopback("down")[1:]], check=True, timeout=30)
+
+    def heal(self) -> None:
+        """It does again."""
+        subprocess.run([_tool("ip"), *self._loopback("up")[1:]], check=True, timeout=30)
+
+    def _loopback(self, state: str) -> list[str]:
+        return ["ip", "-n", self._network, "link", "set", "lo", state]
 
     def left(self) -> list[str]:
         """What lies in the memory."""

@@ -118,7 +118,7 @@ class Scene:
         command = [require("rookery"), "train", str(config), "--run-dir", str(self.folder), "--no-progress"]
         with self.said.open("a") as stream:
             popen = subprocess.Popen(
-                command,
+                [*self.ground.on, *command],
                 cwd=self.ground.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -193,6 +193,12 @@ class Scene:
                 self._sleep(popen, fault.seconds)
             finally:
                 ground.thaw()
+        if fault.kind == "cut":
+            ground.cut()
+            try:
+                self._sleep(popen, fault.seconds)
+            finally:
+                ground.heal()
         if fault.kind == "kill_all":
             self._kill_all(popen)
         return True

@@ -99,5 +99,5 @@ def test_without_root_the_ground_is_plain_folders_and_says_what_is_left_out(monk
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with ground() as place:
         assert place.kinds == []
-        assert place.missing == ["full_disk, slow_disk and full_memory need root"]
+        assert place.missing == ["full_disk, slow_disk, full_memory and cut need root"]
         assert Path(place.disk).is_dir()

@@ -55,6 +55,7 @@ WORLDS: dict[str, tuple[dict[str, Any], int, float]] = {
     "cartpole": (_CARTPOLE, 300_000, 0.9),
     "hunt": (_HUNT, 1_000_000, 0.9),
     "hunt-drop": ({**_HUNT, "policy": {**_HUNT["policy"], "flow": "drop_oldest"}}, 1_000_000, 0.9),
+    "hunt-tcp": ({**_HUNT, "transport": "tcp"}, 500_000, 0.9),
     "hunt-replay": (_REPLAY, 100_000, 0.9),
 }
 """Name -> configuration, agent steps, and the part of an undisturbed run's return that has to be reached."""
