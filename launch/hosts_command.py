@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TextIO
 
 import click
 import yaml
@@ -27,6 +30,8 @@ from protocol.errors import ConfigurationError
 __all__ = ["hosts"]
 
 _LOOK_EVERY = 0.2
+_STATE = "hosts.json"
+"""In the folder of logs: who holds the workers, and what they are; locked as long as they are held."""
 _GRACE = 5.0
 """Seconds for the network, beyond those that workers have to end."""
 
@@ -39,11 +44,20 @@ def hosts() -> None:
 _file = click.argument("file", metavar="HOSTS.yaml", type=click.Path(dir_okay=False, path_type=Path))
 
 
+_logs = click.option(
+    "--logs",
+    default="logs",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Of the workers.",
+)
+
+
 @hosts.command()
 @_file
 @click.option("--dry-run", is_flag=True, help="Print every command instead of running it.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: the plan as JSON.")
-@click.option("--logs", default="logs", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+@_logs
 def up(file: Path, dry_run: bool, as_json: bool, logs: Path) -> None:
     """Copies keys, starts all workers by ssh, keeps them alive, ends them with the run or with Ctrl-C.
 
@@ -60,6 +74,49 @@ def up(file: Path, dry_run: bool, as_json: bool, logs: Path) -> None:
     else:
         _missing_keys(read)
         sys.exit(_Session(read, run, commands, logs).go())
+
+
+@hosts.command()
+@_file
+@_logs
+def down(file: Path, logs: Path) -> None:
+    """Tells the `up` that runs with these logs to end, and waits for it."""
+    read_hosts(file)
+    pid = _living(logs)
+    if pid is None:
+        raise ConfigurationError(f"no `rookery hosts up` runs with the logs in {logs}; give its --logs")
+    os.kill(pid, signal.SIGTERM)
+    while _living(logs) is not None:
+        time.sleep(_LOOK_EVERY)
+    click.echo("all have ended")
+
+
+@hosts.command()
+@_file
+@_logs
+def status(file: Path, logs: Path) -> None:
+    """Every worker, its host, whether it runs, how often it was started again. For the run: `rookery status`."""
+    read_hosts(file)
+    if not (logs / _STATE).is_file():
+        raise ConfigurationError(f"nothing was started with the logs in {logs}; give those of `rookery hosts up`")
+    held = _living(logs) is not None
+    for worker in json.loads((logs / _STATE).read_text())["workers"]:
+        runs = (
+            "runs" if held and worker["code"] is None else f"ended with {worker['code']}" if held else "was let go of"
+        )
+        click.echo(f"{worker['name']:24} {worker['host']:16} {runs:16} restarts {worker['restarts']}")
+
+
+def _living(logs: Path) -> int | None:
+    """The process of the `up` that holds these logs; None if none does."""
+    try:
+        with (logs / _STATE).open() as state:
+            fcntl.flock(state, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when it is closed
+    except FileNotFoundError:
+        return None
+    except BlockingIOError:
+        return int(json.loads((logs / _STATE).read_text())["pid"])
+    return None
 
 
 @hosts.command()
@@ -99,18 +156,29 @@ class _Session:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._stopped.set())
         seconds = max(self._run.actor_timeout, self._run.learner_timeout)
+        if _living(self._logs) is not None:
+            raise ConfigurationError(f"another `rookery hosts up` writes to {self._logs}; end it or give other --logs")
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with (self._logs / _STATE).open("a+") as state:
+            fcntl.flock(state, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._hold(seconds, state)
+
+    def _hold(self, seconds: float, state: TextIO) -> int:
         try:
             self._copy()
             for command in self._commands:
                 self._remotes.append(Remote(self._hosts, command, self._logs, 2 * seconds, self._run.restarts))
                 click.echo(f"started {command.name} on {command.host}")
+            self._tell(state)
             coordinator = self._remotes[0]
             while coordinator.code is None and not self._stopped.wait(_LOOK_EVERY):
-                for remote in self._remotes[1:]:
-                    self._look_after(remote)
+                news = [self._look_after(remote) for remote in self._remotes[1:]]
+                if any(news):
+                    self._tell(state)
         finally:
             for name in end_all(self._remotes, 2 * seconds + _GRACE):
                 click.echo(f"let go of {name}: it did not end in time", err=True)
+            self._tell(state)
         click.echo(f"the coordinator said: {coordinator.last_words(1)}")
         return coordinator.code or 0
 
@@ -125,17 +193,30 @@ class _Session:
                         f"`{shlex.join(words)}` failed: {' '.join(ended.stderr.split())}; correct the host"
                     )
 
-    def _look_after(self, remote: Remote) -> None:
-        """Starts it again if it has died, after a pause and within its budget."""
+    def _tell(self, state: TextIO) -> None:
+        """Those who ask, of every worker."""
+        workers = [
+            {"name": r.command.name, "host": r.command.host, "code": r.code, "restarts": r.budget.again}
+            for r in self._remotes
+        ]
+        state.seek(0)
+        state.truncate()
+        json.dump({"pid": os.getpid(), "workers": workers}, state)
+        state.flush()
+
+    def _look_after(self, remote: Remote) -> bool:
+        """Starts it again if it has died, after a pause and within its budget; whether there is news of it."""
         now, code, name = time.monotonic(), remote.code, remote.command.name
         if code in (None, 0):
-            return
+            return False
         if remote.again_at:
-            if now >= remote.again_at:
-                remote.start()
-            return
+            if now < remote.again_at:
+                return False
+            remote.start()
+            return True
         pause = None if code in FATAL else remote.budget.died(now)
         if pause is None:
             raise HostFailed(f"{name} ended with code {code} and is not started again: {remote.last_words()}")
         remote.again_at = now + pause
         click.echo(f"{name} on {remote.command.host} ended with code {code}; starting it again")
+        return True

@@ -189,3 +189,12 @@ def test_a_worker_that_ends_by_itself_leaves_nothing_that_holds_its_connection(m
     assert worker.wait(60)
     assert worker.code == 3
     end_all([worker], 1)
+
+
+def test_status_and_down_say_where_to_look_when_nothing_was_started(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yaml"
+    path.write_text(yaml.safe_dump({"hosts": HOSTS}))
+    for command, told in (("down", "no `rookery hosts up` runs"), ("status", "nothing was started")):
+        refused = CliRunner().invoke(main, ["hosts", command, str(path), "--logs", str(tmp_path / "logs")])
+        assert refused.exit_code == 2
+        assert told in refused.output
