@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zmq
 
-from protocol.sockets import arrived, connect, open_context, poll
+from protocol.sockets import arrived, connect, dispatch, open_context
 
 __all__ = ["Line", "addresses_of"]
 
@@ -26,6 +26,7 @@ class Line:
         self._context = context or open_context(keys, "simulator")
         self._owns_context = context is None
         self._socket: zmq.Socket[bytes] | None = None
+        self._poller = zmq.Poller()
         self.address = ""
 
     def open(self, seconds: float, elsewhere: bool = False) -> None:
@@ -40,6 +41,7 @@ class Line:
             self.address = address
             # What were queued for an actor that is away, it could make no sense of when it is back.
             self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
+            self._poller.register(self._socket, zmq.POLLIN)
         if self._socket is not None:
             self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
 
@@ -54,7 +56,7 @@ class Line:
         if self._socket is None:
             return
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            dispatch(self._socket, frames)
         except zmq.Again:
             return  # the next ping, or hello, tells whether the actor knows of it
 
@@ -64,13 +66,14 @@ class Line:
             time.sleep(min(seconds, 0.1))
             return None
         frames = arrived(self._socket)
-        if frames is None and poll([self._socket], int(seconds * 1000)):
+        if frames is None and self._poller.poll(int(seconds * 1000)):
             frames = arrived(self._socket)
         return frames
 
     def drop(self, linger: int = 0) -> None:
         """Closes the connection; what is to be said yet has `linger` milliseconds."""
         if self._socket is not None:
+            self._poller.unregister(self._socket)
             self._socket.close(linger=linger)
             self._socket = None
 

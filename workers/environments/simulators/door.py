@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import zmq
@@ -20,14 +19,15 @@ from protocol.codec import decode, encode, pack
 from protocol.errors import WireError
 from protocol.messages import Message
 from protocol.schema import Schemas
-from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator_messages import Act, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import arrived, dispatch
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
 from workers.environments.simulators.names import Names
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
+from workers.environments.simulators.terms import Terms
 
-__all__ = ["COUNTERS", "Door", "Terms"]
+__all__ = ["COUNTERS", "Door"]
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +41,6 @@ _LONGEST_LEASE = 3600.0
 _LONGEST_REASON = 1_000
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What is the same for all simulators of an actor: the answer to `hello`, but for who it is; the copies there
-    are; messages a second that one may send."""
-
-    admit: Admit
-    copies: int
-    rate: int
 
 
 class Door:

@@ -113,12 +113,16 @@ class Hearing:
         given = message.rewards or [0.0] * len(rows)
         if len(given) != len(rows):
             raise GuestFault("reward", f"{len(given)} rewards came for {len(rows)} agents; give one for each, or none")
-        for (agent, row), reward, name in zip(rows, given, message.agents, strict=True):
+        for i, (agent, row) in enumerate(rows):
+            reward = given[i]
             if abs(reward) > _MOST_REWARD:
-                raise GuestFault("value", f"the reward {reward:g} of agent {name!r} is too large for a float32")
+                raise GuestFault(
+                    "value", f"the reward {reward:g} of agent {message.agents[i]!r} is too large for a float32"
+                )
             if reward and not self.desks[agent].open[row]:
                 raise GuestFault(
-                    "reward", f"agent {name!r} has done nothing in this episode that could be rewarded; send 0"
+                    "reward",
+                    f"agent {message.agents[i]!r} has done nothing in this episode that could be rewarded; send 0",
                 )
         return given
 
@@ -136,21 +140,33 @@ class Hearing:
             wanted = f"episode {guest.next_episode}" if allowed else "none before reset is told"
             raise GuestFault("episode", f"an observation of episode {message.episode} came, expected {wanted}")
         rewards = self._rewards(message, rows)
-        for name in {agent for agent, _ in rows} if message.elements else ():
-            self.readings[name].check_elements(message.elements)
-        frame = _only(frames, sum(self.readings[agent].whole for agent, _ in rows), "observations")
-        offset, told = 0, []
-        for agent, _ in rows:
-            reading = self.readings[agent]
-            told.append((reading.observation(frame, offset), reading.mask(frame, offset)))
-            offset += reading.whole
-        for (agent, row), (seen, mask), reward in zip(rows, told, rewards, strict=True):
-            self.steps += bool(self.desks[agent].open[row])
-            self.desks[agent].ask(row, seen, mask, reward, message.clock)
+        if message.elements:
+            for number in {agent for agent, _ in rows}:
+                self.readings[number].check_elements(message.elements)
+        told = self._read(frames, rows)
+        for i, (agent, row) in enumerate(rows):
+            desk = self.desks[agent]
+            self.steps += bool(desk.open[row])
+            desk.ask(row, *told[i], rewards[i], message.clock)
         guest.number, guest.episode, guest.playing = message.number, message.episode, True
-        self.late = min(self.late + message.late, _MOST_LATE)
+        if message.late:
+            self.late = min(self.late + message.late, _MOST_LATE)
         now = time.monotonic()
         self.requests.append(Request(guest, message.number, message.episode, rows, message.elements, at, now))
+
+    def _read(
+        self, frames: list[bytes], rows: list[tuple[int, int]]
+    ) -> list[tuple[NDArray[Any], NDArray[np.bool_] | None]]:
+        """What each sees, and its mask."""
+        size = 0
+        for agent, _ in rows:
+            size += self.readings[agent].whole
+        frame, at, told = _only(frames, size, "observations"), 0, []
+        for agent, _ in rows:
+            reading = self.readings[agent]
+            told.append((reading.observation(frame, at), reading.mask(frame, at)))
+            at += reading.whole
+        return told
 
     def _end(self, guest: Guest, message: End, frames: list[bytes], rows: list[tuple[int, int]]) -> None:
         if not guest.playing or message.episode != guest.episode:
