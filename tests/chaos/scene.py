@@ -113,7 +113,7 @@ class Scene:
             "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
             "ROOKERY_MEMORY": str(self.ground.memory),
             witness.VARIABLE: str(self.notes),
-            MARK: self.mark,
+            MARK: f"{os.environ.get(MARK, '')}:{self.mark}".strip(":"),
         }
         command = [require("rookery"), "train", str(config), "--run-dir", str(self.folder), "--no-progress"]
         with self.said.open("a") as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def test_the_books_of_a_run_balance_whatever_is_done_to_it_G1_G2_G9_B11(seed: st
             "learner_timeout": 3.0,
             "checkpoint_interval": 1.0,
         }
-        scene = Scene(place, data, f"chaos-{seed}", print)
+        scene = Scene(place, data, uuid.uuid4().hex, print)
         kinds = [kind for kind in ("kill", "stop", "full_disk") if kind in ("kill", "stop", *place.kinds)]
         scene.live(islice(faults(seed, kinds, longest=1.5), 3))
         found, summary = audit(scene, STEPS)

@@ -41,6 +41,7 @@ def log_of(folder: Path, worker: str) -> str:
     return (folder / "run" / "logs" / f"{worker}.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_actor_is_started_again_and_makes_the_rest_G2(tmp_path: Path, memory_dir: Path) -> None:
     with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
         killed(tmp_path, "actor-0")
