@@ -24,7 +24,7 @@ from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
 from workers.evaluation.watch import Watch
-from workers.life import Life, run_dir_of
+from workers.life import Life, Stop, run_dir_of
 from workers.logs import log_to
 from workers.plan import plan_policies
 
@@ -62,7 +62,11 @@ class Evaluation:
         if self._told("complete"):
             while client.pulse is not None and client.pulse.routes:  # who has left has published its last weights
                 self._rest()
-            self._watch.look(self._told("made"), last=True)
+            try:
+                self._watch.look(self._told("made"), last=True)
+            except Stop:
+                log.warning("event=not_evaluated reason=the run ended before the last weights had played all episodes")
+                raise
 
     def close(self) -> None:
         """Closes environments and sockets."""
