@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.aliases import Multiprocessing, without_aliases
 from protocol.auxiliaries import RND, AuxiliaryConfig
-from protocol.cohorts import Learners, settled
+from protocol.cohorts import Computing, Learners, settled
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.evaluation import EvaluationConfig
@@ -164,6 +164,8 @@ class Run(Section):
     """Which policies and auxiliaries share a learner process (protocol/cohorts.py)."""
     num_learner_processes: int | None = Field(default=None, ge=1)
     """Processes of `learners: cohort`, which a number alone implies; None: one."""
+    cohort: Computing = "auto"
+    """How several policies in one process are computed."""
     steps: int = Field(default=10_000_000, ge=1)
     """Agent steps until the run ends; without actors, rows that are trained on."""
     seconds: float | None = Field(default=None, gt=0)

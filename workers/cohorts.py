@@ -11,11 +11,21 @@ from protocol.config import OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.plan import Plan, PolicyPlan
 
-__all__ = ["check_cohorts", "kind_of", "learners_of"]
+__all__ = ["check_cohorts", "kind_of", "learners_of", "stacks_of"]
 
 _ENOUGH = 4
-"""Policies of one kind from which on `learners: auto` makes a cohort of them: fewer gain less by being one computation
-than by computing beside each other (workers/README.md)."""
+"""Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
+turn, four less than half as long (workers/README.md)."""
+
+
+def stacks_of(run: Run, plans: Sequence[Plan]) -> list[str]:
+    """For each of the policies of one process the stack in which it is computed; empty: in turn. In lock-step all are,
+    as the bits of a stack depend on who is in it."""
+    if run.cohort == "in_turn" or run.lockstep:
+        return [""] * len(plans)
+    kinds = [kind_of(plan) for plan in plans]
+    least = _ENOUGH if run.cohort == "auto" else 2
+    return [kind if kinds.count(kind) >= least else "" for kind in kinds]
 
 
 def kind_of(plan: Plan) -> str:
@@ -24,11 +34,13 @@ def kind_of(plan: Plan) -> str:
     algorithm = plan.config.algorithm
     if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream):
         return ""
-    if algorithm.central_critic or algorithm.priority_alpha:
+    if algorithm.central_critic or algorithm.priority_alpha or plan.config.network.recurrent is not None:
         return ""
-    return "|".join(
-        (plan.layout.hash, plan.config.network.model_dump_json(), algorithm.model_dump_json(), str(plan.batch_segments))
-    )
+    if plan.recorded:  # what is recorded can be learned again to the bit
+        return ""
+    actions, seen = plan.interface.actions, plan.interface.shown
+    shapes = plan.layout.hash, seen.shape, actions.sizes, actions.amounts, plan.batch_segments
+    return f"{shapes}|{plan.config.network.model_dump_json()}|{algorithm.model_dump_json()}"
 
 
 def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> dict[str, list[str]]:
@@ -56,7 +68,10 @@ def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> 
 
 
 def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
-    """ConfigurationError unless the cohorts that are named are of policies that there are."""
+    """ConfigurationError unless the cohorts that are named are of policies that there are, and can be computed as is
+    said."""
+    if run.cohort == "stacked":
+        _check_stacks(run, plans)
     if not isinstance(run.learners, dict):
         return
     for name, members in run.learners.items():
@@ -69,3 +84,21 @@ def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
             raise ConfigurationError(
                 f"the cohort {name!r} is called like a policy that is not in it; give it another name"
             )
+
+
+def _check_stacks(run: Run, plans: Mapping[str, Plan]) -> None:
+    """ConfigurationError unless all policies of each process are of one kind."""
+    if run.lockstep:
+        raise ConfigurationError(
+            "cohort: stacked gives other bits for other company, which schedule: lockstep rules out; set cohort: "
+            "in_turn, or leave it out"
+        )
+    kinds = {name: kind_of(plan) for name, plan in plans.items()}
+    for learner, (first, *others) in learners_of(run, list(plans), kinds).items():
+        for other in others:
+            if not kinds[first] or kinds[other] != kinds[first]:
+                raise ConfigurationError(
+                    f"cohort: stacked, but {first!r} and {other!r}, which share {learner}, are no two ppo or impala "
+                    "policies without memory and records and with equal observations, actions, network, algorithm and "
+                    "segments; set cohort: auto, or put them into different cohorts by `learners`"
+                )

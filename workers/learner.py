@@ -30,6 +30,7 @@ from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import numerics
 from workers.auxiliary_plan import AuxiliaryPlan, plan_all
+from workers.cohorts import stacks_of
 from workers.common_plan import plan_common
 from workers.datasets.source import load
 from workers.learning.cohort import Cohort
@@ -83,7 +84,7 @@ class Learner:
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[Member] = []
-        self._cohort = Cohort(self._members, run.restarts, self._publisher.last, self._counters)
+        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters)
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
@@ -92,13 +93,16 @@ class Learner:
         static = any(plan.static for plan in self._plans)
         if static:  # reading may take longer than a lease lasts, and nobody waits for routes
             client.start(self._report.snapshot)
-        for plan in self._plans:
+        for plan, stack in zip(self._plans, stacks_of(self._run, self._plans), strict=True):
             self._members.append(self._member(plan))
+            self._cohort.add(self._members[-1], stack)
         self._report.routes = [self._route(plan.name) for plan in self._plans]
         self._report.state = "learning"
         if not static:
             client.start(self._report.snapshot)
         log.info("event=learning policies=%s", ",".join(self._welcome.policies))
+        for names in self._cohort.stacks:
+            log.info("event=stacked policies=%s cohort=%s", ",".join(names), self._run.cohort)
         while client.command == "go" and not self._life.stopping.is_set():
             if not self._turn():
                 self._starve()

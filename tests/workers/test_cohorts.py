@@ -8,8 +8,11 @@ import pytest
 
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.workers.test_plan import plans
-from workers.cohorts import check_cohorts, kind_of, learners_of
+from workers.cohorts import check_cohorts, kind_of, learners_of, stacks_of
+
+OTHER = {"policies": {"b": {"network": {"hidden": [8]}}}}
 
 
 def learners(data: dict[str, Any]) -> dict[str, list[str]]:
@@ -50,6 +53,9 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
     for b in ({"network": {"hidden": [8]}}, {"algorithm": {"gamma": 0.9}}, {"segment_length": 8}):
         other = plans({"policies": {"b": b}})
         assert kind_of(other["a"]) != kind_of(other["b"])
+    agents = [Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=n)) for name, n in (("a", 2), ("b", 3))]
+    other = plans({}, World(id="w", agents=tuple(agents)))
+    assert kind_of(other["a"]) != kind_of(other["b"]), "a choice of two and one of three lie in equal memory"
     for algorithm in ({"name": "iqn"}, {"name": "ppo", "priority_alpha": 0.5}):
         assert kind_of(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
 
@@ -62,8 +68,21 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
         ({"learners": {"t": ["a"], "u": ["a"]}}, "learners names 'a' more than once"),
         ({"learners": {"t": ["a", "x"]}}, "learners.t names 'x', which is nothing that learns; name some of a, b, c"),
         ({"learners": {"a": ["b"]}}, "the cohort 'a' is called like a policy that is not in it"),
+        (
+            {"learners": "cohort", "cohort": "stacked", **OTHER},
+            "cohort: stacked, but 'a' and 'b', which share learner-0",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         check_cohorts(parse_run(data), dict(plans({k: v for k, v in data.items() if k == "policies"})))
+
+
+@pytest.mark.parametrize(("cohort", "enough"), [("auto", 4), ("stacked", 2), ("in_turn", 99)])
+def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort: str, enough: int) -> None:
+    run, plan = parse_run({"cohort": cohort}), plans({})["a"]
+    other = plans(OTHER)["b"]
+    for count in range(1, 6):
+        assert all(map(bool, stacks_of(run, [plan] * count))) == (count >= enough)
+        assert stacks_of(run, [*[plan] * count, other])[-1] == ""

@@ -14,9 +14,17 @@ from torch import Tensor, nn
 from protocol.errors import TrainingFault
 from workers.policies.flat import flatten_
 
-__all__ = ["FlatAdam"]
+__all__ = ["TINY", "FlatAdam", "broken"]
 
 TINY = 1e-30
+
+
+def broken(loss: float, norm: float) -> TrainingFault:
+    """What is wrong with an update whose `loss` or gradient's `norm` is no number."""
+    return TrainingFault(
+        f"the update gave loss {loss:g} with gradient norm {norm:g}; look for rewards or observations that are not "
+        "finite, or lower learning_rate"
+    )
 
 
 class FlatAdam:
@@ -60,10 +68,7 @@ class FlatAdam:
         loss.backward()
         norm = torch.linalg.vector_norm(self.gradient)
         if not math.isfinite(norm.item()) or not math.isfinite(loss.item()):
-            raise TrainingFault(
-                f"the update gave loss {loss.item():g} with gradient norm {norm.item():g}; look for rewards or "
-                "observations that are not finite, or lower learning_rate"
-            )
+            raise broken(loss.item(), norm.item())
         for part in self._parts:
             length = norm if len(self._parts) == 1 else torch.linalg.vector_norm(part)
             part.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))

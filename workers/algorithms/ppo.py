@@ -29,6 +29,7 @@ from workers.policies.core import Recall
 from workers.policies.distributions import likelihood
 from workers.policies.networks import input_rows
 from workers.policies.scaled import Scaled
+from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace
 
 __all__ = ["Objective", "PPOUpdate", "objective"]
@@ -36,7 +37,7 @@ __all__ = ["Objective", "PPOUpdate", "objective"]
 
 class Objective(NamedTuple):
     """What a minibatch is worth: the loss to descend, scalars for the metrics, the value targets [T, b], and what its
-    rows look like to the present policy."""
+    rows look like to the present policy. Loss and metrics of K policies are [K]."""
 
     loss: Tensor
     metrics: dict[str, Tensor]
@@ -44,7 +45,9 @@ class Objective(NamedTuple):
     seen: Appraisal
 
 
-def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config: OnStream) -> Objective:
+def objective(
+    policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, config: OnStream
+) -> Objective:
     """PPO's clipped objective (Schulman et al. 2017, equation 9), or IMPALA's policy gradient, with V-trace advantages
     against the behaviour policy.
 
@@ -56,34 +59,34 @@ def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config
     recall = batch.recall
     if recall is not None and config.zero_start:
         recall = recall._replace(state=torch.zeros_like(recall.state))
-    outputs, values = _said(policy, batch, recall)
+    outputs, values, whole, log_std = _said(policy, batch, recall)
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
-    log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, policy.log_std, action, amount, legal)
+    log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, log_std, action, amount, legal)
     log_ratio = log_probability.view(shape) - batch.log_probability
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
     ratio = (log_ratio * batch.mask).exp()
     with torch.no_grad():
-        real = policy.real_value(values.detach())
-        until = rows + shape[1]
+        until, many = rows + shape[1], batch.members
         final = torch.zeros_like(batch.reward)
-        final.view(-1)[batch.final_place] = real[until:]
-        value = real[:until].view(-1, shape[1])
+        final.view(-1)[batch.final_place] = whole[until:]
+        value = whole[:until].view(-1, shape[1])
         next_value = next_values(value, batch.terminated, batch.truncated, final)
         seen = Appraisal(ratio.detach(), value[:-1], next_value)
         _, target, advantage = advantages(batch, seen, config)
-        weight = batch.mask / batch.mask.sum()
+        weight = batch.mask / _each(_total(batch.mask, many), shape)
         if config.normalize_advantage:
-            advantage = normalized(advantage, weight)
+            advantage = normalized(advantage, weight, many)
         if batch.importance is not None:
             advantage = advantage * batch.importance
     if isinstance(config, PPO):
         gain, cut = surrogate(ratio, advantage, config.clip)
     else:
         gain, cut = policy_gradient(log_probability.view(shape), seen.ratio, advantage, config.rho_clip)
-    policy_loss = -(gain * weight).sum()
-    entropy = (uncertainty * weight.view(-1)).sum()
-    value_loss = (value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip) * weight).sum()
+    policy_loss = -_total(gain * weight, many)
+    entropy = _total(uncertainty.view(shape) * weight, many)
+    error = value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip)
+    value_loss = _total(error * weight, many)
     loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
     with torch.no_grad():
         metrics = {
@@ -91,9 +94,9 @@ def objective(policy: ActorCritic | CentralActorCritic, batch: Minibatch, config
             "policy_loss": policy_loss,
             "value_loss": value_loss,
             "entropy": entropy,
-            "approx_kl": ((ratio - 1 - log_ratio) * weight).sum(),
-            "clip_fraction": (cut * weight).sum(),
-            "ratio_mean": (ratio * weight).sum(),
+            "approx_kl": _total((ratio - 1 - log_ratio) * weight, many),
+            "clip_fraction": _total(cut * weight, many),
+            "ratio_mean": _total(ratio * weight, many),
         }
     return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, seen)
 
@@ -105,13 +108,31 @@ def surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Te
     return torch.minimum(ratio * advantage, clipped * advantage), clipped != ratio
 
 
-def _said(policy: ActorCritic | CentralActorCritic, batch: Minibatch, recall: Recall | None) -> tuple[Tensor, Tensor]:
-    """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations."""
+def _said(
+    policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, recall: Recall | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations; values [N] in the unit
+    of the reward, without gradients; and by how much amounts vary."""
+    if isinstance(policy, StackedActorCritic):
+        return policy.said(batch.observation, batch.final_place, batch.reward.shape[1], recall)
     x = policy.inputs(batch.observation)
     if isinstance(policy, ActorCritic):
-        return policy(x, recall)
-    assert batch.privileged is not None
-    return policy(x, batch.privileged, recall)
+        outputs, values = policy(x, recall)
+    else:
+        assert batch.privileged is not None
+        outputs, values = policy(x, batch.privileged, recall)
+    with torch.no_grad():
+        return outputs, values, policy.real_value(values), policy.log_std
+
+
+def _total(x: Tensor, members: int) -> Tensor:
+    """The sum of `x` [T, b], or those of several policies, [K]."""
+    return x.sum() if members == 1 else x.view(len(x), members, -1).sum((0, 2))
+
+
+def _each(total: Tensor, shape: torch.Size) -> Tensor:
+    """A scalar as it is; what is each policy's, [K], for each of its segments, [b]."""
+    return total.repeat_interleave(shape[1] // len(total)) if total.dim() else total
 
 
 def _rows(column: Tensor | None, rows: int) -> Tensor | None:
@@ -119,13 +140,15 @@ def _rows(column: Tensor | None, rows: int) -> Tensor | None:
     return None if column is None else column.reshape(rows, *column.shape[2:])
 
 
-def normalized(x: Tensor, weight: Tensor) -> Tensor:
-    """`x` with mean 0 and standard deviation 1 under `weight`, which sums to 1."""
-    centred = x - (x * weight).sum()
-    return centred / ((centred * centred * weight).sum().sqrt() + 1e-8)
+def normalized(x: Tensor, weight: Tensor, members: int = 1) -> Tensor:
+    """`x` [T, b] with mean 0 and standard deviation 1 under `weight`, which sums to 1, for each of `members`."""
+    centred = x - _each(_total(x * weight, members), x.shape)
+    return centred / (_each(_total(centred * centred * weight, members).sqrt(), x.shape) + 1e-8)
 
 
-def value_error(policy: Scaled, value: Tensor, target: Tensor, before: Tensor | None, clip: float | None) -> Tensor:
+def value_error(
+    policy: Scaled | StackedActorCritic, value: Tensor, target: Tensor, before: Tensor | None, clip: float | None
+) -> Tensor:
     """Half the squared error [T, b] of normalised `value`; `target` and the value `before` are real.
 
     With `clip` the larger of the errors with and without `value` kept within `clip` of `before` counts.

@@ -56,6 +56,8 @@ class Minibatch:
     """[(T + 1) * b + k, P]: what a central critic sees besides `observation`"""
     importance: Tensor | None
     """[b], where segments were drawn by priority"""
+    members: int = 1
+    """Policies of which these are, each as many segments as the next, side by side"""
 
     @property
     def recall(self) -> Recall | None:
@@ -92,8 +94,11 @@ class Batch:
     rows: int
     """Rows to train on."""
 
-    def minibatch(self, index: Tensor, scratch: Workspace, importance: Tensor | None = None) -> Minibatch:
-        """The segments `index` [b] int64, drawn with `importance` [b]; their observations lie in `scratch`."""
+    def minibatch(
+        self, index: Tensor, scratch: Workspace, importance: Tensor | None = None, members: int = 1
+    ) -> Minibatch:
+        """The segments `index` [b] int64 of `members` policies, drawn with `importance` [b]; their observations lie in
+        `scratch`."""
         rows = self.observation.shape[1]
         places = (index * rows + torch.arange(rows, device=index.device)[:, None]).flatten()
         final_row = self.final_row.index_select(0, index)
@@ -121,6 +126,7 @@ class Batch:
             state=_chosen(self.state, 0, index),
             privileged=seen("privileged"),
             importance=importance,
+            members=members,
         )
 
 

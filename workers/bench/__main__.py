@@ -61,6 +61,19 @@ def simulator(rounds: int, as_json: bool) -> None:
     _tell(measure(rounds), as_json)
 
 
+@main.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Interleaved pairs.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to compute."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def learner(rounds: int, device: str, as_json: bool) -> None:
+    """Learning: a learner beside the bare update, a cohort beside its policies one by one."""
+    from workers.bench.learning import measure
+
+    _tell(measure(rounds, device), as_json)
+
+
 def _tell(figures: dict[str, float], as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")

@@ -1,7 +1,8 @@
-"""The members of one learner process: who makes an update now, and what becomes of one that fails.
+"""The members of one learner process: who makes an update now, together with whom, and what becomes of one that fails.
 
-In flow: members with their data. Out flow: updates. A member whose updates or weights are no numbers any more goes back
-to its newest checkpoint, or else to its last published weights, and the others do not notice.
+In flow: members with their data. Out flow: updates, each in turn, or those of one kind as one computation. A member
+whose updates or weights are no numbers any more goes back to its newest checkpoint, or else to its last published
+weights, and the others do not notice.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
+from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.stacked import PPOStack, one_by_one
+from workers.learning.batches import Segments
 from workers.learning.member import Member
 
 __all__ = ["Cohort"]
@@ -23,27 +28,63 @@ log = logging.getLogger(__name__)
 
 
 class Cohort:
-    """`members` share a process. Each may fail `restarts` times; `published` gives the last weights that it did
-    publish. A member that is alone in its process ends with it, and is started again with it."""
+    """Members share a process. Each may fail `restarts` times; `published` gives the last weights that it did publish.
+    A member that is alone in its process ends with it, and is started again with it."""
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        restarts: int,
-        published: Callable[[str], NDArray[np.uint8] | None],
-        counters: Counters,
-    ) -> None:
-        self._members, self._restarts, self._published = members, restarts, published
-        self._counters = counters
+    def __init__(self, restarts: int, published: Callable[[str], NDArray[np.uint8] | None], counters: Counters) -> None:
+        self._restarts, self._published, self._counters = restarts, published, counters
+        self._members: list[Member] = []
+        self._groups: list[_Group] = []
+
+    def add(self, member: Member, stack: str = "") -> None:
+        """One more; those of one `stack` are computed as one."""
+        self._members.append(member)
+        group = next((group for group in self._groups if stack and group.stack == stack), None)
+        if group is None:
+            group = _Group(stack)
+            self._groups.append(group)
+        group.members.append(member)
+
+    @property
+    def stacks(self) -> list[list[str]]:
+        """Names of those that are computed as one."""
+        return [[member.name for member in group.members] for group in self._groups if len(group.members) > 1]
 
     def step(self) -> list[Member]:
         """At most one update of each member that has the data for it; those who made one."""
-        return [member for member in self._members if self._guarded(member, member.step)]
+        trained = []
+        for group in self._groups:
+            if len(group.members) == 1:
+                trained += [member for member in group.members if self._guarded(member, member.step)]
+            elif group.complete([member for member in group.waited_for if self._guarded(member, member.take)]):
+                trained += self._together(group)
+        return trained
 
     def finish(self) -> None:
         """The last publication and checkpoint of each."""
+        for group in self._groups:
+            self._together(group)
         for member in self._members:
             self._guarded(member, member.finish)
+
+    def _together(self, group: _Group) -> list[Member]:
+        """One update of each of the group's members that have a batch."""
+        started, ready = time.monotonic(), group.take()
+        given: list[tuple[Member, Segments]] = []
+        for member in ready:
+
+            def offer(member: Member = member) -> None:
+                segments = member.offer()
+                if isinstance(segments, Segments):
+                    given.append((member, segments))
+
+            self._guarded(member, offer)
+        outcomes = group.update(given)
+        for (member, _), outcome in zip(given, outcomes, strict=True):
+            self._guarded(member, partial(member.settle, outcome))
+        for member in ready:
+            self._counters.add(f"busy.{member.name}", (time.monotonic() - started) / len(ready))
+        return ready
 
     def _guarded(self, member: Member, work: Callable[[], bool | None]) -> bool:
         try:
@@ -66,3 +107,44 @@ class Cohort:
         seconds = time.monotonic() - started
         restarts = int(self._counters[again])
         log.info("event=member_restarted policy=%s restarts=%d seconds=%.2f", member.name, restarts, seconds)
+
+
+class _Group:
+    """Members of one kind, which are computed as one when they have batches at the same time."""
+
+    def __init__(self, stack: str) -> None:
+        self.stack = stack
+        self.members: list[Member] = []
+        self._ready: list[Member] = []
+        self._last: list[Member] = []
+        """Who took part in the last update: the others of these are worth waiting for."""
+        self._computed: tuple[list[Member], PPOStack] | None = None
+
+    @property
+    def waited_for(self) -> list[Member]:
+        """Those without a batch."""
+        return [member for member in self.members if member not in self._ready]
+
+    def complete(self, more: Sequence[Member]) -> bool:
+        """With the batches of `more`: whether to go on now. Who has a batch waits for those that went along the last
+        time, while every look brings more."""
+        self._ready += more
+        missing = any(member not in self._ready for member in self._last or self.members)
+        return bool(self._ready) and not (more and missing)
+
+    def take(self) -> list[Member]:
+        """Those who have a batch, in the order of members."""
+        self._last = [member for member in self.members if member in self._ready]
+        self._ready = []
+        return self._last
+
+    def update(self, given: Sequence[tuple[Member, Segments]]) -> list[dict[str, float] | TrainingFault]:
+        """What became of the update of each."""
+        members, segments = [member for member, _ in given], [batch for _, batch in given]
+        updates = [member.update for member in members if isinstance(member.update, PPOUpdate)]
+        progress = [member.progress for member in members]
+        if len(members) < 2:
+            return one_by_one(updates, segments, progress)
+        if self._computed is None or self._computed[0] != members:
+            self._computed = members, PPOStack(updates)
+        return self._computed[1].update(segments, progress)

@@ -64,7 +64,7 @@ def likelihood(
 ) -> tuple[Tensor, Tensor]:
     """Log-probability and entropy [n] of `action` ([n] or [n, K] int64) with `amount` [n, D] under `outputs` [A, n].
 
-    `log_std` [D]; `legal` [n, C]: where False, a value has no probability.
+    `log_std` [D], or [D, n]; `legal` [n, C]: where False, a value has no probability.
     """
     chances, entropy = [], []
     at = 0
@@ -80,9 +80,10 @@ def likelihood(
     if heads.amounts:
         assert log_std is not None
         assert amount is not None
-        error = (amount.T - outputs[at:]) * (-log_std).exp()[:, None]
-        chances.append(-(0.5 * error.square() + log_std[:, None] + 0.5 * log(2 * pi)).sum(0))
-        entropy.append((log_std + 0.5 * (1 + log(2 * pi))).sum().expand(outputs.shape[1]))
+        spread = log_std.view(heads.amounts, -1)
+        error = (amount.T - outputs[at:]) * (-spread).exp()
+        chances.append(-(0.5 * error.square() + spread + 0.5 * log(2 * pi)).sum(0))
+        entropy.append((spread + 0.5 * (1 + log(2 * pi))).sum(0).expand(outputs.shape[1]))
     if len(chances) == 1:
         return chances[0], entropy[0]
     return torch.stack(chances).sum(0), torch.stack(entropy).sum(0)

@@ -6,7 +6,8 @@ run along rows) and values [N]. The gradient is written out, because recording i
 Legend: `N` rows, `I` inputs, `H` units of a hidden layer, `A` actions.
 
 Parameters, in order: first layer weight [I, 2H] and bias [2H] (policy's columns first, one product for both); each
-further hidden layer weight [2, H, H'] and bias [2, 1, H']; policy head [H', A], [A]; value head [H', 1], [1].
+further hidden layer weight [2, H, H'] and bias [2, 1, H']; policy head [H', A], [A]; value head [H', 1], [1]. With a
+leading dimension in front of each and of the inputs they are those of several policies (stacked.py), computed as one.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def hidden_layers(x: Tensor, parameters: Sequence[Tensor], activation: Activatio
     They lie in `scratch`.
     """
     if len(parameters) == 4:
-        return [x.expand(2, *x.shape)]
-    rows, width = len(x), parameters[0].shape[1] // 2
-    both = matmul(x, parameters[0], scratch.take("layer 0", (rows, 2 * width), x)).add_(parameters[1])
+        return [x.unsqueeze(-3).expand(*x.shape[:-2], 2, *x.shape[-2:])]
+    lead = x.shape[:-1]
+    both = matmul(x, parameters[0], scratch.take("layer 0", (*lead, parameters[0].shape[-1]), x)).add_(parameters[1])
     layers = [_pair(activate_(both, activation))]
     for weight, bias in zip(parameters[2:-4:2], parameters[3:-4:2], strict=True):
-        space = scratch.take(f"layer {len(layers)}", (2, rows, weight.shape[2]), x)
+        space = scratch.take(f"layer {len(layers)}", (*lead[:-1], 2, lead[-1], weight.shape[-1]), x)
         z = matmul(layers[-1], weight, space).add_(bias)
         layers.append(activate_(z, activation))
     return layers
@@ -47,9 +48,10 @@ def evaluate(
     policy, policy_bias, value, value_bias = parameters[-4:]
     layers = hidden_layers(x, parameters, activation, scratch)
     top = layers[-1]
-    logits = matmul(policy.T, top[0].T, x.new_empty(policy.shape[1], len(x))).add_(policy_bias[:, None])
-    values = matmul(top[1], value, x.new_empty(len(x), 1)).add_(value_bias)
-    return logits, values[:, 0], layers
+    *lead, rows, _ = x.shape
+    logits = matmul(policy.mT, top.select(-3, 0).mT, x.new_empty(*lead, policy.shape[-1], rows))
+    values = matmul(top.select(-3, 1), value, x.new_empty(*lead, rows, 1)).add_(value_bias)
+    return logits.add_(policy_bias[..., None]), values[..., 0], layers
 
 
 def towers(
@@ -75,25 +77,25 @@ class _Towers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         parameters: list[Tensor] = ctx.parameters
-        d_logits, d_values = outputs[0].contiguous(), outputs[1].contiguous()[:, None]
+        d_logits, d_values = outputs[0].contiguous(), outputs[1].contiguous()[..., None]
         layers: list[Tensor] = ctx.layers
         gradients = _heads(layers[-1], d_logits, d_values, parameters)
         if len(parameters) == 4:
-            d_x = d_logits.T @ parameters[0].T + d_values @ parameters[2].T if ctx.needs_input_grad[0] else None
+            d_x = d_logits.mT @ parameters[0].mT + d_values @ parameters[2].mT if ctx.needs_input_grad[0] else None
             return (d_x, None, None, *gradients)
         d_layers = [_like(layer, f"gradient {i}", ctx.scratch) for i, layer in enumerate(layers)]
-        matmul(d_logits.T, parameters[-4].T, d_layers[-1][0])
-        torch.mul(d_values, parameters[-2].T, out=d_layers[-1][1])
+        matmul(d_logits.mT, parameters[-4].mT, d_layers[-1].select(-3, 0))
+        torch.mul(d_values, parameters[-2].mT, out=d_layers[-1].select(-3, 1))
         hidden, d_both = _into_hidden(ctx.x, d_layers, layers, parameters, ctx.activation)
-        d_x = matmul(d_both, parameters[0].T, torch.empty_like(ctx.x)) if ctx.needs_input_grad[0] else None
+        d_x = matmul(d_both, parameters[0].mT, torch.empty_like(ctx.x)) if ctx.needs_input_grad[0] else None
         return (d_x, None, None, *hidden, *gradients)
 
 
 def _heads(top: Tensor, d_logits: Tensor, d_values: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    policy, _, value, _ = parameters[-4:]
-    d_policy = matmul(d_logits, top[0], top.new_empty(policy.T.shape)).T
-    d_value = matmul(top[1].T, d_values, torch.empty_like(value))
-    return [d_policy, d_logits.sum(1), d_value, d_values.sum(0)]
+    policy, _, value, value_bias = parameters[-4:]
+    d_policy = matmul(d_logits, top.select(-3, 0), top.new_empty(policy.mT.shape)).mT
+    d_value = matmul(top.select(-3, 1).mT, d_values, torch.empty_like(value))
+    return [d_policy, d_logits.sum(-1), d_value, d_values.sum(-2).view(value_bias.shape)]
 
 
 def _into_hidden(
@@ -105,28 +107,29 @@ def _into_hidden(
     for index in range(len(layers) - 1, 0, -1):
         d_layer, below, weight = d_layers[index], layers[index - 1], parameters[2 * index]
         activation_gradient_(d_layer, layers[index], activation)
-        d_weight = matmul(below.transpose(1, 2), d_layer, torch.empty_like(weight))
-        gradients[:0] = [d_weight, d_layer.sum(1, keepdim=True)]
-        matmul(d_layer, weight.transpose(1, 2), d_layers[index - 1])
+        d_weight = matmul(below.mT, d_layer, torch.empty_like(weight))
+        gradients[:0] = [d_weight, d_layer.sum(-2, keepdim=True)]
+        matmul(d_layer, weight.mT, d_layers[index - 1])
     both, d_both = _unpair(layers[0]), _unpair(d_layers[0])
     activation_gradient_(d_both, both, activation)
-    d_first = matmul(x.T, d_both, torch.empty_like(parameters[0]))
-    return [d_first, d_both.sum(0), *gradients], d_both
+    d_first = matmul(x.mT, d_both, torch.empty_like(parameters[0]))
+    return [d_first, d_both.sum(-2).view(parameters[1].shape), *gradients], d_both
 
 
 def _pair(both: Tensor) -> Tensor:
     """[N, 2H] seen as [2, N, H]."""
-    return both.view(len(both), 2, -1).transpose(0, 1)
+    return both.view(*both.shape[:-1], 2, -1).transpose(-3, -2)
 
 
 def _unpair(pair: Tensor) -> Tensor:
     """[2, N, H] in the first layer's memory order seen as [N, 2H]."""
-    return pair.transpose(0, 1).reshape(pair.shape[1], -1)
+    side = pair.transpose(-3, -2)
+    return side.reshape(*side.shape[:-2], -1)
 
 
 def _like(layer: Tensor, name: str, scratch: Workspace) -> Tensor:
     """Scratch memory of a layer's shape and memory order."""
     if layer.is_contiguous():
         return scratch.take(name, tuple(layer.shape), layer)
-    _, rows, width = layer.shape
-    return _pair(scratch.take(name, (rows, 2 * width), layer))
+    *lead, _, rows, width = layer.shape
+    return _pair(scratch.take(name, (*lead, rows, 2 * width), layer))

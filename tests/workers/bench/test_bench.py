@@ -30,6 +30,7 @@ PROMISED = {
         "adapter.gymnasium_ratio",
     ],
     "simulator": ["simulator.ratio_to_echo"],
+    "learner": ["learner.ratio_to_bare", "learner.rows_per_second", "cohort.speedup"],
     "weights": ["weights.large_ratio", "weights.small_ratio", "weights.large_ms", "weights.small_ms"],
 }
 """Names that scripts rely on."""

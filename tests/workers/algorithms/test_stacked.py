@@ -1,0 +1,122 @@
+"""Several policies as one computation: what each would have become alone, and no number of one in another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from protocol.config import PPO, PolicyConfig
+from protocol.errors import TrainingFault
+from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.stacked import PPOStack, one_by_one
+from workers.learning.batches import Segments
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.distributions import Heads
+from workers.policies.flat import flatten_
+
+K, T, B, I = 3, 6, 4, 5  # noqa: E741 - the legend's
+
+
+def updates(heads: Heads = Heads((3,)), **algorithm: object) -> list[PPOUpdate]:  # noqa: B008 - frozen
+    """K policies, each with weights, a learning rate and clipping of its own."""
+    found = []
+    for number in range(K):
+        torch.manual_seed(number)
+        policy = ActorCritic((I,), heads, (8, 8), "tanh", normalize_observation=True)
+        flatten_(policy)
+        settings = {"minibatches": 2, "normalize_observation": True, **algorithm}
+        config = PolicyConfig(
+            algorithm=PPO.model_validate(settings), learning_rate=1e-3 * (number + 1), max_grad_norm=0.3 + number
+        )
+        found.append(PPOUpdate(policy, config, seed=number))
+    return found
+
+
+def segments(noise: torch.Generator, amounts: int = 0) -> Segments:
+    """Whole segments, with ends of both kinds in them."""
+    truncated = torch.rand(B, T, generator=noise) < 0.1
+    final_row = torch.full((B, T), -1)
+    for segment, row in truncated.nonzero().tolist():
+        final_row[segment, row] = row
+    action = torch.randint(0, 3, (B, T), generator=noise)
+    return Segments(
+        torch.randn(B, T + 1, I, generator=noise),
+        action[..., None] if amounts else action,
+        torch.randn(B, T, generator=noise),
+        (torch.rand(B, T, generator=noise) < 0.1) & ~truncated,
+        truncated,
+        -1.1 + 0.1 * torch.randn(B, T, generator=noise) - amounts,
+        torch.full((B,), T),
+        torch.randn(B, T, I, generator=noise),
+        final_row,
+        amount=torch.randn(B, T, amounts, generator=noise) if amounts else None,
+        value=torch.randn(B, T, generator=noise),
+    )
+
+
+def difference(one: list[PPOUpdate], other: list[PPOUpdate]) -> float:
+    """The largest between two weights, or moments."""
+    found = [0.0]
+    for a, b in zip(one, other, strict=True):
+        assert a.train_steps == b.train_steps
+        states = [{**x.policy.state_dict(), "first": x.optimizer.first, "second": x.optimizer.second} for x in (a, b)]
+        found += [float((x - y).abs().max()) for x, y in zip(states[0].values(), states[1].values(), strict=True)]
+    return max(found)
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("heads", "algorithm"),
+    [(Heads((3,)), {"epochs": 2, "value_clip": 0.2}), (Heads((3,), 2), {"normalize_return": False})],
+    ids=["choice", "amounts"],
+)
+def test_a_stack_is_what_its_policies_would_be_alone(rounds: int, heads: Heads, algorithm: dict[str, object]) -> None:
+    alone, together = updates(heads, **algorithm), updates(heads, **algorithm)
+    stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
+    for number in range(rounds):
+        given = [segments(noise, heads.amounts) for _ in range(K)]
+        progress = [number / rounds * (member + 1) / K for member in range(K)]
+        expected, found = one_by_one(alone, given, progress), stack.update(given, progress)
+    assert difference(alone, together) < 1e-5
+    for one, other in zip(expected, found, strict=True):
+        assert isinstance(one, dict)
+        assert isinstance(other, dict)
+        assert one.keys() == other.keys()
+        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
+
+
+def test_a_policy_of_a_stack_that_fails_stops_where_it_would_alone_and_the_others_go_on() -> None:
+    alone, together = updates(), updates()
+    stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
+    given = [segments(noise) for _ in range(K)]
+    given[1].reward[0, 0] = float("nan")
+    one_by_one(alone, given, [0.0] * K)
+    found = stack.update(given, [0.0] * K)
+    assert isinstance(found[1], TrainingFault)
+    assert isinstance(found[0], dict)
+    assert isinstance(found[2], dict)
+    assert difference(alone, together) < 1e-6
+
+
+def test_members_of_a_stack_may_be_at_different_steps() -> None:
+    alone, together = updates(), updates()
+    noise = torch.Generator().manual_seed(0)
+    first = segments(noise)
+    one_by_one([alone[0], together[0]], [first, first], [0.0, 0.0])
+    given = [segments(noise) for _ in range(K)]
+    one_by_one(alone, given, [0.0] * K)
+    PPOStack(together).update(given, [0.0] * K)
+    assert [update.train_steps for update in together] == [4, 2, 2]
+    assert difference(alone, together) < 1e-6
+
+
+def test_batches_with_short_segments_are_trained_on_one_by_one() -> None:
+    alone, together = updates(), updates()
+    noise = torch.Generator().manual_seed(0)
+    given = [segments(noise) for _ in range(K)]
+    given[0] = replace(given[0], valid=torch.tensor([T, 1, T, 2]))
+    one_by_one(alone, given, [0.0] * K)
+    PPOStack(together).update(given, [0.0] * K)
+    assert difference(alone, together) == 0
