@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from launch import console as module
-from launch.console import Display, Plain, Silent, sparkline, summary_table
+from launch.console import Display, Plain, Silent, render, sparkline, summary_table
 from protocol.config import Run
 from workers.books import Books
 
@@ -89,6 +89,22 @@ def test_plain_lines_come_every_few_seconds(run_dir: Path, monkeypatch: pytest.M
     assert len(lines) == 2
     assert lines[0].startswith("steps=500 of=1000 ")
     assert "return: agent_[0]=15.5 b=–" in lines[0]
+
+
+def test_the_time_left_is_at_the_mean_pace_and_waits_come_longest_first(run_dir: Path) -> None:
+    view = views(run_dir)[-1]
+    view |= {"made": 400, "steps": 1_000, "seconds": 5_000.0}
+    view["waits"] = {"data.b": 0.01, "credit.b": 2.0, "drain.b": 3.0}
+    view["flow"]["b"] |= {"queue_fill": 0.5, "starvation": 0.25, "blocked": 0.75}
+    console, stream = on(terminal=False)
+    console.print(render(view))
+    said = stream.getvalue()
+    assert "2:05:00 left" in said
+    assert "waits   drain.b 3.0 s  credit.b 2.0 s\n" in said
+    (row,) = [line for line in said.splitlines() if line.startswith("b ")]
+    assert row.split()[-3:] == ["50%", "25%", "75%"]
+    console.print(render({**view, "paused": True}))
+    assert "paused" in stream.getvalue()
 
 
 def test_without_progress_only_events_are_told(run_dir: Path) -> None:

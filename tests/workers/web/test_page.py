@@ -51,6 +51,8 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert not run.controls.stopping.is_set()
         window.press(ENTER)
         assert run.controls.stopping.wait(60)
+        run.stage = "ended"
+        window.until("return document.getElementById('stage').textContent === 'ended'")
         strange = [line for line in window.complaints() if "401" not in line]  # refused tokens are told there, too
         assert strange == []
 

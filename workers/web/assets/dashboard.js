@@ -91,6 +91,7 @@ function showMeasures(view) {
 
 function show(view) {
   const started = performance.now();
+  Page.stage = view.stage;
   say(at("run"), view.run);
   say(at("stage"), view.paused ? "paused" : view.stage);
   say(at("pause"), view.paused ? "Resume" : "Pause");
@@ -172,7 +173,8 @@ function listen() {
     if (at("measure").value) Curves.choose(at("measure").value);
   });
   events.addEventListener("view", (event) => show(JSON.parse(event.data)));
-  events.addEventListener("error", () => connected("no answer from the coordinator; trying again", true));
+  events.addEventListener("error", () => Page.stage === "running" || !Page.stage
+    ? connected("no answer from the coordinator; trying again", true) : connected("the run is over", false));
 }
 
 async function begin() {
