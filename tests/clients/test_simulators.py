@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from protocol.security import new_keys
 from tests.clients.languages import LANGUAGES, driver
 from tests.protocol.test_conformance import HALL
 from tests.protocol.test_golden import GOLDEN
+from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
 
 SECONDS = 100.0
@@ -86,6 +88,15 @@ def check_hall(program: list[str]) -> None:
     assert (first.reward, second.reward, second.end) == (2.0, -1.0, "truncated")
     assert second.final["sight"].tolist() == [0.5, -0.5, 0.25]
     assert [(row.seen.tolist(), row.reward, row.end) for row in served.rows("thief")] == [([7, 200], 1.5, "terminated")]
+
+
+def test_only_one_file_of_the_javascript_client_needs_node() -> None:
+    """So that a transport of a browser can take its place."""
+    files = {path.name: path.read_text() for path in (ROOT / "protocol" / "clients" / "javascript").glob("*.js")}
+    needy = {name for name, text in files.items() if re.search(r'from "(?!\./)|\bprocess\.|\bBuffer\b|require\(', text)}
+    assert needy == {"node.js", "cartpole.js"}
+    for name in files.keys() - needy:
+        assert not re.search(r'from "\./(node|cartpole)\.js"', files[name]), name
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -113,7 +113,7 @@ class Session {
   // What the actor said.
   Event take(const Frames& frames) {
     const Value message = Unpacker::unpack(frames.at(0));
-    const std::string& type = message["type"].as<std::string>();
+    const auto type = message["type"].as<std::string>();
     if (type == "admit") return enter(message);
     if (type == "act") return acted(message, frames);
     if (type == "pong") return Alive{message["pace"].as<std::string>()};

@@ -134,6 +134,5 @@ function header(type, fields) {
 }
 
 function randomToken() {
-  return Array.from(globalThis.crypto.getRandomValues(new Uint8Array(8)), (byte) =>
-    byte.toString(16).padStart(2, "0")).join("");
+  return Array.from({ length: 16 }, () => Math.floor(Math.random() * 16).toString(16)).join("");
 }
