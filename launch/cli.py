@@ -274,6 +274,7 @@ for _module, _does in (
     ("workers.actor", "One actor"),
     ("workers.learner", "One learner"),
     ("workers.relay", "One relay, for all workers of its node"),
+    ("workers.evaluation", "The evaluation of a run that goes on"),
     ("workers.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     ("workers.watch", "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells"),
     ("workers.export", "Writes a policy of a run as a file that acts without it"),

@@ -23,7 +23,7 @@ from protocol.spaces import Label
 
 __all__ = ["Command", "Host", "Hosts", "plan", "read_hosts"]
 
-_COORDINATOR, _LEARNER, _RELAY, _ACTOR = 5600, 5610, 6200, 6210
+_COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 6210
 """First ports of each role on a host; a block for each worker."""
 
 
@@ -111,6 +111,8 @@ def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
         raise ConfigurationError("no host has actors; say how many, as in hosts: {node-1: {actors: 8}}")
     made = [_coordinator(hosts, first)]
     made += _learners(hosts, outline.learners)
+    if run.evaluation is not None:  # beside the coordinator, whose folder it writes to
+        made.append(_worker(hosts, first, "evaluation", "evaluation", _EVALUATION))
     where = {command.host for command in made if command.role == "learner"}
     for name, host in hosts.hosts.items():
         if host.actors > 1 and name not in where and run.transport == "auto":

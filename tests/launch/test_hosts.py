@@ -61,6 +61,12 @@ def test_no_two_workers_of_a_host_share_a_port_and_all_know_the_coordinator() ->
     assert known == {"tcp://one:5600"}
 
 
+def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
+    (found,) = (command for command in planned(evaluation={"every_seconds": 60}) if command.role == "evaluation")
+    assert (found.host, found.words[1]) == ("trainer", "evaluation")
+    assert "0.0.0.0:6190" in found.words
+
+
 def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
     names = [command.words[-2:] for command in planned() if command.role == "learner"]
     assert names == [("--name", "learner-0"), ("--name", "learner-1")]
