@@ -182,7 +182,7 @@ class Run(Section):
     """The same for a learner."""
     monitor_period: float = Field(default=1.0, gt=0, le=60)
     """Seconds between two looks at the workers' life."""
-    stall_timeout: float = Field(default=60.0, gt=0)
+    stall_timeout: float = Field(default=120.0, gt=0)
     """Seconds without a turn of a worker's loop until it counts as hung, or without a step of anybody until it is told
     who waits for what."""
     lock_timeout: float = Field(default=1.0, gt=0, le=60)
