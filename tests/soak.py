@@ -100,7 +100,7 @@ def soak(minutes: float, world: str, say: Callable[[str], None]) -> list[str]:
         held = memory[who], descriptors[who], threads[who]
         say(f"| {who} | {_span(held[0])} | {held[0].slope:+.2f} | {_span(held[1])} | {_span(held[2])} |")
         found += _growth(who, *held)
-    say(f"| shared memory of all, MiB | {_span(shared)} | {shared.slope:+.2f} | | |")
+    say(f"| shared memory of all | {shared.ends[0]:.2f} → {shared.ends[1]:.2f} | {shared.slope:+.2f} | | |")
     if shared.ends[1] > shared.ends[0]:
         found.append(f"shared memory grew from {shared.ends[0]:.1f} to {shared.ends[1]:.1f} MiB")
     return found

@@ -84,28 +84,30 @@ def chaos(
 ) -> Report:
     """Runs of `worlds` (all of them, in turn) until `minutes` are over, one at least. `learn`: returns are compared
     with those of undisturbed runs, which come first and count to no time."""
-    report, began, number = Report(seed), time.monotonic(), 0
+    report, began, peace = Report(seed), time.monotonic(), 0.0
     chosen = list(worlds) or list(WORLDS)
     undisturbed: dict[str, dict[str, Any]] = {}
-    while number == 0 or time.monotonic() - began < 60 * minutes:
-        world = chosen[number % len(chosen)]
-        steps = int(WORLDS[world][1] * scale)
-        if learn and world not in undisturbed:
-            pause = time.monotonic()
-            say(f"{world}, undisturbed")
-            undisturbed[world] = _one(report, world, steps, seed, iter(()), say, keep)
-            report.returns[world] = [_mean(undisturbed[world])]
-            began += time.monotonic() - pause
-        say(f"{world}, run {number} of seed {seed}")
-        returns = _one(report, world, steps, seed + number, None, say, keep, number)
-        if learn and returns:
-            report.returns[world].append(_mean(returns))
-            report.findings += [
-                f"{world} {number}: {one}" for one in audit_returns(returns, undisturbed[world], WORLDS[world][2])
-            ]
-        report.runs[world] += 1
-        number += 1
-    report.seconds = time.monotonic() - began
+    try:
+        while not report.runs or time.monotonic() - began - peace < 60 * minutes:
+            number = sum(report.runs.values())
+            world = chosen[number % len(chosen)]
+            steps = int(WORLDS[world][1] * scale)
+            if learn and world not in undisturbed:
+                pause = time.monotonic()
+                say(f"{world}, undisturbed")
+                undisturbed[world] = _one(report, world, steps, seed, iter(()), say, keep)
+                report.returns[world] = [_mean(undisturbed[world])]
+                peace += time.monotonic() - pause
+            say(f"{world}, run {number} of seed {seed}")
+            returns = _one(report, world, steps, seed + number, None, say, keep, number)
+            if learn and returns:
+                report.returns[world].append(_mean(returns))
+                found = audit_returns(returns, undisturbed[world], WORLDS[world][2])
+                report.findings += [f"{world} {number}: {one}" for one in found]
+            report.runs[world] += 1
+    except KeyboardInterrupt:
+        report.missing.append("what was to come: it was interrupted")
+    report.seconds = time.monotonic() - began - peace
     return report
 
 
