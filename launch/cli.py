@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from launch import local
+from launch.completion import presets_and_files
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.doctor import diagnosis, preflight, short_run
@@ -61,7 +62,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]")
+@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
 @click.option(
     "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
 )
@@ -136,7 +137,9 @@ def clean() -> None:
 
 
 @main.command()
-@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml or RUN-FOLDER]")
+@click.argument(
+    "source", default="treasure-hunt", metavar="[PRESET or FILE.yaml or RUN-FOLDER]", shell_complete=presets_and_files
+)
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Of the short run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The short run's folder.")
@@ -222,7 +225,7 @@ def _hand_over(module: str, does: str) -> click.Command:
 
 
 @main.command()
-@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
+@click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
 @click.option("--bind", default="127.0.0.1:5600", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")

@@ -89,3 +89,16 @@ def test_clean_removes_what_nobody_uses_and_names_it(memory_dir: Path) -> None:
     result = CliRunner().invoke(main, ["clean"])
     assert result.output == f"removed {memory_dir}/rookery-dead-a.ring\n"
     assert list(memory_dir.iterdir()) == []
+
+
+def test_a_shell_completes_commands_presets_and_files() -> None:
+    def offered(typed: str) -> list[str]:
+        words = {"COMP_WORDS": f"rookery {typed}", "COMP_CWORD": str(len(typed.split())), "COLUMNS": "80"}
+        result = CliRunner().invoke(main, prog_name="rookery", env={"_ROOKERY_COMPLETE": "bash_complete", **words})
+        return result.output.splitlines()
+
+    assert offered("sta") == ["plain,status"]
+    assert offered("train cartp") == [
+        *(f"plain,{name}" for name in ("cartpole", "cartpole-blind", "cartpole-iqn")),
+        "file,cartp",
+    ]
