@@ -238,6 +238,7 @@ def _hand_over(module: str, does: str) -> click.Command:
     is_flag=True,
     help="For schedulers: when stopped, leave the run to the next one; when it has ended, stay and say so.",
 )
+@click.option("--until-end", is_flag=True, help="With --resident: end when the run has.")
 def coordinator(
     source: str,
     settings: tuple[str, ...],
@@ -247,6 +248,7 @@ def coordinator(
     insecure: bool,
     keys: str,
     resident: bool,
+    until_end: bool,
 ) -> None:
     """The coordinator of one run, for learners and actors that are started by hand.
 
@@ -264,6 +266,7 @@ def coordinator(
     command += ["--insecure"] if insecure else []
     command += ["--keys", keys] if keys else []
     command += ["--resident"] if resident else []
+    command += ["--until-end"] if until_end else []
     os.execv(sys.executable, command)
 
 

@@ -66,7 +66,7 @@ _LAST: tuple[Role, ...] = ("learner", "relay", "evaluation")
 
 class Coordinator:
     """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run.
-    `resident`: whoever stops it will start it again, and it stays when the run has ended."""
+    `resident`: whoever stops it will start it again."""
 
     def __init__(self, run: Run, world: World, folder: Path, server: ControlServer, resident: bool = False) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
@@ -184,12 +184,12 @@ class Coordinator:
         again = {f"policy {name}": total(pages, f"member_restarts.{name}") for name in self._learned}
         return {**self._members.restarts, **{name: count for name, count in again.items() if count}}
 
-    def linger(self, seconds: float) -> None:
-        """Tells a supervisor that still asks that the run has ended; a resident one tells everybody, until stopped."""
+    def linger(self, seconds: float, stay: bool = False) -> None:
+        """Tells a supervisor that still asks that the run has ended; with `stay` everybody, until it is stopped."""
         end = time.monotonic() + seconds
 
         def waited_for() -> bool:
-            if self._resident:
+            if stay:
                 return not self._asked_to_stop.is_set()
             return time.monotonic() < end and self._members.watching
 
@@ -387,7 +387,10 @@ class Coordinator:
 @click.option(
     "--resident", envvar="ROOKERY_RESIDENT", is_flag=True, help="A scheduler starts it again whenever it ends."
 )
-def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str, resident: bool) -> None:
+@click.option("--until-end", is_flag=True, help="Resident, but end when the run has.")
+def command(
+    config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str, resident: bool, until_end: bool
+) -> None:
     """Command line of the coordinator."""
     importable()
     context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -395,7 +398,7 @@ def command(config: Path, run_dir: Path, bind: str, advertise: str, insecure: bo
     try:
         check_bind(_host_of(bind), keys, insecure)
         context = open_context(keys, "coordinator")
-        code = _run(context, config, run_dir.resolve(), bind, advertise, resident)
+        code = _run(context, config, run_dir.resolve(), bind, advertise, resident, until_end)
     except RookeryError as fault:
         log.error("event=failed error=%s", fault)
         click.echo(f"coordinator: {fault}", err=True)
@@ -425,7 +428,13 @@ def _host_of(bind: str) -> str:
 
 
 def _run(
-    context: zmq.Context[zmq.Socket[bytes]], config: Path, folder: Path, bind: str, advertise: str, resident: bool
+    context: zmq.Context[zmq.Socket[bytes]],
+    config: Path,
+    folder: Path,
+    bind: str,
+    advertise: str,
+    resident: bool,
+    until_end: bool,
 ) -> int:
     run = read_config(config)
     host, port = _host_of(bind), bind.rpartition(":")[2]
@@ -461,7 +470,7 @@ def _run(
         complete = coordinator.serve()
         if not coordinator.left:
             coordinator.finish()
-            coordinator.linger(3.0)
+            coordinator.linger(3.0, stay=resident and not until_end)
     finally:
         server.close()
         coordinator.close()

@@ -60,11 +60,14 @@ def test_actors_come_and_go_and_the_coordinator_returns_with_nobody_else_started
             worker.popen.send_signal(signal.SIGTERM)
             worker.wait()
             assert "Traceback" not in worker.said
+        told = runs.summary_of(tmp_path)
+        assert begin("coordinator-3", *coordinator, "--until-end").wait() == 0
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
     assert summary["agent_steps"] == STEPS
     assert summary["restarts"].get("learner-0", 0) == 0
-    assert summary["restarts"]["coordinator"] == 1
+    assert summary["restarts"]["coordinator"] == 2
+    assert summary["segments"] == told["segments"], "one that comes back when all is over changes nothing"
     segments = summary["segments"]
     assert runs.balanced(segments), segments
     assert segments["in_flight"] == segments["lost_in_learner"] == segments["unexplained"] == 0

@@ -198,4 +198,5 @@ def test_a_finite_run_is_over_when_its_coordinator_is(built: dict[str, list[dict
     assert jobset["spec"]["successPolicy"]["targetReplicatedJobs"] == ["coordinator"]
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "rookery"
     assert {document["kind"] for document in built["finite"]}.isdisjoint({"Deployment", "StatefulSet"})
-    assert named(built["finite"], "ConfigMap", "worker")["data"]["ROOKERY_RESIDENT"] == "0"
+    told = {name: pod["spec"]["containers"][0]["args"] for name, pod in pods(built["finite"]).items()}
+    assert [name for name, words in told.items() if "--until-end" in words] == ["coordinator"]
