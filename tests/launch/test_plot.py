@@ -57,7 +57,7 @@ def test_smoothing_keeps_a_line_and_what_is_constant() -> None:
     np.testing.assert_allclose(smooth(np.arange(300.0))[10:-10], np.arange(300.0)[10:-10])
 
 
-@pytest.mark.parametrize("ending", ["png", "svg"])
+@pytest.mark.parametrize("ending", ["png", pytest.param("svg", marks=pytest.mark.slow)])
 def test_a_picture_comes_out(tmp_path: Path, ending: str) -> None:
     run(tmp_path / "one", 1, evaluated=3)
     run(tmp_path / "two", 2, 1, evaluated=4)

@@ -39,7 +39,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-@pytest.mark.parametrize("ending", ["gif", "mp4"])
+@pytest.mark.parametrize("ending", ["gif", pytest.param("mp4", marks=pytest.mark.slow)])
 def test_a_film_has_a_frame_for_each_turn_and_a_map_the_cells_that_were_visited(
     tmp_path: Path, command: Any, ending: str
 ) -> None:
