@@ -62,7 +62,8 @@ class Report:
             lines.append(f"| {world} | {self.runs[world]} | {first:.1f} | {', '.join(f'{r:.1f}' for r in rest)} |")
         lines += ["", "workers started again: " + (_counts(self.restarts) or "none")]
         lines += [
-            f"ended by a fault, told, and gone on with: {count} × {why}" for why, count in self.ended_early.items()
+            f"ended by a fault, and told (gone on with where it was killed): {count} × {why}"
+            for why, count in self.ended_early.items()
         ]
         lines += [f"left out: {why}" for why in self.missing]
         lines += ["", f"findings: {len(self.findings)}", *(f"- {finding}" for finding in self.findings)]
@@ -142,7 +143,7 @@ def _one(
         report.segments += summary.get("segments", {}).get("produced", 0)
         if found and keep is not None:
             _keep(place, Path(keep) / f"{world}-{report.seed}-{number}")
-        return dict(summary.get("returns", {}))
+        return {} if scene.over else dict(summary.get("returns", {}))
 
 
 def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
@@ -150,7 +151,7 @@ def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
     found = list(scene.findings)
     path = scene.folder / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}
-    found += audit_books(summary, steps) if summary else ["there is no summary"]
+    found += audit_books(summary, None if scene.over else steps) if summary else ["there is no summary"]
     found += audit_notes(read_notes(scene.notes), every=scene.data["policy"].get("flow", "block") == "block")
     found += audit_descriptors(scene.descriptors)
     found += left_over(scene.mark, scene.ground.left(), scene.folder)

@@ -46,6 +46,8 @@ class Scene:
     descriptors: dict[int, list[int]] = field(default_factory=dict)
     """Open descriptors of the launcher, by its pid, over time."""
     findings: list[str] = field(default_factory=list)
+    over: bool = False
+    """Whether a fault ended the run in order, before its end."""
     seconds: float = 60.0
     """How long faults are thrown; then the run may come to its end."""
 
@@ -69,7 +71,7 @@ class Scene:
 
     def live(self, plan: Iterator[Fault]) -> None:
         """From the start to the end of the run, with faults of `plan` (its first for the end) as long as there are any,
-        and again where it ended early."""
+        and again where it was killed."""
         ending, self._until = next(plan), time.monotonic() + self.seconds
         while True:
             code = self._one_life(plan, ending)
@@ -81,8 +83,8 @@ class Scene:
             if code > 0 and not _tells_what_to_do(self.ended_early[-1]):
                 self.findings.append(f"the run ended with {code} and said {self.ended_early[-1]!r}")
                 return
-            if len(self.ended_early) > 20:
-                self.findings.append("the run was ended more than twenty times")
+            if (self.folder / "summary.json").exists():  # it ended in order, and is over
+                self.over = True
                 return
 
     def undisturbed(self) -> None:
