@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from protocol.config import parse_run
 from tests.flows import runs
+from workers import numerics
+from workers.sequential import Sequential
 
 WORLD = {"copies": 16, "settings": {"width": 9, "height": 9, "turns": 20}}
 
@@ -42,16 +47,40 @@ def newest_checkpoints(run: Path) -> dict[str, bytes]:
     return found
 
 
-def test_two_actors_give_the_bits_of_the_sequential_reference_L1(tmp_path: Path, memory_dir: Path) -> None:
-    """PPO beside IQN, with what happened in each round; another seed gives others."""
-    data = in_step(policies={"agent_1": {"algorithm": runs.IQN}})
-    reference = bits({**data, "actors": 4}, tmp_path / "sequential", "--sequential")
-    rounds = [json.loads(line) for line in reference["agent_0.jsonl"].splitlines()]
-    assert [line["round"] for line in rounds] == [*range(12)]
+@pytest.fixture
+def as_a_worker() -> Iterator[None]:
+    """This process computes as workers do."""
+    threads = torch.get_num_threads()
+    numerics.prepare()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
+
+
+def here(data: dict[str, Any], folder: Path) -> dict[str, bytes]:
+    """The same of the sequential reference, in this process."""
+    sequential = Sequential(parse_run(data), folder / "run")
+    sequential.finish(sequential.run())
+    return found_in(folder)
+
+
+@pytest.mark.usefixtures("as_a_worker")
+def test_two_actors_give_the_bits_of_the_sequential_reference_in_each_round_L1_L7(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    """PPO beside IQN, with data, losses, gradients, values and weights of each round; another seed gives others."""
+    data = in_step(policies={"agent_1": {"algorithm": runs.IQN}}, num_learner_processes=1)
+    reference = here({**data, "actors": 4}, tmp_path / "sequential")
+    for policy in ("agent_0", "agent_1"):
+        rounds = [json.loads(line) for line in reference[f"{policy}.jsonl"].splitlines()]
+        assert [line["round"] for line in rounds] == [*range(12)]
+        assert len({line["data"] for line in rounds}) == 12
+        assert rounds[-1]["losses"][-1].keys() >= {"loss", "grad_norm", "value_mean"}
+        assert sum(len(line["returns"]) for line in rounds) >= 16
     assert len(reference) == 6
     assert bits({**data, "actors": 2}, tmp_path / "two") == reference
     assert runs.files(memory_dir) == []
-    other = bits(data, tmp_path / "other", "--sequential", "--seed", "1")
+    other = here({**data, "seed": 1}, tmp_path / "other")
     assert not {*other.items()} & {*reference.items()}
 
 

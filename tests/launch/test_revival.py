@@ -64,3 +64,32 @@ def test_the_words_of_an_earlier_life_are_not_those_of_this_one(scripts: Path) -
     process.popen.wait(60)
     assert process.last_words() == "gives_up: the sentence"
     assert process.traceback() == ""
+
+
+def test_in_lockstep_all_workers_are_started_again_with_the_one_that_died_L1(scripts: Path) -> None:
+    (scripts / "waits.py").write_text("import time\ntime.sleep(600)\n")
+    told: list[str] = []
+    revival = Revival(told.append, together=True)
+    workers = [begin(role, ["waits"], scripts / "logs" / role, restarts=1) for role in ("actor", "learner")]
+    coordinator = begin("coordinator", ["waits"], scripts / "logs" / "c", restarts=1)
+    every = [*workers, coordinator]
+    pids = [process.popen.pid for process in every]
+    try:
+        workers[0].popen.kill()
+        looked_after(revival, workers[0])
+        revival.recall(every, "running")
+        assert [process.code for process in every] == [-9, -9, None]
+        time.sleep(max(0.0, workers[0].again_at - time.monotonic()))
+        for process in every:
+            revival.look_after(process, stopping=False)
+        assert [process.code for process in every] == [None, None, None]
+        assert [a == b.popen.pid for a, b in zip(pids, every, strict=True)] == [False, False, True]
+        assert len(told) == 1
+        workers[1].popen.kill()
+        looked_after(revival, workers[1])
+        with pytest.raises(RunFailed, match="at the very end of a run in lock-step; start the run anew"):
+            revival.recall(every, "learners_draining")
+    finally:
+        for process in every:
+            process.popen.kill()
+            process.popen.wait()
