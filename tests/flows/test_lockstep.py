@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,8 @@ def here(data: dict[str, Any], folder: Path) -> dict[str, bytes]:
     """The same of the sequential reference, in this process."""
     sequential = Sequential(parse_run(data), folder / "run")
     sequential.finish(sequential.run())
+    del sequential
+    gc.collect()  # its pages of counters
     return found_in(folder)
 
 
@@ -75,8 +78,9 @@ def test_two_actors_give_the_bits_of_the_sequential_reference_in_each_round_L1_L
         rounds = [json.loads(line) for line in reference[f"{policy}.jsonl"].splitlines()]
         assert [line["round"] for line in rounds] == [*range(12)]
         assert len({line["data"] for line in rounds}) == 12
-        assert rounds[-1]["losses"][-1].keys() >= {"loss", "grad_norm", "value_mean"}
+        assert rounds[-1]["losses"][-1].keys() >= {"loss", "grad_norm"}
         assert sum(len(line["returns"]) for line in rounds) >= 16
+    assert "value_mean" in rounds[-1]["losses"][-1]
     assert len(reference) == 6
     assert bits({**data, "actors": 2}, tmp_path / "two") == reference
     assert runs.files(memory_dir) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ def made(data: dict[str, Any], folder: Path) -> None:
     """The whole of a run in this process."""
     sequential = Sequential(parse_run(data), folder)
     sequential.finish(sequential.run())
+    del sequential
+    gc.collect()  # its pages of counters
 
 
 def orders(folder: Path, pattern: str) -> list[bytes]:
