@@ -11,7 +11,7 @@ from protocol.config import OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.plan import Plan, PolicyPlan
 
-__all__ = ["check_cohorts", "kind_of", "learners_of", "stacks_of"]
+__all__ = ["check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
 
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
@@ -23,9 +23,14 @@ def stacks_of(run: Run, plans: Sequence[Plan]) -> list[str]:
     as the bits of a stack depend on who is in it."""
     if run.cohort == "in_turn" or run.lockstep:
         return [""] * len(plans)
-    kinds = [kind_of(plan) for plan in plans]
+    kinds = [kind_of(plan) if run.cohort == "stacked" or pays(plan) else "" for plan in plans]
     least = _ENOUGH if run.cohort == "auto" else 2
     return [kind if kinds.count(kind) >= least else "" for kind in kinds]
+
+
+def pays(plan: Plan) -> bool:
+    """Whether it is known that policies like this one gain by being stacked: those without memory do."""
+    return isinstance(plan, PolicyPlan) and plan.config.network.recurrent is None
 
 
 def kind_of(plan: Plan) -> str:
@@ -34,9 +39,7 @@ def kind_of(plan: Plan) -> str:
     algorithm = plan.config.algorithm
     if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream):
         return ""
-    if algorithm.central_critic or algorithm.priority_alpha or plan.config.network.recurrent is not None:
-        return ""
-    if plan.recorded:  # what is recorded can be learned again to the bit
+    if algorithm.central_critic or algorithm.priority_alpha or plan.recorded:  # records are learned again to the bit
         return ""
     actions, seen = plan.interface.actions, plan.interface.shown
     shapes = plan.layout.hash, seen.shape, actions.sizes, actions.amounts, plan.batch_segments
@@ -99,6 +102,6 @@ def _check_stacks(run: Run, plans: Mapping[str, Plan]) -> None:
             if not kinds[first] or kinds[other] != kinds[first]:
                 raise ConfigurationError(
                     f"cohort: stacked, but {first!r} and {other!r}, which share {learner}, are no two ppo or impala "
-                    "policies without memory and records and with equal observations, actions, network, algorithm and "
+                    "policies without records and with equal observations, actions, network, algorithm and "
                     "segments; set cohort: auto, or put them into different cohorts by `learners`"
                 )

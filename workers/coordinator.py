@@ -33,7 +33,7 @@ from protocol.spaces import World
 from workers.accounting import rows_learned, total
 from workers.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.books import Books
-from workers.cohorts import kind_of
+from workers.cohorts import kind_of, pays
 from workers.entries import importable
 from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
@@ -80,7 +80,7 @@ class Coordinator:
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
         self._books = Books(run, list(plans), folder, auxiliaries, fixed, credits)
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
-        kinds = {name: kind_of(plan) for name, plan in plans.items()}
+        kinds = {name: kind_of(plan) for name, plan in plans.items() if pays(plan)}
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))

@@ -14,9 +14,9 @@ from tests.flows import runs
 pytestmark = pytest.mark.chaos
 
 
-def killed(folder: Path, worker: str, number: int = signal.SIGKILL, at: int = 800) -> int:
-    """Ends `worker` once the run has made `at` steps and everyone is there; returns its pid."""
-    runs.until(lambda: runs.agent_steps(folder) >= at and len(runs.workers_of(folder)) == 4, what="the run is on")
+def killed(folder: Path, worker: str, number: int = signal.SIGKILL, at: int = 800, of: int = 4) -> int:
+    """Ends `worker`, one `of` so many, once the run has made `at` steps and everyone is there; returns its pid."""
+    runs.until(lambda: runs.agent_steps(folder) >= at and len(runs.workers_of(folder)) == of, what="the run is on")
     pid = runs.workers_of(folder)[worker]
     runs.kill(pid, number)
     return pid

@@ -83,6 +83,8 @@ def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], sentence:
 def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort: str, enough: int) -> None:
     run, plan = parse_run({"cohort": cohort}), plans({})["a"]
     other = plans(OTHER)["b"]
+    recurrent = plans({"policy": {"network": {"recurrent": "gru"}}})["a"]
+    assert all(map(bool, stacks_of(run, [recurrent] * 5))) == (cohort == "stacked"), "it is not known to pay"
     for count in range(1, 6):
         assert all(map(bool, stacks_of(run, [plan] * count))) == (count >= enough)
         assert stacks_of(run, [*[plan] * count, other])[-1] == ""

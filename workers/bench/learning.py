@@ -118,8 +118,9 @@ def _resident(run: Run, plan: PolicyPlan, device: torch.device, seed: int) -> Se
     member.take()
     batch = member.offer()
     assert isinstance(batch, Segments)
-    columns: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(Segments)}
-    return Segments(**{name: None if column is None else column.clone() for name, column in columns.items()})
+    columns = {field.name: getattr(batch, field.name) for field in fields(Segments)}
+    kept: dict[str, Any] = {name: None if column is None else column.clone() for name, column in columns.items()}
+    return Segments(**kept)
 
 
 def _bare(plan: PolicyPlan, device: torch.device, seed: int) -> PPOUpdate:

@@ -19,6 +19,7 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.core import Recall
 from workers.policies.flat import flatten_
 from workers.policies.networks import CLIP, RunningMoments
+from workers.policies.stacked_core import StackedCore
 from workers.policies.towers import towers
 from workers.policies.workspace import Workspace
 
@@ -50,6 +51,7 @@ class StackedActorCritic:
         }
         names = [name for name, _ in first.named_parameters()]
         self._towers = [self._views[name] for name in names if name != "log_std" and not name.startswith("core.")]
+        self._core = None if first.core is None else StackedCore(first.core, self._views)
         self.observations = None if first.observations is None else self._moments("observations", first.observations)
         self.returns = self._moments("returns", first.returns)
 
@@ -75,10 +77,12 @@ class StackedActorCritic:
         true last observations, after rows `final_place` [k], behind -> outputs [A, T * K * b], normalised values [N],
         both with gradients, values in the unit of the reward [N] without, and log_std [D, T * K * b] where actions have
         amounts."""
-        assert recall is None
         rows = len(observation) - len(final_place)
         member = final_place % segments // (segments // self.members)
         x, place = self._inputs(observation, rows, segments, member)
+        if self._core is not None:
+            assert recall is not None
+            x = torch.cat([x, self._core.unroll(x, recall, member, place)], 2)
         logits, values = towers(x, self._towers, self.activation, self._scratch)
         own = rows // self.members
         width = segments // self.members

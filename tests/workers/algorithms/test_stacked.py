@@ -13,18 +13,20 @@ from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked import PPOStack, one_by_one
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.core import Core, Kind
 from workers.policies.distributions import Heads
 from workers.policies.flat import flatten_
 
-K, T, B, I = 3, 6, 4, 5  # noqa: E741 - the legend's
+K, T, B, I, U = 3, 6, 4, 5, 4  # noqa: E741 - the legend's
 
 
-def updates(heads: Heads = Heads((3,)), **algorithm: object) -> list[PPOUpdate]:  # noqa: B008 - frozen
+def updates(heads: Heads = Heads((3,)), core: Kind | None = None, **algorithm: object) -> list[PPOUpdate]:  # noqa: B008
     """K policies, each with weights, a learning rate and clipping of its own."""
     found = []
     for number in range(K):
         torch.manual_seed(number)
-        policy = ActorCritic((I,), heads, (8, 8), "tanh", normalize_observation=True)
+        remembers = None if core is None else Core(I, U, core)
+        policy = ActorCritic((I,), heads, (8, 8), "tanh", normalize_observation=True, core=remembers)
         flatten_(policy)
         settings = {"minibatches": 2, "normalize_observation": True, **algorithm}
         config = PolicyConfig(
@@ -34,7 +36,7 @@ def updates(heads: Heads = Heads((3,)), **algorithm: object) -> list[PPOUpdate]:
     return found
 
 
-def segments(noise: torch.Generator, amounts: int = 0) -> Segments:
+def segments(noise: torch.Generator, amounts: int = 0, state: int = 0) -> Segments:
     """Whole segments, with ends of both kinds in them."""
     truncated = torch.rand(B, T, generator=noise) < 0.1
     final_row = torch.full((B, T), -1)
@@ -53,6 +55,7 @@ def segments(noise: torch.Generator, amounts: int = 0) -> Segments:
         final_row,
         amount=torch.randn(B, T, amounts, generator=noise) if amounts else None,
         value=torch.randn(B, T, generator=noise),
+        state=torch.rand(B, state, generator=noise) if state else None,
     )
 
 
@@ -66,17 +69,25 @@ def difference(one: list[PPOUpdate], other: list[PPOUpdate]) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("rounds", [20, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [10, pytest.param(1_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("heads", "algorithm"),
-    [(Heads((3,)), {"epochs": 2, "value_clip": 0.2}), (Heads((3,), 2), {"normalize_return": False})],
-    ids=["choice", "amounts"],
+    ("heads", "core", "algorithm"),
+    [
+        (Heads((3,)), None, {"epochs": 2, "value_clip": 0.2}),
+        (Heads((3,), 2), None, {"normalize_return": False}),
+        (Heads((3,)), "lstm", {}),
+        (Heads((3,)), "gru", {}),
+    ],
+    ids=["choice", "amounts", "lstm", "gru"],
 )
-def test_a_stack_is_what_its_policies_would_be_alone(rounds: int, heads: Heads, algorithm: dict[str, object]) -> None:
-    alone, together = updates(heads, **algorithm), updates(heads, **algorithm)
+def test_a_stack_is_what_its_policies_would_be_alone(
+    rounds: int, heads: Heads, core: Kind | None, algorithm: dict[str, object]
+) -> None:
+    alone, together = updates(heads, core, **algorithm), updates(heads, core, **algorithm)
     stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
+    state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for number in range(rounds):
-        given = [segments(noise, heads.amounts) for _ in range(K)]
+        given = [segments(noise, heads.amounts, state) for _ in range(K)]
         progress = [number / rounds * (member + 1) / K for member in range(K)]
         expected, found = one_by_one(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
