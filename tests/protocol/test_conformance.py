@@ -17,12 +17,12 @@ from protocol.conformance import Finding, check_server, check_simulator, listene
 from protocol.errors import RookeryError
 from protocol.simulator import EpisodeCut, RunOver, Simulator, SimulatorFault
 from protocol.simulator_line import Line
-from protocol.simulator_messages import Act, Observe, Pong
+from protocol.simulator_messages import Observe, Pong
 from protocol.simulator_session import Session
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
-from workers.environments.simulators import door, external
+from workers.environments.simulators import door
 from workers.environments.simulators.hearing import Hearing
 from workers.environments.simulators.names import Names
 
@@ -70,9 +70,9 @@ def rewards(self: Any, message: Any, rows: Any) -> list[float]:
     return (message.rewards or [0.0] * len(rows))[: len(rows)]
 
 
-def act(**fields: Any) -> Act:
-    """Of another observe."""
-    return Act(**{**fields, "answers": fields["answers"] + 1})
+def give(self: door.Door, guest: Any, act: Any, frame: bytes) -> bool:
+    """To another observe."""
+    return GIVE(self, guest, {**act, "answers": act["answers"] + 1}, frame)
 
 
 def blame(self: door.Door, guest: Any, fault: Any) -> None:
@@ -86,9 +86,9 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME = door.Door.blame
+BLAME, GIVE = door.Door.blame, door.Door.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str]] = {
-    "answers another observe": (external, "Act", act, server_checks.plays, "act answers observe 2"),
+    "answers another observe": (door.Door, "give", give, server_checks.plays, "act answers observe 2"),
     "loses the clock": (door, "Pong", pong, server_checks.pings, "gives back 7.0, the clock was 1.5"),
     "takes any reward": (Hearing, "_rewards", rewards, server_checks.refuses, "a reward too many was answered by act"),
     "has one code": (door.Door, "blame", blame, server_checks.refuses, "refused with value"),
