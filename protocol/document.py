@@ -1,4 +1,4 @@
-"""A YAML file that people write: one mapping. In flow: a path. Out flow: plain data, or a sentence on what is wrong."""
+"""YAML files that people write. In flow: a path. Out flow: plain data or a run, or a sentence on what is wrong."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
+from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["read_mapping"]
+__all__ = ["read_mapping", "read_run"]
 
 _BYTES = 16 * 2**20
 _SAID = 500
@@ -30,3 +31,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path} holds no mapping of keys to values; see `rookery presets` for examples")
     return data
+
+
+def read_run(path: Path) -> Run:
+    """The run in a file; ConfigurationError in one sentence."""
+    return parse_run(read_mapping(path))

@@ -53,6 +53,7 @@ Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
 Role = Literal["actor", "learner", "relay", "evaluation", "supervisor"]
+Command = Literal["go", "pause", "drain", "stop", "rejoin"]
 
 
 class Message(BaseModel):
@@ -266,7 +267,7 @@ class Pulse(Message):
     """coordinator -> worker, answering a beat."""
 
     type: ClassVar[str] = "pulse"
-    command: Literal["go", "pause", "drain", "stop", "rejoin"]
+    command: Command
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
     """The living actors."""

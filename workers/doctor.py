@@ -19,9 +19,9 @@ from typing import Any, Literal
 import click
 
 from protocol.counters import read_counters
+from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError
 from workers.accounting import Page, total
-from workers.coordinator import read_config
 from workers.entries import importable
 from workers.findings import LAYERS, LOOKED_AT, findings_of, looks
 
@@ -67,7 +67,7 @@ def examine(folder: Path) -> list[Layer]:
         raise ConfigurationError(
             f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
         )
-    words = _last_words(folder / read_config(folder / "config.yaml").log_dir)
+    words = _last_words(folder / read_run(folder / "config.yaml").log_dir)
     found: list[Layer] = []
     for evidence in _evidence(folder):
         faults, notes = _by_layer(evidence, "fault"), _by_layer(evidence, "note")

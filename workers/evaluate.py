@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from protocol.config import FrozenPolicy, Run
+from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.spaces import World
 from workers import numerics
-from workers.coordinator import read_config
 from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
 from workers.evaluation.evaluator import Evaluator
@@ -61,7 +61,7 @@ def run_in(folder: Path) -> Run:
         raise ConfigurationError(
             f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
         )
-    return read_config(folder / "config.yaml")
+    return read_run(folder / "config.yaml")
 
 
 def frozen_policies(folder: Path, run: Run, world: World, others: Mapping[str, str], which: str) -> dict[str, Frozen]:

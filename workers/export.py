@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 
 from protocol.config import Run
+from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from workers import numerics
-from workers.coordinator import read_config
 from workers.learning import checkpoint
 from workers.policies import exported, recorded
 from workers.policies.trained import deployed, find
@@ -30,7 +30,7 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
     if not (run / "config.yaml").is_file():
         raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
-    name = _policy(run, policy, read_config(run / "config.yaml"))
+    name = _policy(run, policy, read_run(run / "config.yaml"))
     step, manifest, found = find(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,11 +14,11 @@ from typing import Any
 import click
 
 from protocol.config import Run
+from protocol.document import read_run
 from protocol.errors import RookeryError
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.cohorts import kind_of
 from workers.common_plan import plan_common
-from workers.coordinator import read_config
 from workers.entries import importable
 from workers.environments.registry import describe
 from workers.fixed_plan import check_fixed
@@ -56,7 +56,7 @@ def main(config: Path) -> None:
     """Says as JSON what the configuration in CONFIG comes to."""
     importable()
     try:
-        click.echo(json.dumps(outline(read_config(config))))
+        click.echo(json.dumps(outline(read_run(config))))
     except RookeryError as fault:
         click.echo(f"rookery: {fault}", err=True)
         sys.exit(fault.exit_code)

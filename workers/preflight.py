@@ -31,6 +31,7 @@ from packaging.requirements import Requirement
 
 from protocol import RELEASE
 from protocol.config import Run
+from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory import files, memory_dir
 from protocol.ring import ring_size
@@ -38,7 +39,6 @@ from protocol.security import ROLES, Keys
 from protocol.sockets import BLOCK, LAST_BASE
 from protocol.spaces import World
 from workers.auxiliary_plan import plan_all
-from workers.coordinator import read_config
 from workers.entries import importable
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
@@ -267,7 +267,7 @@ def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: b
         if not port.isdigit():
             raise ConfigurationError(f"--bind is {bind!r}; give HOST:PORT, as 127.0.0.1:5600")
         found = []
-        for check in preflight(Situation(read_config(config), run_dir, host.strip("[]"), int(port), folder)):
+        for check in preflight(Situation(read_run(config), run_dir, host.strip("[]"), int(port), folder)):
             found.append(check)
             if not as_json:
                 click.echo(check.line)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from protocol.common import Common
 from protocol.config import Run
 from protocol.counters import Counters
+from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
@@ -39,7 +40,6 @@ from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.books import Books
 from workers.channel import Channel
 from workers.common_plan import plan_common
-from workers.coordinator import read_config
 from workers.datasets.source import load
 from workers.datasets.tape import Tape, load_tape
 from workers.entries import importable
@@ -295,7 +295,7 @@ def command(config: Path, run_dir: Path) -> None:
     numerics.prepare()
     importable()
     try:
-        run = read_config(config)
+        run = read_run(config)
         run_dir = run_dir.resolve()
         lock = claim(run, run_dir)
         log_to("sequential", run, run_dir)

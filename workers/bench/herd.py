@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.document import read_run
 from protocol.ring import Ring
 from workers import numerics
 from workers.bench.acting import Acting
-from workers.coordinator import read_config
 from workers.environments.synthetic import SHOWN, SyntheticSettings
 
 __all__ = ["follows", "herd"]
@@ -54,7 +54,7 @@ def follows(ring: Ring, slots: slice, s: SyntheticSettings) -> NDArray[np.bool_]
 
 
 def _pass() -> dict[str, float]:
-    run = read_config(_PRESET)
+    run = read_run(_PRESET)
     groups, length = run.environment.async_factor, run.policy.segment_length
     settings = SyntheticSettings(**run.environment.settings)
     whole = stitched = 0

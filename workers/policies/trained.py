@@ -11,9 +11,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from protocol.config import PolicyConfig
+from protocol.document import read_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
-from workers.coordinator import read_config
 from workers.facts import network_facts
 from workers.learning import checkpoint
 from workers.policies.build import Policy, build
@@ -51,7 +51,7 @@ def read(path: Path) -> tuple[Manifest, Policy]:
             "use the release that wrote it"
         ) from None
     run = path.resolve().parents[2]
-    where = read_config(run / "config.yaml").environment
+    where = read_run(run / "config.yaml").environment
     world = World(
         id=where.id if where.members is None else "+".join(where.members),
         population=DictPopulation(agents=(agent,), common=common),

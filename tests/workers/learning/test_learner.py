@@ -20,6 +20,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_member import STREAM, run_of
 from workers.learner import Learner
 from workers.plan import plan_policies
+from workers.web.vitals import Identity, Vitals
 
 
 def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
@@ -36,7 +37,8 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
     )
     options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
     context = zmq.Context(1)
-    life: Any = SimpleNamespace(context=context, options=options, client=SimpleNamespace())
+    vitals = Vitals(Identity("r", "learner-0", "learner", 1))
+    life: Any = SimpleNamespace(context=context, options=options, client=SimpleNamespace(), vitals=vitals)
     return Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD), context
 
 
