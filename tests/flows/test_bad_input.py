@@ -169,6 +169,7 @@ def test_a_users_folder_called_like_ours_is_never_taken_for_it(tmp_path: Path) -
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_and_its_configuration_stays(tmp_path: Path, memory_dir: Path) -> None:
     data = runs.paced(tmp_path, 10_000_000, pause=0.004)
     with runs.training(data, tmp_path) as worker:

@@ -20,7 +20,7 @@ def mapped(folder: Path, steps: int, **keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("algorithm", "transport"),
     [
-        pytest.param(runs.PPO, "auto", id="ppo-auto"),
+        pytest.param(runs.PPO, "auto", id="ppo-auto", marks=pytest.mark.slow),
         pytest.param(runs.IQN, "tcp", id="iqn-tcp"),
         pytest.param(runs.PPO, "tcp", id="ppo-tcp", marks=pytest.mark.slow),
         pytest.param(runs.IQN, "auto", id="iqn-auto", marks=pytest.mark.slow),
@@ -45,7 +45,7 @@ def test_what_all_see_in_common_is_trained_on_to_the_last_segment_J9(
 @pytest.mark.parametrize(
     ("transport", "victim"),
     [
-        ("auto", "learner-agent_1"),
+        pytest.param("auto", "learner-agent_1", marks=pytest.mark.slow),
         ("tcp", "actor-0"),
         pytest.param("auto", "actor-0", marks=pytest.mark.slow),
         pytest.param("tcp", "learner-agent_1", marks=pytest.mark.slow),

@@ -50,7 +50,7 @@ def test_a_killed_actor_is_started_again_and_makes_the_rest_G2(tmp_path: Path, m
     assert summary["agent_steps"] < 6_800  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("transport", ["auto", pytest.param("tcp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("transport", [pytest.param(one, marks=pytest.mark.slow) for one in ("auto", "tcp")])
 def test_a_killed_learner_resumes_from_what_it_had_saved_or_published_G1_G9(
     tmp_path: Path, memory_dir: Path, transport: str
 ) -> None:
@@ -149,6 +149,7 @@ def test_a_world_that_hangs_is_told_with_its_place_and_ends_its_actor_G3_G6(tmp_
     assert runs.files(memory_dir) == []
 
 
+@pytest.mark.slow
 def test_an_actor_that_hangs_is_killed_and_started_again(tmp_path: Path, memory_dir: Path) -> None:
     """It does not die by itself: the coordinator loses sight of it, and the supervisor acts."""
     with runs.training(runs.paced(tmp_path, 6_400, pause=0.004, actor_timeout=2), tmp_path) as worker:

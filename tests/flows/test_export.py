@@ -6,11 +6,13 @@ import importlib.util
 import json
 import shutil
 import subprocess
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 from protocol.config import EnvironmentConfig
 from tests.flows.runs import config, rookery, write
@@ -21,6 +23,8 @@ from workers.environments.baselines import play
 from workers.environments.registry import make
 from workers.learning import checkpoint
 from workers.policies.frozen import Frozen
+
+pytestmark = pytest.mark.xdist_group("export")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(run: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return rookery("export", run.name, *arguments, cwd=run.parent)
+    """What `rookery export` does, without another interpreter each time (the documents' tests run that)."""
+    with chdir(run.parent):
+        told = CliRunner().invoke(exporting.main, [run.name, *arguments])
+    return subprocess.CompletedProcess(arguments, told.exit_code, told.stdout, told.stderr)
 
 
 def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: Path, tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ def steps_per_second(folder: Path, seconds: float) -> float:
     return (runs.agent_steps(folder) - begin) / (time.monotonic() - at)
 
 
-@pytest.mark.parametrize("algorithm", [runs.PPO, runs.IQN | {"buffer_capacity": 512}], ids=["stream", "replay"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [runs.PPO, pytest.param(runs.IQN | {"buffer_capacity": 512}, marks=pytest.mark.slow)],
+    ids=["stream", "replay"],
+)
 def test_stopped_learners_do_not_slow_the_actor_A2(tmp_path: Path, memory_dir: Path, algorithm: dict[str, Any]) -> None:
     """SIGSTOP of all learners; what cannot be kept is dropped and counted, and the books stay exact."""
     data = runs.paced(tmp_path, 1_000_000, pause=0.004, policy={"algorithm": algorithm, "flow": "drop_oldest"})

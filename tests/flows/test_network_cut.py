@@ -158,6 +158,7 @@ def test_an_actor_that_drops_rather_than_waits_counts_what_it_dropped_Z2(scene: 
     assert segments["received"] == segments["produced"] - segments["dropped"]["overwritten"]
 
 
+@pytest.mark.slow
 @CUTS
 def test_a_learner_killed_in_the_cut_is_replaced_and_gets_what_was_not_settled_G1(scene: Scene, seconds: float) -> None:
     """G1: the next incarnation knows from the ledger what the dead one had; only that one had in its hands is lost."""

@@ -161,6 +161,7 @@ def test_weights_cross_once_for_all_actors_of_a_node_and_segments_once_to_that_o
     assert summary["segments"]["duplicates"] == 0
 
 
+@pytest.mark.slow
 def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: Scene) -> None:
     """J9: the whole map is most of what each agent sees, and lies and travels once for all of them; encrypted here."""
     new_keys(scene.folder / "keys")

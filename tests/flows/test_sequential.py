@@ -30,7 +30,7 @@ BY_PRIORITY = {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "noisy": True, 
 
 @pytest.mark.parametrize(
     "algorithm",
-    [runs.PPO, pytest.param(runs.IQN, marks=pytest.mark.slow), BY_PRIORITY],
+    [pytest.param(runs.PPO, marks=pytest.mark.slow), pytest.param(runs.IQN, marks=pytest.mark.slow), BY_PRIORITY],
     ids=["ppo", "iqn", "by priority"],
 )
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(

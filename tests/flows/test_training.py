@@ -49,7 +49,9 @@ def pids(folder: Path) -> set[int]:
     return {int(line.rpartition("pid=")[2]) for line in joined}
 
 
-@pytest.mark.parametrize("transport", ["auto", pytest.param("memory", marks=pytest.mark.slow), "tcp"])
+@pytest.mark.parametrize(
+    "transport", ["auto", *(pytest.param(other, marks=pytest.mark.slow) for other in ("memory", "tcp"))]
+)
 def test_ppo_trains_through_separate_processes_A1_A3_A6(tmp_path: Path, memory_dir: Path, transport: str) -> None:
     """Two learners, one actor, whatever carries the segments; the workers' processes are all different."""
     data = runs.config(steps=4_000, transport=transport)

@@ -36,7 +36,9 @@ PROMISED = {
 """Names that scripts rely on."""
 
 
-@pytest.mark.parametrize("what", PROMISED)
+@pytest.mark.parametrize(
+    "what", [what if what == "weights" else pytest.param(what, marks=pytest.mark.slow) for what in PROMISED]
+)
 def test_every_promised_figure_is_printed_as_one_json_object(what):
     ended = subprocess.run(
         [require("rookery"), "bench", what, "--rounds", "1", "--json"], capture_output=True, text=True, timeout=100
