@@ -20,9 +20,13 @@ class Network(Section):
     `recurrent_size` units remembers of the episode as well."""
 
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
+    """Units of each hidden layer."""
     activation: Literal["tanh", "relu"] = "tanh"
+    """Of the hidden layers."""
     recurrent: Literal["lstm", "gru"] | None = None
+    """The core that remembers; null: none."""
     recurrent_size: int = Field(default=128, ge=1, le=65_536)
+    """Units of that core."""
 
     @property
     def state(self) -> int:
@@ -46,13 +50,21 @@ class Streamed(Section):
     segments: int | None = Field(default=None, ge=1)
     """Segments in a batch; None: as many as one actor has streams of this policy."""
     gamma: float = Field(default=0.99, ge=0, le=1)
+    """Discount of a reward by each step."""
     value_coefficient: float = Field(default=0.5, ge=0)
+    """Weight of the value function's error in the loss."""
     entropy_coefficient: float = Field(default=0.01, ge=0)
+    """Weight of the entropy bonus in the loss."""
     rho_clip: float = Field(default=1.0, gt=0)
+    """V-trace: greatest ratio that weights a row's own error."""
     c_clip: float = Field(default=1.0, gt=0)
+    """V-trace: greatest ratio by which later errors reach an earlier row."""
     normalize_observation: bool = False
+    """Observations by their running mean and deviation."""
     normalize_return: bool = True
+    """Values in units of the running deviation of returns."""
     anneal_learning_rate: bool = True
+    """Let the learning rate fall to 0 by the end of the run."""
     max_lag: int | None = Field(default=None, ge=0)
     """Publications by which the oldest row of a segment may be behind when it is received; older ones are dropped, but
     never those of the newest weights that are known to be in use. None: V-trace alone corrects for lag."""
@@ -89,11 +101,17 @@ class PPO(Streamed):
 
     name: Literal["ppo"] = "ppo"
     epochs: int = Field(default=1, ge=1)
+    """Times that each batch is trained on."""
     minibatches: int = Field(default=4, ge=1)
+    """Parts of a batch, each of which makes one step."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    """λ of generalised advantage estimation."""
     clip: float = Field(default=0.2, gt=0)
+    """How far from 1 a ratio still counts in the surrogate."""
     value_clip: float | None = Field(default=None, gt=0)
+    """How far a value may move from what it was when acting; null: any way."""
     normalize_advantage: bool = True
+    """Advantages with mean 0 and deviation 1 in each minibatch."""
     priority_alpha: float = Field(default=0.0, ge=0, le=1)
     """How much more often segments of large advantages are trained on; 0: all alike, each once an epoch."""
     priority_beta: float = Field(default=0.6, ge=0, le=1)

@@ -19,6 +19,7 @@ class Multiprocessing(Section):
     """The source documents' section; `enabled: false` means `--sequential`."""
 
     enabled: bool | None = None
+    """false: all in one process, as `--sequential` says."""
     mode: Literal["double_buffer", "snapshot"] | None = None
     """The same as `policy.publish_mode`."""
     num_agents: int | None = Field(default=None, ge=1)

@@ -26,7 +26,9 @@ class RND(Section):
     segments: int | None = Field(default=None, ge=1)
     """Segments in a batch; None: as many as one actor has streams of what is watched."""
     epochs: int = Field(default=1, ge=1)
+    """Times that each batch is trained on."""
     minibatches: int = Field(default=4, ge=1)
+    """Parts of a batch, each of which makes one step."""
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount of the intrinsic returns whose spread is the bonus's unit."""
 
@@ -40,7 +42,9 @@ class AuxiliaryConfig(Learned):
     """One auxiliary: what it watches and how it learns."""
 
     algorithm: RND = Field(default_factory=RND)
+    """What it learns."""
     network: Network = Field(default_factory=lambda: Network(hidden=(128, 128), activation="relu"))
+    """Of both networks, the random one and the other."""
     watches: tuple[Label, ...] = ()
     """Policies whose agents it watches, which must be shown the same; none named: all."""
     fraction: float = Field(default=1.0, gt=0, le=1)

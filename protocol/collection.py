@@ -27,13 +27,16 @@ class Member(Section):
     id: str = Field(min_length=1)
     """The world, as in `environment.id`."""
     settings: Settings = Field(default_factory=dict)
+    """Keyword arguments of the world."""
 
 
 class Split(Section):
     """Training draws an environment of `train` for each episode, evaluation one of `test`, all equally likely."""
 
     train: _Ids
+    """IDs of the members to learn in."""
     test: _Ids
+    """IDs of the members to be evaluated in."""
 
 
 class Curriculum(Section):

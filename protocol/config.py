@@ -71,8 +71,11 @@ class PolicyConfig(Learned):
     algorithm: Annotated[PPO | IMPALA | IQN | DQN | C51 | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
         default_factory=PPO
     )
+    """How it learns."""
     network: Network = Field(default_factory=Network, alias="model_config")
+    """What it computes with; `model_config` is the same key."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
+    """Steps of a segment."""
     flow: Literal["block", "drop_oldest", "drop_newest"] = "block"
     """What an actor does that has no credit: wait, overwrite its oldest segment, or discard the new one."""
     flush_after: float | None = Field(default=None, gt=0)
@@ -143,6 +146,7 @@ class Run(Section):
     """Everything a run is."""
 
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
+    """What is played."""
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     """What every policy has in common."""
     policies: dict[Label, Settings] = Field(default_factory=dict)
@@ -171,7 +175,9 @@ class Run(Section):
     seconds: float | None = Field(default=None, gt=0)
     """Wall-clock limit, whichever comes first."""
     seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of worlds, first weights and everything that is drawn."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where learners compute; auto: on a GPU if there is one."""
     device_per_agent: bool = False
     """Spread learners over all GPUs of a node instead of using the first."""
     transport: Literal["auto", "memory", "tcp"] = "auto"
@@ -194,6 +200,7 @@ class Run(Section):
     checkpoint_interval: float = Field(default=30.0, gt=0)
     """Seconds between two checkpoints of a policy; one more is written at the end."""
     keep_checkpoints: int = Field(default=2, ge=1)
+    """How many of the newest checkpoints of a policy are kept, besides the best."""
     logging: bool = True
     """Write a log file for each worker."""
     log_interval: int = Field(default=100, ge=1)
@@ -205,6 +212,7 @@ class Run(Section):
     log_dir: str = "./logs"
     """Where logs go, relative to the run's folder."""
     multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)
+    """Three keys by the names that other documents have for them."""
     evaluation: EvaluationConfig | None = None
     """How well the policies do without exploring, measured while they learn; None: it is not."""
 
@@ -304,7 +312,7 @@ def _sentence(fault: ValidationError, prefix: str = "") -> str:
     if first["type"] == "extra_forbidden":
         return (
             f"unknown configuration key {place[:_SAID]!r}; "
-            "remove it or correct its spelling (see launch/README.md for all keys)"
+            "remove it or correct its spelling (launch/configuration.md has all keys)"
         )
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":

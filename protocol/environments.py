@@ -29,6 +29,7 @@ class EnvironmentConfig(Section):
     """`treasure_hunt`, `gymnasium:ID`, `gymnasium_multi:ID`, `pettingzoo:MODULE` or the user's own `module:function`;
     with `members`, which have ids of their own, it is `collection`."""
     copies: int = Field(default=64, ge=1, le=1_000_000)
+    """Copies that each actor steps at once."""
     turn_mode: Literal["sequential", "simultaneous"] | None = None
     """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
     settings: Settings = Field(default_factory=dict)
@@ -53,8 +54,11 @@ class EnvironmentConfig(Section):
     """ID -> environment, for several with the same agents; each episode is played in one of them. Where they are more
     than one, exactly one of the keys below says in which."""
     split: Split | None = None
+    """Which members are for training and which for evaluation."""
     curriculum: Curriculum | None = None
+    """Members in an order, from simple ones to complex ones."""
     adversarial: Adversarial | None = None
+    """Members of which the one is played in which the policies do worst."""
     prior: Annotated[dict[Id, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = None
     """ID -> how likely each episode is played in it; the sum need not be 1."""
 

@@ -31,8 +31,11 @@ class Replayed(Section):
     """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
     of an actor's messages and a batch."""
     frames: int = Field(default=1, ge=1, le=64)
+    """Observations that are stacked, the newest last."""
     n_step: int = Field(default=3, ge=1)
+    """Rewards that are summed before the target's value."""
     gamma: float = Field(default=0.99, ge=0, le=1)
+    """Discount of a reward by each step."""
     priority_alpha: float = Field(default=0.0, ge=0, le=1)
     """Exponent of priorities: rows are drawn in proportion to their last error to this power; 0: all alike."""
     priority_beta: float = Field(default=0.4, ge=0, le=1)
@@ -62,16 +65,25 @@ class ValueBased(Replayed):
     """What algorithms have in common that do what they value most, but at times anything."""
 
     double: bool = True
+    """The online network chooses the action of a target, the target network values it."""
     dueling: bool = False
+    """A value and advantages instead of action values alone."""
     noisy: bool = False
     """A last layer that explores by itself, its weights drawn anew for each row; epsilon 0 then leaves it alone."""
     target_update_freq: int = Field(default=4, ge=1)
+    """Train steps between two updates of the target network."""
     target_update: Literal["soft", "hard"] = "soft"
+    """A step of `tau` towards the online network, or a copy of it."""
     tau: float = Field(default=1e-3, gt=0, le=1)
+    """The size of a soft step."""
     epsilon: float = Field(default=1.0, ge=0, le=1)
+    """Share of actions drawn uniformly, at the start."""
     epsilon_decay_freq: int = Field(default=100, ge=1)
+    """Train steps between two decays of epsilon."""
     epsilon_decay: float = Field(default=1e-4, ge=0, lt=1)
+    """Part of epsilon that a decay takes away."""
     epsilon_min: float = Field(default=0.01, ge=0, le=1)
+    """Where epsilon stays."""
 
 
 class IQN(ValueBased):
@@ -81,8 +93,11 @@ class IQN(ValueBased):
     quantiles: int = Field(default=12, ge=1)
     """Quantile fractions drawn for the loss (N = N')."""
     acting_quantiles: int = Field(default=12, ge=1)
+    """Quantile fractions drawn for acting."""
     cosines: int = Field(default=64, ge=1)
+    """Cosines that a fraction is embedded by."""
     kappa: float = Field(default=1.0, gt=0)
+    """Error beyond which the loss is linear."""
 
 
 class DQN(ValueBased):
@@ -100,7 +115,9 @@ class C51(ValueBased):
     atoms: int = Field(default=51, ge=2, le=1_001)
     """Values that a return is taken to have, at equal distances from `v_min` to `v_max`."""
     v_min: float = -10.0
+    """The least return that can be told."""
     v_max: float = 10.0
+    """The greatest."""
 
     @model_validator(mode="after")
     def _span(self) -> Self:
@@ -144,5 +161,6 @@ class SAC(Replayed):
     temperature: float = Field(default=1.0, gt=0)
     """Weight of the entropy, at the start where it is learned."""
     learn_temperature: bool = True
+    """Learn the temperature, or leave it as it is."""
     target_entropy: float | None = None
     """Entropy that the learned temperature keeps, of actions in (-1, 1); None: minus their number."""

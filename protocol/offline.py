@@ -38,7 +38,9 @@ class BC(Section):
     batch_size: int = Field(default=256, ge=1)
     """Rows in a batch."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of an entropy bonus in the loss."""
     normalize_observation: bool = False
+    """Observations by their running mean and deviation."""
     anneal_learning_rate: bool = False
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 

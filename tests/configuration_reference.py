@@ -1,0 +1,168 @@
+"""The reference of all configuration keys, made from the types: `python -m tests.configuration_reference` writes it.
+
+In flow: the sections in protocol/, their fields, defaults, bounds and the docstrings behind them. Out flow:
+launch/configuration.md; a test says when it is not what the types say.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from protocol.algorithms import IMPALA, PPO, Curiosity, Network
+from protocol.aliases import Multiprocessing
+from protocol.auxiliaries import RND, AuxiliaryConfig
+from protocol.collection import Adversarial, Curriculum, Member, Split
+from protocol.config import PolicyConfig, Run
+from protocol.environments import EnvironmentConfig
+from protocol.evaluation import EvaluationConfig
+from protocol.fixed import FrozenPolicy, ScriptedPolicy
+from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
+from protocol.offline import BC, Dataset
+from tests.tools import ROOT
+
+__all__ = ["PATH", "SECTIONS", "keys", "main", "reference"]
+
+PATH = ROOT / "launch" / "configuration.md"
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("", Run),
+    ("environment", EnvironmentConfig),
+    ("environment.members.ID", Member),
+    ("environment.split", Split),
+    ("environment.curriculum", Curriculum),
+    ("environment.adversarial", Adversarial),
+    ("policy", PolicyConfig),
+    ("policy.network", Network),
+    *((f"policy.algorithm, name: {one.model_fields['name'].default}", one) for one in (PPO, IMPALA)),
+    ("policy.algorithm.curiosity", Curiosity),
+    *(
+        (f"policy.algorithm, name: {one.model_fields['name'].default}", one)
+        for one in (IQN, DQN, C51, VDN, QMIX, SAC, BC)
+    ),
+    ("policy.dataset", Dataset),
+    *(
+        (f"policies.NAME.algorithm, name: {one.model_fields['name'].default}", one)
+        for one in (FrozenPolicy, ScriptedPolicy)
+    ),
+    ("auxiliaries.NAME", AuxiliaryConfig),
+    ("auxiliaries.NAME.algorithm, name: rnd", RND),
+    ("evaluation", EvaluationConfig),
+    ("multiprocessing", Multiprocessing),
+)
+_HEAD = """# All configuration keys
+
+Made from the types in [protocol/](../protocol/config.py) by `python -m tests.configuration_reference`. What a
+configuration is, and which keys are used most, stands in [README.md](README.md#configuration). `policies.NAME` takes
+the keys of `policy`. A range says what numbers are allowed; `[` and `]` belong to it, `(` and `)` do not.
+"""
+_SIGNS = {"ge": "[", "gt": "(", "le": "]", "lt": ")"}
+
+
+def reference() -> str:
+    """The whole document."""
+    parts = [_HEAD]
+    for name, section in SECTIONS:
+        rows = [
+            f"| `{key}` | {_type(field.annotation)}{_range(field)} | {_default(field)} | {meaning} |"
+            for key, field, meaning in keys(section)
+        ]
+        heading = f"`{name}`" if name else "At the top"
+        parts.append("\n".join((f"## {heading}\n", "| key | values | default | meaning |", "|---|---|---|---|", *rows)))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def keys(section: type[BaseModel]) -> list[tuple[str, FieldInfo, str]]:
+    """(key, field, meaning) of each key of a section; the meaning is the docstring behind the field, or empty."""
+    said: dict[str, str] = {}
+    for cls in reversed(section.__mro__):
+        if issubclass(cls, BaseModel) and cls is not BaseModel:
+            said |= _docstrings(cls)
+    return [
+        (name, field, re.sub(r"\bNone\b", "null", said.get(name, "")))
+        for name, field in section.model_fields.items()
+        if name != "name"
+    ]
+
+
+def _docstrings(cls: type[BaseModel]) -> dict[str, str]:
+    """field -> the text that stands behind it in the class's source."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    found = {}
+    for field, text in pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            found[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def _type(annotation: Any) -> str:
+    """A type in a reader's words."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        words = [_type(one) for one in arguments]
+        return " or ".join(dict.fromkeys(words))
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if hasattr(annotation, "__metadata__"):
+        return _type(arguments[0])
+    if origin is tuple:
+        return f"list of {_type(arguments[0])}"
+    if origin is dict:
+        return "mapping"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    return {bool: "true, false", int: "whole number", float: "number", str: "text", NoneType: "null"}[annotation]
+
+
+def _range(field: FieldInfo) -> str:
+    """The bounds of a number, in the manner of an interval; empty where it has none."""
+    low = high = ""
+    for mark in field.metadata:
+        for name, sign in _SIGNS.items():
+            bound = getattr(mark, name, None)
+            if bound is None:
+                continue
+            if name in ("ge", "gt"):
+                low = f"{sign}{_bound(bound)}"
+            else:
+                high = f"{_bound(bound)}{sign}"
+    return f" in {low or '(-∞'}, {high or '∞)'}" if low or high else ""
+
+
+def _bound(bound: float) -> str:
+    return "2^63" if bound == 2**63 else f"{bound:,}"
+
+
+def _default(field: FieldInfo) -> str:
+    """The default as YAML has it; dashes for a section, whose own keys have theirs."""
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is PydanticUndefined:
+        return "must be given"
+    if isinstance(value, BaseModel):
+        return "as below"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def main() -> None:
+    """Writes the reference in its place."""
+    PATH.write_text(reference(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What the documents promise: every key with its meaning, every command, and a section for each task a user has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from launch import train
+from launch.cli import main
+from protocol.config import parse_run
+from tests.configuration_reference import PATH, SECTIONS, keys, reference
+from tests.readme import blocks
+from tests.tools import ROOT
+
+WIDTH = 120
+FOLDERS = ("launch", "workers", "protocol", "k8s", "tests")
+DOCUMENTS = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
+    if "node_modules" not in path.parts
+)
+PLACES = {
+    "interface": ("launch/README.md", "From Python"),
+    "every key": ("launch/README.md", "Configuration"),
+    "the wire": ("protocol/README.md", "Messages"),
+    "examples": ("README.md", "Train something else"),
+    "an environment": ("workers/README.md", "Train your own environment"),
+    "an algorithm": ("workers/README.md", "Add an algorithm"),
+    "a simulator": ("workers/README.md", "Simulators"),
+    "troubleshooting": ("launch/README.md", "Troubleshooting"),
+    "no learning": ("launch/README.md", "What is wrong"),
+    "tuning": ("launch/README.md", "Tune throughput and lag"),
+    "many machines": ("launch/README.md", "On several machines"),
+    "resuming": ("launch/README.md", "Resume"),
+    "export": ("launch/README.md", "Policies as files"),
+    "from RLlib": ("launch/README.md", "From RLlib"),
+    "from Sample Factory": ("launch/README.md", "From Sample Factory"),
+    "from Stable-Baselines3": ("launch/README.md", "From Stable-Baselines3"),
+}
+
+
+LIBRARIES = ("RLlib", "Sample Factory", "Stable-Baselines3")
+
+
+def text(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def headings(document: str) -> list[str]:
+    """Headings outside fenced blocks."""
+    return re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text(document), flags=re.M | re.S), re.M)
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_there_is_a_section_for_interface_examples_troubleshooting_tuning_and_each_task_L5(what: str) -> None:
+    document, heading = PLACES[what]
+    assert heading in headings(document)
+
+
+def test_the_reference_of_the_configuration_is_what_the_types_say_L5() -> None:
+    assert PATH.read_text(encoding="utf-8") == reference(), "run python -m tests.configuration_reference"
+
+
+@pytest.mark.parametrize("section", [section for _, section in SECTIONS], ids=lambda section: section.__name__)
+def test_every_key_says_what_it_means_L5(section: type[BaseModel]) -> None:
+    assert [key for key, _, meaning in keys(section) if not meaning] == []
+
+
+def configuration(library: str) -> dict[str, Any]:
+    """The configuration that stands under "From LIBRARY"."""
+    section = text("launch/README.md").partition(f"### From {library}\n")[2]
+    return dict(yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0]))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_configuration_for_those_who_come_from_elsewhere_is_valid_L5(library: str) -> None:
+    run = parse_run(configuration(library))
+    assert run.policy.algorithm.name == "ppo"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_configuration_for_those_who_come_from_elsewhere_runs_L5(library: str, tmp_path: Path) -> None:
+    done = train(configuration_file(library, tmp_path), steps=4_000, run_dir=tmp_path / "run", progress=False)
+    assert done.complete
+    assert done.summary["train_steps"]
+
+
+def configuration_file(library: str, folder: Path) -> str:
+    """The same as a file."""
+    path = folder / "moved.yaml"
+    path.write_text(yaml.safe_dump(configuration(library)))
+    return str(path)
+
+
+def test_every_command_is_in_a_document_L5() -> None:
+    everything = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    assert [name for name in main.commands if f"rookery {name}" not in everything] == []
+
+
+def test_commands_and_options_in_the_documents_are_real() -> None:
+    for path in DOCUMENTS:
+        for line in re.findall(r"rookery [a-z][^`\n]*", path.read_text(encoding="utf-8")):
+            name, *words = line.split()[1:]
+            command = main.commands.get(name)
+            if command is None or command.context_settings.get("ignore_unknown_options"):
+                continue
+            known = {option for parameter in command.params for option in parameter.opts}
+            if isinstance(command, click.Group):
+                known |= {o for sub in command.commands.values() for p in sub.params for o in p.opts}
+            strange = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)} - known - {"--help"}
+            assert not strange, f"{path}: {line}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_of_documents_are_at_most_120_long(path: Path) -> None:
+    long = [
+        f"{path.name}:{number} has {len(line)}"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if len(line) > WIDTH and not line.lstrip().startswith(("|", "<!--"))
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_are_there(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        where = (path.parent / name).resolve() if name else path
+        assert where.exists(), f"{path}: {target}"
+        if anchor:
+            found = {
+                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                for heading in headings(str(where.relative_to(ROOT)))
+            }
+            assert anchor in found, f"{path}: {target}"
+
+
+def test_document_blocks_can_be_read() -> None:
+    for path in DOCUMENTS:
+        blocks(path.read_text(encoding="utf-8"))
