@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from launch import train
 from launch.cli import main
+from launch.configuration import load
 from protocol.config import parse_run
 from tests.configuration_reference import PATH, SECTIONS, keys, reference
 from tests.readme import blocks
@@ -45,6 +47,7 @@ PLACES = {
 }
 
 
+VALUED = ("--steps", "--seed", "--run-dir", "--replay")
 LIBRARIES = ("RLlib", "Sample Factory", "Stable-Baselines3")
 
 
@@ -116,6 +119,38 @@ def test_commands_and_options_in_the_documents_are_real() -> None:
                 known |= {o for sub in command.commands.values() for p in sub.params for o in p.opts}
             strange = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)} - known - {"--help"}
             assert not strange, f"{path}: {line}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_training_in_the_documents_has_a_valid_configuration(path: Path) -> None:
+    for line in re.findall(r"rookery train ([^`\n|&]*)", path.read_text(encoding="utf-8").replace("\\\n", " ")):
+        words = iter(shlex.split(line.partition(" -->")[0], comments=True))
+        sources, settings, env = [], [], None
+        for word in words:
+            if word == "--set":
+                settings.append(next(words))
+            elif word == "--env":
+                env = next(words, None)
+            elif word in VALUED:
+                next(words, None)
+            elif not word.startswith("--"):
+                sources.append(word)
+        if not any(source.startswith("runs/") for source in sources):
+            load(sources[0] if sources else None, settings, env=env)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_modules_and_targets_that_a_document_names_are_there(path: Path) -> None:
+    said = path.read_text(encoding="utf-8")
+    files = re.findall(r"(?<![\w/])((?:tests|protocol|workers|launch|k8s)/[\w./-]+\.(?:py|yaml|cpp|js|hpp))", said)
+    modules = [name.replace(".", "/") for name in re.findall(r"python -m (tests[\w.]*\w)", said)]
+    targets = re.findall(r"(?:^|`)make (\w[\w-]*)", said, re.M)
+    made = re.findall(r"^([\w-]+):", text("Makefile"), re.M)
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    assert [
+        name for name in modules if not (ROOT / f"{name}.py").exists() and not (ROOT / name / "__main__.py").exists()
+    ] == []
+    assert [name for name in targets if name not in made] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
