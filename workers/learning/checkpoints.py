@@ -71,9 +71,10 @@ class Checkpoints:
         self._thread = threading.Thread(target=self._write, args=(found,), name=name, daemon=True)
         self._thread.start()
 
-    def load(self) -> Manifest | None:
+    def load(self, rows: bool = True) -> Manifest | None:
         """Puts everything back to where the newest checkpoint was, and returns what it says of itself; None where there
-        is none, ConfigurationError in one sentence for one that does not fit."""
+        is none, ConfigurationError in one sentence for one that does not fit. Without `rows` replay stays as it is, as
+        it must where anything was admitted to it."""
         policy, update, replay = self._parts
         found = checkpoint.load_newest(self._folder, flatten_(policy).hash)
         if found is None:
@@ -87,7 +88,7 @@ class Checkpoints:
                 f"checkpoint {path} does not fit its policy ({' '.join(str(fault).split())}); remove this folder to "
                 "use an older one"
             ) from None
-        if replay is not None and found.replay:
+        if rows and replay is not None and found.replay:
             try:
                 replay.load_state(found.replay)
             except ConfigurationError as fault:

@@ -148,10 +148,11 @@ class Member:
 
     def restart(self, found: NDArray[np.uint8] | None) -> None:
         """Goes back to the newest checkpoint, or to the last published weights `found` with a fresh optimiser, as when
-        its process is started again; versions and the count of rows go on. TrainingFault where there is neither."""
+        its process is started again; versions, the count of rows and what may be replayed go on. TrainingFault where
+        there is neither."""
         loaded = None
         if self._checkpoints is not None and self._checkpoints.wait(self._run.learner_timeout):
-            loaded = self._checkpoints.load()
+            loaded = self._checkpoints.load(rows=False)
         if loaded is None:
             if found is None:
                 raise TrainingFault(f"policy {self.name!r} has nothing to go back to; lower learning_rate")

@@ -212,6 +212,26 @@ def test_without_kept_rows_the_buffer_fills_up_again_and_new_rows_have_the_great
     assert greatest[1] >= greatest[0] > 1
 
 
+def test_a_member_that_goes_back_in_its_process_keeps_the_rows_that_are_there_and_learns_from_them(
+    tmp_path: Path,
+) -> None:
+    learning = Learning("iqn by priority", tmp_path)
+    learning.feed(4, seed=1)
+    learning.learn(2)
+    learning.save()
+    saved = learning.state()
+    learning.feed(3, seed=2)
+    learning.learn(2)
+    replay = learning.member._replay
+    assert replay is not None
+    learning.member.restart(None)
+    assert replay.rows == 7 * COPIES * LENGTH
+    after = learning.state()
+    np.testing.assert_array_equal(after["update.adam.first"], saved["update.adam.first"])
+    assert len(after["replay.records"]) == 7 * COPIES
+    learning.learn(3)
+
+
 def test_the_newest_rows_are_kept_and_no_more_than_asked(tmp_path: Path) -> None:
     first = Learning("dqn", tmp_path, checkpoint_replay=100)
     first.feed(8, seed=1)
