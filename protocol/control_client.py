@@ -80,8 +80,10 @@ class ControlClient:
                 log.warning("event=waiting for=coordinator address=%s seconds_left=%.0f", self._coordinator, left)
 
     def start(self, report: Callable[[], Report]) -> None:
-        """Begins the heartbeats."""
+        """Begins the heartbeats, or tells something else by them from now on."""
         self._report = report
+        if self._thread is not None:
+            return
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._thread.start()
 

@@ -84,22 +84,18 @@ class Learner:
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[Member] = []
-        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters)
+        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.beat)
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
         client = self._life.client
         assert client is not None
-        static = any(plan.static for plan in self._plans)
-        if static:  # reading may take longer than a lease lasts, and nobody waits for routes
-            client.start(self._report.snapshot)
+        client.start(self._report.snapshot)
         for plan, stack in zip(self._plans, stacks_of(self._run, self._plans), strict=True):
             self._members.append(self._member(plan))
             self._cohort.add(self._members[-1], stack)
         self._report.routes = [self._route(plan.name) for plan in self._plans]
         self._report.state = "learning"
-        if not static:
-            client.start(self._report.snapshot)
         log.info("event=learning policies=%s", ",".join(self._welcome.policies))
         for names in self._cohort.stacks:
             log.info("event=stacked policies=%s cohort=%s", ",".join(names), self._run.cohort)
@@ -122,7 +118,6 @@ class Learner:
     def _turn(self) -> bool:
         """Everything that does not wait, once; whether any member made an update."""
         now = time.monotonic()
-        self._life.vitals.beat()
         self._receiver.receive()
         trained = self._cohort.step()
         for member in trained:

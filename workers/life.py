@@ -29,6 +29,7 @@ from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.memory import sweep
 from protocol.messages import Role, Welcome
 from protocol.node import node_name
+from protocol.report import Report
 from protocol.sockets import HTTP, Ports, check_bind, open_context
 from workers.entries import importable
 from workers.logs import log_to
@@ -98,13 +99,14 @@ class Life:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def join(self, role: Role) -> tuple[ControlClient, Welcome]:
-        """Becomes a member, waiting for the coordinator as long as `--patience` says."""
+        """Becomes a member, waiting for the coordinator as long as `--patience` says; heartbeats begin at once."""
         options = self.options
         self.client = ControlClient(self.context, options.coordinator, role, options.name, node_name(options.node))
         self.vitals.client = self.client
         welcome = self.client.join(options.patience)
         self._run = welcome.run
         self.vitals.identity = Identity(welcome.run, self.role, welcome.name, welcome.incarnation)
+        self.client.start(Report)  # a world, a device, a dataset may take longer to open than a lease lasts
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         return self.client, welcome
 

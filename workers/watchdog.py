@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _TICK = 0.5
 _RATES_EVERY = 10.0
 _TO_BEGIN = 5
-"""Times as long as a turn that the first one may take: a world that resets, a model that is compiled."""
+"""Times as long as a turn that the first one may take, and all before it: a world that opens or resets, a dataset."""
 
 
 class Stall:

@@ -29,10 +29,17 @@ log = logging.getLogger(__name__)
 
 class Cohort:
     """Members share a process. Each may fail `restarts` times; `published` gives the last weights that it did publish.
-    A member that is alone in its process ends with it, and is started again with it."""
+    A member that is alone in its process ends with it, and is started again with it. `beat` is called before each
+    update: that of all members may take long."""
 
-    def __init__(self, restarts: int, published: Callable[[str], NDArray[np.uint8] | None], counters: Counters) -> None:
-        self._restarts, self._published, self._counters = restarts, published, counters
+    def __init__(
+        self,
+        restarts: int,
+        published: Callable[[str], NDArray[np.uint8] | None],
+        counters: Counters,
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._restarts, self._published, self._counters, self._beat = restarts, published, counters, beat
         self._members: list[Member] = []
         self._groups: list[_Group] = []
 
@@ -54,6 +61,7 @@ class Cohort:
         """At most one update of each member that has the data for it; those who made one."""
         trained = []
         for group in self._groups:
+            self._beat()
             if len(group.members) == 1:
                 trained += [member for member in group.members if self._guarded(member, member.step)]
             elif group.complete([member for member in group.waited_for if self._guarded(member, member.take)]):
@@ -61,11 +69,12 @@ class Cohort:
         return trained
 
     def finish(self) -> None:
-        """The last publication and checkpoint of each."""
+        """The last publication and checkpoint of each, also of one that fails in this."""
         for group in self._groups:
             self._together(group)
         for member in self._members:
-            self._guarded(member, member.finish)
+            while not self._guarded(member, member.finish):
+                pass
 
     def _together(self, group: _Group) -> list[Member]:
         """One update of each of the group's members that have a batch."""

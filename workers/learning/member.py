@@ -275,8 +275,8 @@ class Member:
         if self._finite():  # or else the last good ones stay, for whoever resumes
             checkpoints.write(self.version, self._rows, self.mean_return, seconds)
 
-    def finish(self) -> None:
-        """The last publication and checkpoint of the run."""
+    def finish(self) -> bool:
+        """The last publication and checkpoint of the run; True when that is done."""
         if self._stage is not None:
             while self.step():  # whole batches are trained, the rest is held
                 pass
@@ -291,6 +291,7 @@ class Member:
             self._save(self._checkpoints, self._run.learner_timeout)
         if self._recorder is not None:
             self._recorder.close()
+        return True
 
     def close(self) -> None:
         """The last checkpoint is on disk, or was given time enough."""

@@ -68,7 +68,7 @@ class Vitals:
     @property
     def at_work(self) -> bool:
         """Whether the loop turns, or is about to make its first turn."""
-        return self.beat_at > 0 or self.state() in _WORKING
+        return self.beat_at > 0 or self.state() in ("starting", *_WORKING)
 
     @property
     def connected(self) -> bool:

@@ -22,12 +22,16 @@ class Company:
         self.benches = [Bench(run, folder and folder / str(i)) for i in range(count)]
         for bench in self.benches:
             bench.member.resume(None, Version(0, 0))
-        self.cohort = Cohort(restarts, self._last, self.benches[0].counters)
+        self.beats = 0
+        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._beat)
         for bench in self.benches:
             self.cohort.add(bench.member, stack)
 
     def _last(self, _: str) -> NDArray[np.uint8]:
         return self.benches[0].published[-1][1]
+
+    def _beat(self) -> None:
+        self.beats += 1
 
     def weights(self, number: int) -> NDArray[np.float32]:
         """Of a member, as they are."""
@@ -104,3 +108,25 @@ def test_what_members_of_a_stack_wait_with_is_trained_at_the_end() -> None:
     assert not company.cohort.step()
     company.cohort.finish()
     assert company.benches[0].counters["trained.one"] == company.benches[0].counters["received.one"] == COPIES
+
+
+def test_a_member_that_fails_at_the_very_end_is_finished_all_the_same(tmp_path: Path) -> None:
+    company = Company(2, tmp_path)
+    first = company.benches[0]
+    first.feed(8)
+    company.cohort.step()
+    first.save()
+    spoiled(first)
+    company.cohort.finish()
+    first.member.close()
+    assert first.counters["member_restarts.one"] == 1
+    assert first.counters["rejected.one"] == 3 * COPIES
+    assert first.counters["trained.one"] == 5 * COPIES, "what had come is trained on from the checkpoint"
+    newest = max(int(path.name) for path in (tmp_path / "0" / "checkpoints" / "one").iterdir() if path.name.isdigit())
+    assert newest == first.member.update.train_steps
+
+
+def test_the_loop_beats_before_the_update_of_each_member_as_all_of_them_may_take_long_G6() -> None:
+    company = Company(3)
+    company.cohort.step()
+    assert company.beats == 3
