@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from protocol.config import Run
 from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
-from protocol.messages import Welcome
+from protocol.messages import Beat, Welcome
+from protocol.report import Report
+from tests.protocol.test_control import coordinator, until
 from workers.life import Life, Options, Stop, claim, run_dir_of
 
 
@@ -134,3 +137,21 @@ def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path)
 def test_logs_stay_in_the_runs_folder(tmp_path: Path, log_dir: str) -> None:
     with pytest.raises(ConfigurationError, match="leaves the run's folder"):
         claim(Run(log_dir=log_dir), tmp_path)
+
+
+def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a_lease_lasts_G6(
+    free_port_block: int,
+) -> None:
+    with coordinator(free_port_block) as server:
+
+        def told(state: str) -> list[Beat]:
+            return [beat for beat in server.of(Beat) if beat.state == state]
+
+        def body(life: Life) -> None:
+            client, _ = life.join("actor")
+            until(lambda: len(told("starting")) > 1)
+            client.start(lambda: Report(state="acting"))
+            until(lambda: told("acting"))
+            assert len([thread for thread in threading.enumerate() if thread.name == "control"]) == 1
+
+        assert Life("actor", options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")).guard(body) == 0
