@@ -1,4 +1,5 @@
-"""What becomes of a worker that died: started again after a pause, as long as its budget lasts, or the end of the run.
+"""What becomes of a worker that died: started again after a pause, as long as its budget lasts, or the end of the run;
+but for an evaluation, without which a run goes on.
 
 In flows: the processes, as they are. Out flows: the processes started again, a line for each death; RunFailed, with the
 first traceback that any of them left told before it.
@@ -17,6 +18,8 @@ __all__ = ["Revival", "RunFailed"]
 _SPEECHLESS = "it said nothing; see whether its disk is full"
 
 _IN_STEP = ("actor", "learner")
+_BESIDE = ("evaluation",)
+"""Of whom training needs nothing."""
 
 
 class RunFailed(RookeryError):
@@ -75,13 +78,18 @@ class Revival:
         why = process.fault or f"was killed by signal {-code}"
         if code > 0:
             why = f"ended with exit code {code}: {process.last_words(1) or _SPEECHLESS}"
-            self._note(process)
+            if process.role not in _BESIDE:
+                self._note(process)
         restarts = process.budget.again
         fatal = code in FATAL or (code in FATAL_AT_FIRST and not restarts)
         pause = None if fatal else process.budget.died(now)
         if pause is None:
-            self.last_words(process)
             again = "" if fatal else f" again, after {restarts} restarts"
+            if process.role in _BESIDE:
+                self._tell(f"{process.role} {why}{again}; the run goes on without it; the log is {process.output}")
+                process.done = True
+                return
+            self.last_words(process)
             raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
         process.again_at = now + pause
         comma = "," if process.fault else ";"

@@ -75,17 +75,21 @@ class History:
 
     def read(self, path: Path, without_actors: bool) -> None:
         """Goes on where an earlier coordinator of this run ended, as its `metrics.jsonl` says."""
-        for line in path.read_text().splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue  # the last line of one that was killed
-            scalars = {key: value for key, value in row.items() if key.endswith("_per_second")}
-            for name, measured in row.items():
-                if isinstance(measured, dict):
-                    scalars |= {f"{name}/{key}": float(value) for key, value in measured.items()}
-            trained = sum(row[name].get("train_steps", 0) for name in row if isinstance(row[name], dict))
-            self.add(trained if without_actors else row["agent_steps"], scalars)
+        with path.open() as lines:  # one by one: of a long run they are gigabytes
+            for line in lines:
+                self._read_line(line, without_actors)
+
+    def _read_line(self, line: str, without_actors: bool) -> None:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return  # the last line of one that was killed
+        scalars = {key: value for key, value in row.items() if key.endswith("_per_second")}
+        for name, measured in row.items():
+            if isinstance(measured, dict):
+                scalars |= {f"{name}/{key}": float(value) for key, value in measured.items()}
+        trained = sum(row[name].get("train_steps", 0) for name in row if isinstance(row[name], dict))
+        self.add(trained if without_actors else row["agent_steps"], scalars)
 
 
 def _halved(values: array[float]) -> array[float]:

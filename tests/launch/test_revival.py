@@ -50,6 +50,18 @@ def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last
     assert "warming up" not in told[1]
 
 
+def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_so(scripts: Path) -> None:
+    told: list[str] = []
+    process = begin("evaluation", ["gives_up"], scripts / "logs" / "e.out")
+    revival = Revival(told.append)
+    looked_after(revival, process)
+    assert process.done
+    (said,) = told
+    assert said.startswith("evaluation ended with exit code 1: gives_up: the sentence again, after 0 restarts; the run")
+    revival.look_after(process, stopping=False)
+    assert len(told) == 1
+
+
 def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:
     process = begin("actor", ["crashes"], scripts / "a.out", restarts=1)
     process.popen.wait(60)
