@@ -8,11 +8,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from launch.outline import Outline
 from protocol.config import Run
@@ -27,10 +27,26 @@ _COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 62
 """First ports of each role on a host; a block for each worker."""
 
 
+def _no_home(path: str) -> str:
+    if path.startswith("~"):
+        raise ValueError(f"{path!r} would be a folder called ~; leave ~/ out, as paths begin at the home directory")
+    return str(PurePosixPath(path))
+
+
+def _no_option(name: str) -> str:
+    if name.startswith("-"):
+        raise ValueError(f"{name!r} would be an option of ssh; write USER@HOST or what ~/.ssh/config calls it")
+    return name
+
+
+There = Annotated[str, Field(min_length=1), AfterValidator(_no_home)]
+"""A path on a host, which every shell gets in quotes."""
+
+
 class Host(Section):
     """One machine."""
 
-    ssh: str = ""
+    ssh: Annotated[str, AfterValidator(_no_option)] = ""
     """Where `ssh` goes, as it is called in ~/.ssh/config or USER@HOST; empty: its name here."""
     address: str = ""
     """By which the others reach it; empty: its name here."""
@@ -38,7 +54,7 @@ class Host(Section):
     learners: bool | None = None
     """Whether learners run here; null: where there are GPUs, or else on the first host."""
     actors: int = Field(default=0, ge=0)
-    folder: str = "."
+    folder: There = "."
     """Where the commands are started, from the home directory."""
     rookery: str = "rookery"
     """The command there, as /opt/rookery/bin/rookery."""
@@ -51,9 +67,9 @@ class Hosts(Section):
     """A preset or a file."""
     set: list[str] = Field(default_factory=list)
     """Changes to it, as of --set."""
-    folder: str = "runs/hosts"
+    folder: There = "runs/hosts"
     """The run's folder, seen from the first host's."""
-    keys: str = "keys"
+    keys: There = "keys"
     """Keys as `rookery keys new` makes, here and, once copied, on every host."""
     hosts: dict[Label, Host]
 

@@ -23,7 +23,7 @@ from launch.hosts import Command, Hosts, as_plain, plan, read_hosts
 from launch.outline import outline_of
 from launch.processes import FATAL
 from launch.slurm import batch
-from launch.ssh import HostFailed, Remote, copies, end_all, ssh
+from launch.ssh import LOST, HostFailed, Remote, copies, end_all, ssh
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 
@@ -34,6 +34,8 @@ _STATE = "hosts.json"
 """In the folder of logs: who holds the workers, and what they are; locked as long as they are held."""
 _GRACE = 5.0
 """Seconds for the network, beyond those that workers have to end."""
+_LOST_PAUSE = 10.0
+"""Seconds from the end of a connection to the next: the worker behind it has to notice, and to end."""
 
 
 @click.group()
@@ -159,12 +161,14 @@ class _Session:
         if _living(self._logs) is not None:
             raise ConfigurationError(f"another `rookery hosts up` writes to {self._logs}; end it or give other --logs")
         self._logs.mkdir(parents=True, exist_ok=True)
-        with (self._logs / _STATE).open("a+") as state:
+        (self._logs / _STATE).touch()
+        with (self._logs / _STATE).open("r+") as state:
             fcntl.flock(state, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return self._hold(seconds, state)
 
     def _hold(self, seconds: float, state: TextIO) -> int:
         try:
+            self._tell(state)  # before what takes long: `down` believes what it reads here
             self._copy()
             for command in self._commands:
                 self._remotes.append(Remote(self._hosts, command, self._logs, 2 * seconds, self._run.restarts))
@@ -199,9 +203,9 @@ class _Session:
             {"name": r.command.name, "host": r.command.host, "code": r.code, "restarts": r.budget.again}
             for r in self._remotes
         ]
+        text = json.dumps({"pid": os.getpid(), "workers": workers})
         state.seek(0)
-        state.truncate()
-        json.dump({"pid": os.getpid(), "workers": workers}, state)
+        state.write(text.ljust(os.fstat(state.fileno()).st_size))  # in one piece: who reads just now finds it whole
         state.flush()
 
     def _look_after(self, remote: Remote) -> bool:
@@ -214,9 +218,10 @@ class _Session:
                 return False
             remote.start()
             return True
-        pause = None if code in FATAL else remote.budget.died(now)
+        remote.lost = code == LOST or (remote.lost and code in FATAL)
+        pause = None if code in FATAL and not remote.lost else remote.budget.died(now)
         if pause is None:
             raise HostFailed(f"{name} ended with code {code} and is not started again: {remote.last_words()}")
-        remote.again_at = now + pause
+        remote.again_at = now + max(pause, _LOST_PAUSE if remote.lost else 0.0)
         click.echo(f"{name} on {remote.command.host} ended with code {code}; starting it again")
         return True

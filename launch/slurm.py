@@ -23,14 +23,23 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 mkdir -p {parent}
 cat > {folder}.yaml <<'CONFIGURATION'
 {config}CONFIGURATION
-steps=()
-end() {{ kill -TERM "${{steps[@]}}" 2>/dev/null || true; }}
+steps=() told=
+end() {{ told=1; kill -TERM "${{steps[@]}}" 2>/dev/null || true; }}
 trap end TERM EXIT
+"""
+_TAIL = """
+wait "${steps[0]}" && code=0 || code=$?
+# a signal ends the wait and not the step; when this script ends, Slurm kills what is left
+[ -z "$told" ] || { wait "${steps[0]}" && code=0 || code=$?; }
+end
+wait || true
+exit "$code"
 """
 
 
 def batch(hosts: Hosts, run: Run, outline: Outline) -> str:
-    """The script; its folder and keys lie where all nodes see them. It ends when the coordinator does."""
+    """The script; its folder and keys lie where all nodes see them. It ends when the coordinator has, and after it all
+    others have: told to by Slurm, too, they end in order."""
     known = {name: f"NODE{index}_" for index, name in enumerate(hosts.hosts)}
     named = {name: host.model_copy(update={"address": known[name]}) for name, host in hosts.hosts.items()}
     commands = plan(hosts.model_copy(update={"hosts": named}), run, outline)
@@ -47,7 +56,7 @@ def batch(hosts: Hosts, run: Run, outline: Outline) -> str:
     steps = "\n".join(_step(command, known[command.host]) for command in commands)
     for index, word in enumerate(known.values()):
         steps = steps.replace(word, f"${{nodes[{index}]}}")
-    return f'{head}{steps}\nwait "${{steps[0]}}"\n'
+    return f"{head}{steps}{_TAIL}"
 
 
 def _step(command: Command, node: str) -> str:

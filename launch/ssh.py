@@ -17,8 +17,10 @@ from launch.hosts import Command, Hosts
 from protocol.errors import RookeryError
 from protocol.security import ROLES
 
-__all__ = ["HostFailed", "Remote", "copies", "end_all", "ssh"]
+__all__ = ["LOST", "HostFailed", "Remote", "copies", "end_all", "ssh"]
 
+LOST = 255
+"""Exit code of ssh itself."""
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6")
 _HELD = (
     "exec 3<&0; ({line}) </dev/null 3<&- & worker=$!; (cat <&3; kill -TERM $worker; left={seconds}; "
@@ -46,15 +48,15 @@ def copies(hosts: Hosts, commands: Sequence[Command], config: Path) -> list[list
         roles = dict.fromkeys(command.role for command in commands if command.host == name)
         if not roles:
             continue
-        place, keys = f"{host.ssh or name}:{host.folder}", Path(hosts.keys)
-        folder = shlex.quote(f"{host.folder}/{hosts.keys}")
+        there, start, keys = host.ssh or name, Path(host.folder), Path(hosts.keys)
+        folder = shlex.quote(str(start / keys))
         made.append(ssh(hosts, name, f"mkdir -p {folder} && chmod 700 {folder}"))
         files = [*(str(keys / f"{role}.public") for role in ROLES), *(str(keys / f"{role}.secret") for role in roles)]
-        made.append(["scp", "-p", "-q", *_OPTIONS, *files, f"{place}/{hosts.keys}/"])
+        made.append(["scp", "-p", "-q", *_OPTIONS, *files, f"{there}:{start / keys}/"])
         if "coordinator" in roles:
-            parent = shlex.quote(str(Path(host.folder) / Path(hosts.folder).parent))
-            made.append(ssh(hosts, name, f"mkdir -p {parent}"))
-            made.append(["scp", "-p", "-q", *_OPTIONS, str(config), f"{place}/{hosts.folder}.yaml"])
+            run = start / hosts.folder
+            made.append(ssh(hosts, name, f"mkdir -p {shlex.quote(str(run.parent))}"))
+            made.append(["scp", "-p", "-q", *_OPTIONS, str(config), f"{there}:{run}.yaml"])
     return made
 
 
@@ -66,6 +68,8 @@ class Remote:
         self.output = logs / f"{command.name}.out"
         self._words = ssh(hosts, command.host, _HELD.format(line=command.line, seconds=max(1, round(seconds))))
         self.again_at = 0.0
+        self.lost = False
+        """Whether the connection ended, and not it: until it notices, its ports and its place are taken."""
         self.start()
 
     def start(self) -> None:
@@ -80,7 +84,7 @@ class Remote:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, None while it runs; 255: of ssh itself."""
+        """Its exit code, None while it runs; or LOST."""
         return self._popen.poll()
 
     def last_words(self, lines: int = 3) -> str:

@@ -6,6 +6,7 @@ that is over, its summary.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import sys
@@ -29,6 +30,8 @@ __all__ = ["Place", "find", "look", "status"]
 _SECONDS = 5.0
 _LOOK_EVERY = 1.0
 _OVER = ("over", "ended", "left")
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Past every proxy of the environment: those of clusters know no machine of the run, and are not to see its token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,10 @@ class Place:
 
 def find(source: str) -> Place:
     """What `source` means: a run's folder, `http://HOST:PORT` or the coordinator's `tcp://HOST:PORT`."""
-    token = os.environ.get("ROOKERY_TOKEN", "")
+    token = os.environ.get("ROOKERY_TOKEN", "").strip()
     parts = urlsplit(source)
     try:
-        if parts.scheme in ("http", "https") and parts.hostname:
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # a port that is no number raises
             return Place(f"{parts.scheme}://{parts.netloc}", token)
         if parts.scheme == "tcp" and parts.hostname and parts.port:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -70,22 +73,28 @@ def look(place: Place) -> dict[str, Any]:
     Refused without the token that is asked for; Timeout when nobody answers and nothing is known.
     """
     headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
+    refused = ""
     try:
         if place.url:
             request = urllib.request.Request(f"{place.url}/api/view", headers=headers)
-            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-                view = dict(json.load(answer))
-                if place.folder is None or view["id"] == (place.folder / "run_id").read_text().strip():
-                    return view  # or else another run has come to live at that port
+            with _DIRECT.open(request, timeout=_SECONDS) as answer:
+                view = json.load(answer)
+            if not isinstance(view, dict) or not {"id", "stage"} <= view.keys():
+                refused = "what no coordinator says"
+            elif place.folder is None or view["id"] == (place.folder / "run_id").read_text().strip():
+                return view  # or else another run has come to live at that port
     except urllib.error.HTTPError as fault:
         with fault:
-            said = fault.read().decode(errors="replace").strip()
-        raise Refused(f"{place.url} answers {fault.code}: {said}") from None
+            refused = f"{fault.code}: {fault.read().decode(errors='replace').strip()}"
+    except http.client.HTTPException:
+        refused = "what is no HTTP; the page of a coordinator at tcp://HOST:PORT is http://HOST:PORT+9"
     except (OSError, ValueError):
         pass  # nobody coordinates it any more: what it left tells
     summary = None if place.folder is None else place.folder / "summary.json"
     if summary is not None and summary.is_file():
         return {"stage": "over", "summary": json.loads(summary.read_text())}
+    if refused:
+        raise Refused(f"{place.url} answers {refused}")
     where = place.url or f"{place.folder}, a run in one process"
     raise Timeout(f"no coordinator answers at {where}; is the run going on, and does its --bind allow others?")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,11 +15,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from launch.budget import Budget
 from launch.cli import main
 from launch.hosts import Command, Hosts, plan, read_hosts
+from launch.hosts_command import _living, _Session
 from launch.outline import Outline
 from launch.slurm import batch
-from launch.ssh import Remote, copies, end_all
+from launch.ssh import HostFailed, Remote, copies, end_all
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.security import ROLES
@@ -96,7 +99,13 @@ def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], sai
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("hosts: {}", "names no machine"), ("hosts: {a: {gpu: 1}}", "hosts.a.gpu"), ("{", "is no YAML")],
+    [
+        ("hosts: {}", "names no machine"),
+        ("hosts: {a: {gpu: 1}}", "hosts.a.gpu"),
+        ("{", "is no YAML"),
+        ("keys: ~/keys\nhosts: {a: {}}", "keys: '~/keys' would be"),
+        ("hosts: {a: {ssh: -oX=y}}", "an option of ssh"),
+    ],
 )
 def test_a_file_that_means_nothing_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "hosts.yaml"
@@ -204,3 +213,93 @@ def test_status_and_down_say_where_to_look_when_nothing_was_started(tmp_path: Pa
         refused = CliRunner().invoke(main, ["hosts", command, str(path), "--logs", str(tmp_path / "logs")])
         assert refused.exit_code == 2
         assert told in refused.output
+
+
+SRUN = """#!/bin/sh
+trap 'sleep 0.5; echo ended >> told; exit 9' TERM
+echo started >> told
+while :; do sleep 0.1; done
+"""
+
+
+def test_a_job_that_is_out_of_time_ends_in_order_before_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n")):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
+    many, told = len(planned()), tmp_path / "told"
+    told.touch()
+    job = subprocess.Popen(["bash", "-c", batch(hosts(), parse_run({"actors": 8}), TWO)], cwd=tmp_path)
+    end = time.monotonic() + 60
+    while told.read_text().count("started") < many:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    job.terminate()
+    assert job.wait(60) == 9  # the coordinator's
+    assert told.read_text().count("ended") == many
+
+
+def test_paths_that_begin_at_the_root_and_strange_ones_are_the_same_for_scp_and_the_worker() -> None:
+    read = hosts({"one": {"actors": 1, "folder": "my work"}}, keys="/etc/k", folder="/scratch/me/run/")
+    commands = plan(read, parse_run({"actors": 8}), TWO)
+    to = [words[-1] for words in copies(read, commands, Path("run.yaml"))]
+    assert to == [
+        "mkdir -p /etc/k && chmod 700 /etc/k",
+        "one:/etc/k/",
+        "mkdir -p /scratch/me",
+        "one:/scratch/me/run.yaml",
+    ]
+    assert commands[0].words[2:5] == ("/scratch/me/run.yaml", "--run-dir", "/scratch/me/run")
+    assert commands[0].line.startswith("cd 'my work' && exec ")
+
+
+class Dead:
+    """A worker that ended with `code`."""
+
+    def __init__(self, code: int) -> None:
+        self.command, self.budget = planned()[-1], Budget(3)
+        self.code, self.again_at, self.lost = code, 0.0, False
+
+    def last_words(self, lines: int = 3) -> str:
+        """Why."""
+        return "cannot bind"
+
+
+def test_who_finds_its_ports_taken_after_a_lost_connection_is_started_again(tmp_path: Path) -> None:
+    session = _Session(hosts(), parse_run({}), [], tmp_path)
+    worker: Any = Dead(2)
+    with pytest.raises(HostFailed, match="cannot bind"):
+        session._look_after(worker)
+    worker.code = 255
+    for code in (2, 3):  # its predecessor has its ports, then its place
+        session._look_after(worker)
+        assert worker.again_at > time.monotonic() + 5
+        worker.code, worker.again_at = code, 0.0
+    worker.code = 1
+    session._look_after(worker)
+    assert not worker.lost
+
+
+def test_down_ends_an_up_that_still_copies_and_never_whom_an_old_file_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts.json").write_text(json.dumps({"pid": 1, "workers": [{}] * 9}))
+    session, found = _Session(hosts(), parse_run({}), [], tmp_path), []
+
+    def copy() -> None:
+        found.append(_living(tmp_path))
+        raise HostFailed("no way")
+
+    monkeypatch.setattr(session, "_copy", copy)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with pytest.raises(HostFailed):
+            session.go()
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
+            signal.signal(number, handler)
+    assert found == [os.getpid()]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from click.testing import CliRunner, Result
 from launch.cli import main
 from launch.status import find
 from protocol.errors import ConfigurationError
+from tests.workers.web.asking import serving
 from tests.workers.web.pages import shown
+from workers.web.server import Response
 
 
 def status(*arguments: str) -> Result:
@@ -76,9 +80,37 @@ def test_the_token_is_asked_for_in_a_sentence(run_dir: Path, monkeypatch: pytest
         assert status(url).exit_code == 0
 
 
+def test_what_is_no_coordinator_is_told_in_a_sentence(run_dir: Path) -> None:
+    routes = {("GET", "/api/view"): lambda _: Response(b"[]", "application/json")}
+    with serving(routes) as other, serving({}) as worker, socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=lambda: door.accept()[0].sendall(b"\xff\0\0\0\0\0\0\1\x7f\n"), daemon=True)
+        thread.start()  # what ZeroMQ says first
+        for url, told in (
+            (other, "what no coordinator says"),
+            (worker, "404"),
+            (f"http://127.0.0.1:{door.getsockname()[1]}", "http://HOST:PORT+9"),
+        ):
+            refused = status(url)
+            assert (refused.exit_code, refused.exception.__class__) == (3, SystemExit)
+            assert told in refused.output
+        thread.join()
+        run_dir.mkdir()
+        announce(run_dir, worker)  # a port of a run that is over, which a worker of another has now
+        summary = {"complete": True, "agent_steps": 5, "seconds": 2.0, "verdict": "", "baselines": {}, "returns": {}}
+        (run_dir / "summary.json").write_text(json.dumps(summary))
+        assert "complete: 5 agent steps" in status(str(run_dir)).output
+
+
+def test_no_proxy_sees_the_token(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with shown(run_dir) as (_, url):
+        assert "nothing is known of it yet" in status(url).output
+
+
 def test_the_coordinators_own_address_is_enough() -> None:
     assert find("tcp://node-7:5600").url == "http://node-7:5609"
     assert find("tcp://[::1]:5600").url == "http://[::1]:5609"
-    for source in ("nowhere", "tcp://node-7", "ftp://a:1"):
+    for source in ("nowhere", "tcp://node-7", "ftp://a:1", "http://node-7:x"):
         with pytest.raises(ConfigurationError, match="no run's folder and no address"):
             find(source)

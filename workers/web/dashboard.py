@@ -26,6 +26,7 @@ from typing import Any
 import yaml
 
 from protocol.config import Run
+from protocol.errors import ConfigurationError
 from protocol.sockets import is_loopback
 from workers.history import History
 from workers.web.controls import Controls
@@ -41,6 +42,7 @@ _ALIVE = 10.0
 """Seconds after which a comment says that nothing is new."""
 _LOG_BYTES = 65_536
 _WORKER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -165,17 +167,20 @@ class Dashboard:
 
 
 def token_of(folder: Path) -> str:
-    """What lets people act on the run."""
-    if given := os.environ.get("ROOKERY_TOKEN", ""):
+    """What lets people act on the run; ConfigurationError for one that cannot be."""
+    if given := os.environ.get("ROOKERY_TOKEN", "").strip():
+        if not _TOKEN.fullmatch(given):  # goes into headers and a cookie
+            raise ConfigurationError("ROOKERY_TOKEN is no token; use letters, digits and ._~+/=-")
         return given
     path = folder / "token"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
+    if path.is_file() and (kept := path.read_text().strip()):  # empty: its writer died, and everybody has ""
+        return kept
     token = secrets.token_hex(16)
+    aside = folder / f".token.{secrets.token_hex(4)}"
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(token + "\n")
+    aside.rename(path)
     return token
 
 

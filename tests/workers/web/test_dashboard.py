@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from protocol.errors import ConfigurationError
 from tests.workers.web.asking import ask
 from tests.workers.web.pages import shown
+from workers.web.dashboard import token_of
 
 
 def test_each_new_view_is_an_event(run_dir: Path) -> None:
@@ -86,6 +88,20 @@ def test_beyond_loopback_nothing_is_told_without_the_token(run_dir: Path, monkey
         assert ask(f"{url}/api/view", Authorization="Bearer given").status == 200
         assert ask(url).status == 200
         assert not (run_dir / "token").exists()
+
+
+def test_an_empty_token_lets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").touch()  # of a coordinator that was killed there
+    made = token_of(tmp_path)
+    assert len(made) == 32
+    assert token_of(tmp_path) == made
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+    monkeypatch.setenv("ROOKERY_TOKEN", " ")
+    assert token_of(tmp_path) == made
+    for strange in ("a;b", "a\nb", "ä"):
+        monkeypatch.setenv("ROOKERY_TOKEN", strange)
+        with pytest.raises(ConfigurationError, match="ROOKERY_TOKEN"):
+            token_of(tmp_path)
 
 
 def test_a_strange_name_that_leads_to_loopback_is_told_nothing(run_dir: Path) -> None:
