@@ -110,6 +110,10 @@ def _check(run: Run, placement: Placement) -> None:
         raise ConfigurationError(
             "transport memory cannot leave a pod, and learners have their own; set transport: auto"
         )
+    if "jobset" in placement.components:
+        raise ConfigurationError(
+            "jobset holds its own numbers of pods; write an overlay by hand, as in k8s/overlays/cpu, and patch these"
+        )
     wanted = placement.pods * placement.actors_per_pod
     if run.actors and wanted > run.actors:
         raise ConfigurationError(

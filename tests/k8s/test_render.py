@@ -137,6 +137,7 @@ def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
         ({"actors": 9}, Placement("Not this"), "no name for Kubernetes"),
         ({"actors": 9}, Placement("a", simulator="game:1"), "leave --simulator out"),
         ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "give --simulator IMAGE"),
+        ({"actors": 9}, Placement("a", components=("jobset",)), "write an overlay by hand"),
         ({"actors": 9}, Placement("a", image="rookery"), "write NAME:TAG"),
     ],
 )
