@@ -104,6 +104,7 @@ def test_what_is_no_coordinator_is_told_in_a_sentence(run_dir: Path) -> None:
 def test_no_proxy_sees_the_token(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr("urllib.request._opener", None)  # it remembers the environment of its first use
     with shown(run_dir) as (_, url):
         assert "nothing is known of it yet" in status(url).output
 
