@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import socket
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -48,6 +49,14 @@ def leak_guard(memory_dir: Path) -> Iterator[None]:
     if leaks:
         leaks.clean()
         pytest.fail(f"this test left behind:\n{leaks.report()}\nclose, join or unlink it in the test", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def denormals() -> Iterator[None]:
+    """A worker's arithmetic that a test ran in this process flushes small numbers to zero; the next test's does not."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
 
 
 @pytest.fixture

@@ -45,12 +45,18 @@ class Count(dm_env.Environment):
         return self.actions
 
 
-def counted(**how: Any) -> Count:
-    return Count(**how)
+_how: dict[str, Any] = {}
+"""What the next one is made of; specs are nothing that a configuration could hold."""
+
+
+def counted() -> Count:
+    return Count(**_how)
 
 
 def made(copies: int = 2, **how: Any) -> Any:
-    return make(EnvironmentConfig(id=f"{__name__}:counted", copies=copies, settings=how))
+    _how.clear()
+    _how.update(how)
+    return make(EnvironmentConfig(id=f"{__name__}:counted", copies=copies))
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.9])

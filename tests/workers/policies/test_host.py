@@ -30,7 +30,7 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any) -
     """Of any shape, kind of action and number of rows; with masks, greedily, and after new weights came."""
     for hidden, action in product(SHAPES, ACTIONS):
         network = Network(hidden=hidden, activation=activation)
-        config = PolicyConfig(algorithm=PPO(normalize_observation=normalize), network=network)
+        config = PolicyConfig(algorithm=PPO(normalize_observation=normalize), model_config=network)
         seen = interface(action, Box(shape=(3, 5), dtype="uint8") if len(hidden) == 1 else Box(shape=(7,)))
         module = build(seen, config, 3).eval()
         assert isinstance(module, ActorCritic)
@@ -40,7 +40,7 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any) -
         for rows in (1, 2, 7, 33, 1):
             with torch.no_grad():
                 for parameter in module.parameters():
-                    parameter += 0.01
+                    parameter.add_(0.01)
                 module.returns.update(torch.randn(rows + 1) * 7 + 4)
                 if module.observations is not None:
                     module.observations.update(torch.randn(9, module.features) * 3 + 2)
@@ -53,12 +53,12 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any) -
                 assert found.keys() == expected.keys()
                 for name, array in expected.items():
                     assert found[name].dtype == array.dtype
-                    np.testing.assert_array_equal(found[name], array, f"{hidden} {action.kind} {rows} {name}")
+                    np.testing.assert_array_equal(found[name], array, f"{hidden} {action} {rows} {name}")
 
 
 def test_what_numpy_cannot_is_left_to_torch() -> None:
     """Policies with a memory, and those that do what they value most."""
-    for config in (PolicyConfig(network=Network(recurrent="lstm")), PolicyConfig(algorithm=IQN())):
+    for config in (PolicyConfig(model_config=Network(recurrent="lstm")), PolicyConfig(algorithm=IQN())):
         assert host_actor(build(interface(), config, 0)) is None
 
 
