@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flows import runs
+from workers.preflight import CHECKS
 
 WORLDS = """
 import gymnasium
@@ -73,6 +74,9 @@ def test_a_short_run_tells_the_layer_that_fails_H1(tmp_path: Path, fault: str, c
     path = runs.write(config(tmp_path, fault), tmp_path)
     ended, said = doctor(tmp_path, str(path), "--seconds", "3", "--run-dir", str(tmp_path / "run"))
     assert ended == code, said
+    machine = said.index("policy agent")
+    assert [line.split()[0] for line in said[:machine]] == list(CHECKS)
+    said = said[machine:]
     assert all(line.startswith(start) for line, start in zip(said, lines, strict=False)), said
     assert doctor(tmp_path, str(tmp_path / "run")) == (ended, said)
 
