@@ -29,7 +29,7 @@ train: $(INSTALLED)
 	$(BIN)/rookery train $(ARGS)
 
 test: $(TESTABLE)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup \
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile \
 		-m "not learning and not slow" $(ARGS)
 
 learning: $(TESTABLE)

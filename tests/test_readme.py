@@ -36,7 +36,7 @@ def runnable() -> list[object]:
                 document,
                 block,
                 id=f"{document}:{block.line}",
-                marks=[pytest.mark.timeout(block.deadline + 60), pytest.mark.xdist_group(document)],
+                marks=pytest.mark.timeout(block.deadline + 60),
             )
             for block in found
             if block.skipped_because is None

@@ -24,8 +24,6 @@ from workers.environments.registry import make
 from workers.learning import checkpoint
 from workers.policies.frozen import Frozen
 
-pytestmark = pytest.mark.xdist_group("export")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -21,10 +21,6 @@ from workers.policies import exported
 LSTM = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
 
 
-pytestmark = pytest.mark.xdist_group("fixed")
-"""One process makes what they share once."""
-
-
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recurrent policy of the world of these runs, exported."""

@@ -22,10 +22,6 @@ from workers.policies.frozen import Frozen
 POLICIES = ("agent_0", "agent_1")
 
 
-pytestmark = pytest.mark.xdist_group("offline")
-"""One process makes what they share once."""
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two policies that was recorded."""
