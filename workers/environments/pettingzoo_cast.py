@@ -31,7 +31,7 @@ class Cast:
             self._spaces = {name: (first.observation_space(name), first.action_space(name)) for name in self.names}
             observations = {name: spaces[0] for name, spaces in self._spaces.items()}
             actions = {name: spaces[1] for name, spaces in self._spaces.items()}
-            infos = _infos(first, first.reset())
+            infos = _infos(first, first.reset(seed=0))
             steps = most_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
             self.world, self.agents = translate(id, observations, actions, infos, steps)
         except BaseException:

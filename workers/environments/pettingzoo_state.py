@@ -87,7 +87,7 @@ def _space(id: str, env: Any) -> Any:
     import gymnasium
 
     try:
-        env.reset()
+        env.reset(seed=0)
         state = np.asarray(env.state())
     except (AttributeError, NotImplementedError):
         env.close()

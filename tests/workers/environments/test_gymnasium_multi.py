@@ -107,6 +107,7 @@ def test_foraging_is_that_of_the_package() -> None:
         skip_or_fail("lbforaging is not installed")
     environment = make(EnvironmentConfig(id=FORAGING, copies=4))
     plain: list[Any] = [gymnasium.make("Foraging-5x5-2p-1f-coop-v3", disable_env_checker=True) for _ in range(4)]
+    plain[0].reset(seed=0)  # from which the agents' spaces were told; where its players stood decides where they may
     turn, chance = environment.reset(4), np.random.default_rng(0)
     for i, (one, seed) in enumerate(zip(plain, copy_seeds(4, 4), strict=True)):
         seen, _ = one.reset(seed=seed)

@@ -38,7 +38,9 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
     options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
     context = zmq.Context(1)
     vitals = Vitals(Identity("r", "learner-0", "learner", 1))
-    life: Any = SimpleNamespace(context=context, options=options, client=SimpleNamespace(start=lambda *_: None), vitals=vitals)
+    life: Any = SimpleNamespace(
+        context=context, options=options, client=SimpleNamespace(start=lambda *_: None), vitals=vitals
+    )
     return Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD), context
 
 
