@@ -25,7 +25,7 @@ from launch.scaffold import new
 from launch.status import status
 from launch.sweep import sweep as sweep_command
 from protocol import RELEASE
-from protocol.errors import RookeryError, disk_fault
+from protocol.errors import told_in_a_sentence
 from protocol.memory import files, sweep
 from protocol.security import new_keys
 
@@ -36,17 +36,8 @@ class _Group(click.Group):
     """Every error of ours is one sentence and its own exit code."""
 
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        with told_in_a_sentence():
             return super().invoke(ctx)
-        except RookeryError as fault:
-            click.echo(f"rookery: {fault}", err=True)
-            sys.exit(fault.exit_code)
-        except OSError as fault:
-            said = disk_fault(fault)
-            if not said:
-                raise
-            click.echo(f"rookery: {said}", err=True)
-            sys.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

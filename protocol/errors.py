@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "ConfigurationError",
@@ -16,6 +19,7 @@ __all__ = [
     "WireError",
     "disk_fault",
     "disk_full",
+    "told_in_a_sentence",
 ]
 
 
@@ -86,10 +90,27 @@ def disk_full(fault: BaseException) -> bool:
     return isinstance(fault, OSError) and fault.errno in _FULL
 
 
-def disk_fault(fault: BaseException) -> str:
-    """The sentence for a file that cannot be written; empty for any other error."""
+@contextmanager
+def told_in_a_sentence(other: str = "another --run-dir") -> Iterator[None]:
+    """For a command that a person types: what goes wrong on purpose ends it with one sentence and an exit code of its
+    own. `other`: what may be given instead of a place that cannot be written. All else stays a traceback."""
+    try:
+        yield
+    except RookeryError as fault:
+        sys.stderr.write(f"rookery: {fault}\n")
+        sys.exit(fault.exit_code)
+    except OSError as fault:
+        said = disk_fault(fault, other)
+        if not said:
+            raise
+        sys.stderr.write(f"rookery: {said}\n")
+        sys.exit(1)
+
+
+def disk_fault(fault: BaseException, other: str = "another --run-dir") -> str:
+    """The sentence for a file that cannot be written, with what `other` to give; empty for any other error."""
     if not isinstance(fault, OSError) or fault.errno not in _DISK:
         return ""
     place = f" {os.fspath(fault.filename)}" if fault.filename else ""
     remedy = "free some room" if fault.errno in _FULL else "make it writable"
-    return f"cannot write{place}: {fault.strerror}; {remedy} or give another --run-dir"
+    return f"cannot write{place}: {fault.strerror}; {remedy} or give {other}"

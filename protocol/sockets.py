@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import random
 import socket as system
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ __all__ = [
     "connect",
     "dispatch",
     "endpoint_host",
+    "heard",
     "is_loopback",
     "open_context",
     "peer_host",
@@ -252,6 +254,17 @@ def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
     except zmq.Again:  # its connection ended between the question and the answer
         return None
     return [frame.bytes for frame in frames] if copy else frames
+
+
+def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
+    """The next message's frames, waited for until `end` of the monotonic clock; None if none comes."""
+    while True:
+        frames = arrived(socket)
+        if frames is not None:
+            return frames
+        left = end - time.monotonic()
+        if left <= 0 or not poll([socket], int(left * 1000) + 1):
+            return None
 
 
 def dispatch(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:

@@ -20,7 +20,7 @@ import click
 
 from protocol.counters import read_counters
 from protocol.document import read_run
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers.accounting import Page, total
 from workers.entries import importable
 from workers.findings import LAYERS, LOOKED_AT, findings_of, looks
@@ -180,11 +180,8 @@ def _last_words(logs: Path) -> str:
 def main(run: Path, as_json: bool) -> None:
     """Says which layer of the learning in the run's folder RUN fails first, and what to do."""
     importable()
-    try:
+    with told_in_a_sentence():
         layers = examine(run)
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault}", err=True)
-        sys.exit(fault.exit_code)
     if as_json:
         click.echo(json.dumps({"layers": [asdict(layer) for layer in layers], "run": str(run)}))
     else:

@@ -8,7 +8,6 @@ In flow: a run's folder, finished or not. Out flow: a line for each environment 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +19,10 @@ from rich.table import Table
 
 from protocol.config import FrozenPolicy, Run
 from protocol.document import read_run
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import ConfigurationError, told_in_a_sentence
 from protocol.spaces import World
 from workers import numerics
+from workers.entries import importable
 from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
 from workers.evaluation.evaluator import Evaluator
@@ -129,19 +129,10 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
     rookery evaluate runs/first --policy agent_1=runs/other/exports/agent_1-5000.safetensors
     """
     numerics.prepare()
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
-    try:
+    importable()
+    with told_in_a_sentence():
         lines = evaluate(run, episodes, seed, others, which)
         append(run, lines)
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault}", err=True)
-        sys.exit(fault.exit_code)
-    except OSError as fault:
-        if not disk_fault(fault):
-            raise
-        click.echo(f"rookery: {disk_fault(fault)}", err=True)
-        sys.exit(1)
     if as_json:
         click.echo(json.dumps(lines, indent=2))
     else:

@@ -7,14 +7,13 @@ In flow: a run's folder, finished or not. Out flow: a file, and its manifest bes
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from protocol.config import Run
 from protocol.document import read_run
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import numerics
 from workers.learning import checkpoint
 from workers.policies import exported, recorded
@@ -65,16 +64,8 @@ def _policy(run: Path, policy: str | None, config: Run) -> str:
 def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> None:
     """Writes a policy of RUN as a file that acts without it; its manifest (JSON) lies beside it."""
     numerics.prepare()
-    try:
+    with told_in_a_sentence("another --out"):
         click.echo(export(run, policy, kind, out, which))
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault}", err=True)
-        sys.exit(fault.exit_code)
-    except OSError as fault:
-        if not disk_fault(fault):
-            raise
-        click.echo(f"rookery: cannot write {fault.filename}: {fault.strerror}; give another --out", err=True)
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from packaging.requirements import Requirement
 from protocol import RELEASE
 from protocol.config import Run
 from protocol.document import read_run
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, RookeryError, told_in_a_sentence
 from protocol.memory import files, memory_dir
 from protocol.ring import ring_size
 from protocol.security import ROLES, Keys
@@ -262,7 +262,7 @@ CHECKS: dict[str, Callable[[Situation], tuple[State, str]]] = {
 def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: bool) -> None:
     """Says whether this machine can carry the run of CONFIG."""
     importable()
-    try:
+    with told_in_a_sentence():
         host, _, port = bind.rpartition(":")
         if not port.isdigit():
             raise ConfigurationError(f"--bind is {bind!r}; give HOST:PORT, as 127.0.0.1:5600")
@@ -271,9 +271,6 @@ def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: b
             found.append(check)
             if not as_json:
                 click.echo(check.line)
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault}", err=True)
-        sys.exit(fault.exit_code)
     if as_json:
         click.echo(json.dumps({"checks": [asdict(check) for check in found]}))
     sys.exit(1 if any(check.state == "FAILS" for check in found) else 0)

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import numerics
+from workers.entries import importable
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.episodes import environments_of, returns
@@ -127,9 +128,8 @@ def main(
     rookery watch runs/first --heat-map visited.png --episodes 20
     """
     numerics.prepare()
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
-    try:
+    importable()
+    with told_in_a_sentence("another file"):
         if out is None and heat is None and not sys.stdout.isatty():
             raise ConfigurationError("this is no terminal to show anything in; give -o FILE.gif")
         taken = watch(
@@ -141,14 +141,6 @@ def main(
         if heat is not None:
             write_map(heat, taken.visits)
             click.echo(f"wrote {heat}")
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault}", err=True)
-        sys.exit(fault.exit_code)
-    except OSError as fault:
-        if not disk_fault(fault):
-            raise
-        click.echo(f"rookery: {disk_fault(fault)}", err=True)
-        sys.exit(1)
 
 
 if __name__ == "__main__":

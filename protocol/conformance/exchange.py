@@ -19,7 +19,7 @@ from protocol.conformance.findings import Flaw
 from protocol.errors import WireError
 from protocol.messages import Message
 from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
-from protocol.sockets import arrived, connect, dispatch, poll
+from protocol.sockets import connect, dispatch, heard
 from protocol.spaces import Place, parse_world
 
 __all__ = ["Talk"]
@@ -59,12 +59,9 @@ class Talk:
         """The next message that answers something, with its frames; None if none comes in time."""
         end = time.monotonic() + (self._patience if seconds is None else seconds)
         while True:
-            frames = arrived(self._socket)
+            frames = heard(self._socket, end)
             if frames is None:
-                left = end - time.monotonic()
-                if left <= 0 or not poll([self._socket], int(left * 1000) + 1):
-                    return None
-                continue
+                return None
             try:
                 message, rest = decode(frames)
             except WireError as fault:

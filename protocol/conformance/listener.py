@@ -21,7 +21,7 @@ from protocol.conformance.vectors import wide
 from protocol.errors import WireError
 from protocol.messages import Message
 from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
-from protocol.sockets import Ports, arrived, dispatch, open_context, poll
+from protocol.sockets import Ports, dispatch, heard, open_context, poll
 from protocol.spaces import Place, World
 
 __all__ = ["check_simulator"]
@@ -211,12 +211,9 @@ class _Listener:
         """What the first that spoke says next; None if it is silent. Others are told that all is taken."""
         end = time.monotonic() + seconds
         while True:
-            frames = arrived(self._socket)
+            frames = heard(self._socket, end)
             if frames is None:
-                left = end - time.monotonic()
-                if left <= 0 or not poll([self._socket], int(left * 1000) + 1):
-                    return None
-                continue
+                return None
             route, *rest = frames
             try:
                 message, arrays = decode(rest)
