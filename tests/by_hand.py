@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.ports import choose_block
 
 _SMALL = ("--set", "steps=40000", "--set", "environment.copies=32")
 
 
 def main() -> int:
     """0 if every worker ended with 0."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        base = probe.getsockname()[1]
+    base = choose_block()
+    if base is None:
+        raise SystemExit("no ten consecutive loopback ports are free between 20000 and 32000")
     address = f"tcp://127.0.0.1:{base}"
     with tempfile.TemporaryDirectory() as folder:
         run_dir = str(Path(folder) / "run")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import socket
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.leak_guard import SHARED, Snapshot, mark_descendants
+from tests.ports import choose_block
 
 _RUN = uuid.uuid4().hex
-_PORTS = range(20_000, 32_000, 10)
-"""Below the ports of outgoing connections; of the processes that test side by side each has a share of its own."""
 _given: set[int] = set()
 
 
@@ -62,23 +58,11 @@ def denormals() -> Iterator[None]:
 @pytest.fixture
 def free_port_block() -> int:
     """The base of ten consecutive loopback ports that are free now and given to no other test of this run."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    ours = _PORTS[number :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
-    for base in random.SystemRandom().sample(ours, len(ours)):
-        if base not in _given and _free(base):
-            _given.add(base)
-            return base
-    pytest.fail("no ten consecutive loopback ports are free between 20000 and 32000", pytrace=False)
-
-
-def _free(base: int) -> bool:
-    with ExitStack() as stack:
-        for port in range(base, base + 10):
-            try:
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                return False
-    return True
+    base = choose_block(_given)
+    if base is None:
+        pytest.fail("no ten consecutive loopback ports are free between 20000 and 32000", pytrace=False)
+    _given.add(base)
+    return base
 
 
 @pytest.fixture
