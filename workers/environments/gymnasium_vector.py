@@ -37,7 +37,7 @@ class GymnasiumVector(Environment):
             self._mode = _mode(id, vector)
             observed, acted = {"agent": vector.single_observation_space}, {"agent": vector.single_action_space}
             steps = most_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
-            self.world, (self._agent,) = translate(id, observed, acted, {"agent": vector.reset()[1]}, steps)
+            self.world, (self._agent,) = translate(id, observed, acted, {"agent": vector.reset(seed=0)[1]}, steps)
         except BaseException:
             self.close()
             raise

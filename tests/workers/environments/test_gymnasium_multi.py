@@ -30,9 +30,11 @@ class Pair(gymnasium.Env[Any, Any]):
         self.observation_space = Space.Tuple((Space.Box(0, 9, (2,), np.float32), Space.Discrete(4)))
         self.action_space = Space.Tuple((Space.Discrete(3), Space.Discrete(2)))
         self.ends, self.short, self.t = ends, short, 0
+        self.seeds: list[int | None] = []
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
+        self.seeds.append(seed)
         self.t = 0
         return self._look(), {}
 
@@ -72,6 +74,21 @@ def test_each_agent_gets_its_entry_of_every_tuple(ends: str) -> None:
             assert one.final_observation is not None
             assert one.final_observation.tolist() == [[3, 3]] * 2, "what was seen at the end, not the new beginning"
     environment.close()
+
+
+def test_nothing_is_drawn_before_a_seed_is_given() -> None:
+    """An environment that keeps something of its first look would play every run of one seed otherwise."""
+    made: list[Pair] = []
+
+    def one() -> Several:
+        made.append(Pair())
+        return Several("pair", made[-1])
+
+    environment = PettingZooEnvironment("pair", one, 2)
+    environment.reset(5)
+    environment.close()
+    seeds = [pair.seeds for pair in made]
+    assert seeds == [[0, *copy_seeds(5, 2)[:1]], copy_seeds(5, 2)[1:]]
 
 
 @pytest.mark.parametrize(
