@@ -211,6 +211,8 @@ class Run(Section):
     """Size at which a log file is put aside; three of them are kept."""
     log_dir: str = "./logs"
     """Where logs go, relative to the run's folder."""
+    loggers: tuple[Literal["wandb", "mlflow"], ...] = ()
+    """Who gets the measurements besides `metrics.jsonl` and TensorBoard; each needs the extra of its name."""
     multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)
     """Three keys by the names that other documents have for them."""
     evaluation: EvaluationConfig | None = None

@@ -14,7 +14,7 @@ import pytest
 import protocol
 from tests.tools import ROOT
 
-EXTRAS = {"dashboard", "gym", "pettingzoo", "export", "pictures", "compress", "minari", "all", "test"}
+EXTRAS = {"dashboard", "gym", "pettingzoo", "export", "pictures", "compress", "minari", "mlflow", "wandb", "all", "test"}
 
 
 def command(*arguments: object, cwd: Path) -> str:

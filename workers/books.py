@@ -1,6 +1,7 @@
 """Measurements of a run, gathered over time: returns, rates, lag, waits, and the summary at the end.
 
-In flows: episodes and counters of the workers. Out flows: a live view, `metrics.jsonl`, TensorBoard, `summary.json`.
+In flows: episodes and counters of the workers. Out flows: a live view, `metrics.jsonl`, TensorBoard, loggers,
+`summary.json`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from protocol.config import Run
 from protocol.counters import read_counters
 from protocol.ledger import Ledger
 from workers.accounting import Page, Pages, environment_books, segment_books, total
-from workers.disk import AppendFile, Disk
-from workers.events import EventLog
+from workers.disk import Disk
 from workers.findings import findings_of, looks
 from workers.fixed_plan import FixedPlan
 from workers.flow import Flow, verdict_of
 from workers.history import History
+from workers.measurements import Measurements
 from workers.returns_curve import NewestReturns, ReturnsCurve
 
 __all__ = ["Books"]
@@ -47,7 +48,6 @@ class Books:
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
-        self.history = History()
         self._flow = Flow(self._learned, credits)
         self._returns = {policy: ReturnsCurve(run.steps) for policy in self._played}
         self._recent: dict[str, list[float]] = {p: [] for p in self._played}
@@ -56,8 +56,7 @@ class Books:
         self._seen: dict[str, tuple[float, float]] = {}
         """policy/member -> (episodes, sum of returns) at the last look."""
         self.disk = Disk()
-        self._events = EventLog(folder / "tensorboard", self.disk)
-        self._metrics = AppendFile(folder / "metrics.jsonl", self.disk)
+        self._measurements = Measurements(run, folder, self.disk)
         self._last: tuple[float, int, int] | None = None
         self.made = 0
         """Agent steps, or without actors rows trained on, at the last look."""
@@ -67,6 +66,11 @@ class Books:
         self.acting_until = 0.0
         self.view: dict[str, Any] = {}
         self._continue()
+
+    @property
+    def history(self) -> History:
+        """The curves so far."""
+        return self._measurements.history
 
     def episodes(self, policy: str, at: int, count: int, total_return: float) -> None:
         """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
@@ -125,7 +129,7 @@ class Books:
         }
         if self.acting_since:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
-            self._write_down(told, rates, env_steps, agent_steps, made)
+            self._measurements.write(told, rates, env_steps, agent_steps, made)
             self._keep()
 
     @property
@@ -178,6 +182,7 @@ class Books:
             "restarts": dict(restarts),
             "environment_restarts": total(actors.values(), "environment_restarts"),
             "verdict": self.verdict(actors, learners),
+            "loggers": self._measurements.passed_on(),
             "health": {
                 "looked_at": {name: looks(name, learners) for name in self._learned},
                 "findings": findings_of(self._learned, learners),
@@ -215,10 +220,9 @@ class Books:
             return "learner-bound"
         return "" if self._policies else "actor-bound"
 
-    def close(self) -> None:
-        """Closes the files."""
-        self._metrics.close()
-        self._events.close()
+    def close(self, complete: bool = True) -> None:
+        """Closes the files, and the loggers, of a run that reached its end if it is `complete`."""
+        self._measurements.close(complete)
 
     def pages(self, role: str) -> dict[tuple[str, int], Page]:
         """The pages in the run's folder of all incarnations of workers of `role`, dead or alive."""
@@ -236,7 +240,7 @@ class Books:
     def _continue(self) -> None:
         if not self._kept.exists():
             return
-        self.history.read(self._folder / "metrics.jsonl", without_actors=not self._run.actors)
+        self._measurements.go_on()
         kept = json.loads(self._kept.read_text())
         away = time.time() - kept["time"]
         self._seconds_before = kept["seconds"] + (away if 0 < away < _AWAY else 0.0)
@@ -296,19 +300,6 @@ class Books:
                 if name.startswith("waits."):
                     waits[name.removeprefix("waits.")] += value
         return dict(waits)
-
-    def _write_down(
-        self, policies: dict[str, Any], rates: dict[str, float], env_steps: int, agent_steps: int, made: int
-    ) -> None:
-        row: dict[str, Any] = {"time": time.time(), "env_steps": env_steps, "agent_steps": agent_steps, **rates}
-        scalars = dict(rates)
-        for name, policy in policies.items():
-            kept = {k: v for k, v in policy.items() if k != "history" and v is not None}
-            row[name] = kept
-            scalars.update({f"{name}/{k}": float(v) for k, v in kept.items()})
-        self._metrics.append(json.dumps(row).encode() + b"\n")
-        self.history.add(made, scalars)
-        self._events.scalars(made, scalars)
 
 
 def _learned(name: str, learners: Pages) -> dict[str, int]:

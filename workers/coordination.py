@@ -182,7 +182,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Closes files and sweeps what dead workers left."""
-        self._books.close()
+        self._books.close(self._members.complete)
         if self.left:
             return
         for path in sweep(self._members.run_id):

@@ -205,7 +205,7 @@ class Sequential:
         pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
         clean = {_NAME, ("learner-0", 1)}
         self._books.write_summary(self._books.summary(*pages, clean, {}, by_policy, complete))
-        self._books.close()
+        self._books.close(complete)
         self._environment.close()
         if self._watch is not None:
             self._watch.close()

@@ -1,0 +1,1 @@
+"""Where measurements of a run go besides its folder: Weights & Biases, MLflow."""

@@ -1,0 +1,42 @@
+"""The loggers that a configuration names.
+
+In flow: a run and its folder. Out flow: an outlet for each; a sentence where a package is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+from functools import partial
+from pathlib import Path
+
+from protocol.config import Run
+from protocol.errors import ConfigurationError
+from workers.loggers.outlet import Logger, Outlet
+
+__all__ = ["loggers_of"]
+
+
+def loggers_of(run: Run, folder: Path) -> list[Outlet]:
+    """An outlet for each of `run.loggers`; ConfigurationError where its package is not installed."""
+    for name in run.loggers:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigurationError(
+                f"loggers names {name}, which is not installed; run: pip install 'rookery[{name}]'"
+            )
+    return [Outlet(name, partial(_begin, name, run, folder)) for name in run.loggers]
+
+
+def _begin(name: str, run: Run, folder: Path) -> Logger:
+    from workers.loggers import ml_flow, weights_and_biases  # here: they load what is large
+
+    kinds = {"wandb": weights_and_biases.Wandb, "mlflow": ml_flow.MLflow}
+    return kinds[name](run, folder, _identity(folder))
+
+
+def _identity(folder: Path) -> str:
+    """By which a logger knows a run again whose coordinator comes back."""
+    path = folder / "logger_id"
+    if not path.exists():
+        path.write_text(secrets.token_hex(8) + "\n")
+    return path.read_text().strip()
