@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from launch.curves import Group, groups_of, read_run
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, told_in_a_sentence
 
 __all__ = ["draw", "plot"]
 
@@ -81,6 +81,8 @@ def plot(runs: tuple[Path, ...], out: Path) -> None:
     rookery plot runs/first
     rookery plot runs/ppo-* runs/impala-* -o compared.svg
     """
-    groups = groups_of(read_run(run) for run in runs)
-    draw(groups, out)
+    with told_in_a_sentence("another file"):
+        if not out.parent.is_dir():
+            raise ConfigurationError(f"{out.parent} is no folder; create it, or give another file with --out")
+        draw(groups_of(read_run(run) for run in runs), out)
     click.echo(f"wrote {out}")

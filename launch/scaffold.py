@@ -30,7 +30,7 @@ def new_project(name: str, where: Path, kind: str = "single") -> list[Path]:
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
         raise ConfigurationError(f"{name!r} is no name of a module; use small letters, digits and _, as in my_env")
-    if importlib.util.find_spec(name) is not None:
+    if _known(name):
         raise ConfigurationError(f"Python knows another module called {name!r}; choose another name")
     folder = where / name
     try:
@@ -46,6 +46,14 @@ def new_project(name: str, where: Path, kind: str = "single") -> list[Path]:
         path.write_text(text)
         written.append(path)
     return written
+
+
+def _known(name: str) -> bool:
+    """Whether Python means something by `name` already."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # there is a module without a specification, as __main__
+        return True
 
 
 @click.command()

@@ -196,6 +196,7 @@ class Coordinator:
         if self._done_with(join):
             self._server.answer(peer, Refusal(reason="this run is ending; wait for the next", retry=True))
             return
+        again = self._members.welcomed(join) is not None
         answer = self._members.join(join, self._tally.steps())
         if isinstance(answer, Refusal):
             log.info("event=join_refused role=%s name=%s reason=%s", join.role, join.name, answer.reason)
@@ -219,9 +220,9 @@ class Coordinator:
             learners=self._members.learners_wanted,
             actors=run.actors,
         )
-        log.info(
-            "event=joined worker=%s incarnation=%d host=%s pid=%d", member.name, member.incarnation, join.host, join.pid
-        )
+        if not again:
+            whose = member.name, member.incarnation, join.host, join.pid
+            log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", *whose)
         self._server.answer(peer, welcome)
 
     def _done_with(self, join: Join) -> bool:

@@ -56,9 +56,8 @@ class Membership:
             return Refusal(reason=reason)
         if self._was_away(join):
             return self._admit(join, join.name, join.incarnation, steps)
-        for member in self._register.members.values():
-            if member.token == join.token:  # it asked twice before it heard the answer
-                return member
+        if (member := self.welcomed(join)) is not None:
+            return member
         if reason := self._unfit(join):
             return Refusal(reason=reason)
         claimed = self._places.meant(join.role, join.name) if join.role in _KEY else ""
@@ -76,6 +75,10 @@ class Membership:
         if join.role == "actor" and self._places.quota(name, steps) <= 0:
             return Refusal(reason=_NOTHING_LEFT, retry=self._patient)
         return self._admit(join, name, self._register.incarnations.get(name, 0) + 1, steps)
+
+    def welcomed(self, join: Join) -> Member | None:
+        """Who was let in, and asks again before hearing the answer."""
+        return next((member for member in self._register.members.values() if member.token == join.token), None)
 
     def beat(self, beat: Beat) -> Member | None:
         """Notes a heartbeat; None if its sender is no member."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from launch import plot
 from launch.cli import main
 from launch.curves import groups_of, read_run, smooth
 
@@ -76,3 +78,18 @@ def test_what_is_no_run_and_what_is_no_picture_is_refused(tmp_path: Path) -> Non
     told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "-o", str(tmp_path / "x.abc")])
     assert told.exit_code == 2
     assert "Format 'abc' is not supported" in told.output
+    told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "-o", str(tmp_path / "missing" / "x.png")])
+    assert told.exit_code == 2
+    assert "missing is no folder; create it, or give another file with --out" in told.output
+
+
+def test_a_picture_that_may_not_be_written_asks_for_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "x.png")
+
+    monkeypatch.setattr(plot, "draw", refuse)
+    told = CliRunner().invoke(main, ["plot", str(run(tmp_path / "one", 1)), "-o", str(tmp_path / "x.png")])
+    assert told.exit_code == 1
+    assert "cannot write x.png: Permission denied; make it writable or give another file" in told.output

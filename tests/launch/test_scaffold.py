@@ -32,7 +32,12 @@ def test_a_project_is_an_environment_a_configuration_and_a_test(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("my-env", "no name of a module"), ("class", "no name of a module"), ("numpy", "another module called 'numpy'")],
+    [
+        ("my-env", "no name of a module"),
+        ("class", "no name of a module"),
+        ("numpy", "another module called 'numpy'"),
+        ("__main__", "another module called '__main__'"),
+    ],
 )
 def test_a_name_that_python_cannot_import_or_knows_is_refused(tmp_path: Path, name: str, said: str) -> None:
     told = CliRunner().invoke(main, ["new", name, "--in", str(tmp_path)])

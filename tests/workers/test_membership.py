@@ -296,3 +296,12 @@ def test_under_a_scheduler_who_finds_no_place_asks_again(tmp_path: Path) -> None
     members.leave(leave(actor))
     assert members.parted(join("actor", "y", "actor-0"))
     assert refused(members, join("actor", "y"), {("actor-0", 1): 10}).retry
+
+
+def test_who_asks_again_before_hearing_the_answer_is_known_and_let_in_once(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    assert members.welcomed(join("learner", "x")) is None
+    first = admitted(members, join("learner", "x"))
+    assert members.welcomed(join("learner", "x")) is first
+    assert admitted(members, join("learner", "x")) is first
+    assert members.welcomed(join("learner", "y")) is None
