@@ -16,22 +16,27 @@ from pathlib import Path
 
 from tests.tools import require, skip_or_fail
 
-__all__ = ["LEFT", "RIGHT", "Network", "network"]
+__all__ = ["LEFT", "RIGHT", "Network", "ip_command", "network"]
 
 LEFT, RIGHT = "10.79.0.1", "10.79.0.2"
 _SIDES = {"left": LEFT, "right": RIGHT}
 _numbers = itertools.count()
 
 
+def ip_command() -> str:
+    """The path of `ip`; skips the test where it is missing or may do nothing."""
+    if os.geteuid() != 0:
+        skip_or_fail("network namespaces need root")
+    path = os.environ.get("PATH", "")
+    os.environ["PATH"] = path if "/usr/sbin" in path.split(os.pathsep) else f"{path}{os.pathsep}/usr/sbin"
+    return require("ip")
+
+
 class Network:
     """Both machines, connected."""
 
     def __init__(self) -> None:
-        if os.geteuid() != 0:
-            skip_or_fail("network namespaces need root")
-        path = os.environ.get("PATH", "")
-        os.environ["PATH"] = path if "/usr/sbin" in path.split(os.pathsep) else f"{path}{os.pathsep}/usr/sbin"
-        self._ip = require("ip")
+        self._ip = ip_command()
         prefix = f"rookery{os.getpid()}-{next(_numbers)}"
         self._names = {side: f"{prefix}-{side}" for side in ("switch", *_SIDES)}
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.flows import runs
+from tests.flows.network import ip_command
 from tests.k8s.manifests import named, pods
 from tests.tools import require, skip_or_fail
 
@@ -121,11 +122,7 @@ def _filled(argument: str, environment: dict[str, str]) -> str:
 @contextmanager
 def cluster(documents: list[dict[str, Any]]) -> Iterator[Cluster]:
     """A namespace with nothing in it yet; everything ends with it."""
-    if os.geteuid() != 0:
-        skip_or_fail("network namespaces and users of pods need root")
-    path = os.environ.get("PATH", "")
-    os.environ["PATH"] = path if "/usr/sbin" in path.split(os.pathsep) else f"{path}{os.pathsep}/usr/sbin"
-    ip, network = require("ip"), f"rookery{os.getpid()}-pods{next(_CREATED)}"
+    ip, network = ip_command(), f"rookery{os.getpid()}-pods{next(_CREATED)}"
     made = subprocess.run([ip, "netns", "add", network], capture_output=True, text=True, check=False)
     if made.returncode:
         skip_or_fail(f"no network namespaces here ({made.stderr.strip()})")
