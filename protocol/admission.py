@@ -123,7 +123,6 @@ class Admission:
         records = read_records(frames[0].buffer, header.count, layout)
         packed = frames[1 : fields + 1]
         columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
-        check_finite(columns, records, layout)
         if self.check is not None:
             self.check(columns, records, layout)
         common = self.shelf.put(key, header.common, frames[fields + 1 :])
@@ -147,44 +146,56 @@ class Admission:
         if common is not None and not self.shelf.holds(key, columns, records[known:], self.layout):
             self.counters.add("out_of_turn", len(records) - known)  # the message that brought the moments was lost
             return 0
-        fresh = self.fresh(key, after, records)
+        fresh = self._news(key, after, records)
         if len(fresh) == 0:
             return 0
-        self.acks.came(self.name, key, (int(fresh["number"][-1]),))
+        room = not self.parked and self.pool.free >= len(fresh)
+        if room:
+            stored = self.pool.store(fresh, columns, checked=False)
+        else:
+            check_finite(columns, fresh, self.layout)
+        last = self.announced[key] = int(fresh["number"][-1])
+        self.acks.came(self.name, key, (last,))
         lease = None if common is None else self.shelf.lend(key, columns, fresh, self.layout)
-        parcel = _Parcel(key, fresh, columns, common, lease)
-        if self.parked or self.pool.free < len(fresh):
-            self.parked.append(parcel)
-            self.counters.add(f"parked.{self.name}", len(fresh))
-            return 0
-        return self._store(parcel)
+        if room:
+            return self._stored(key, stored, common, lease)
+        self.parked.append(_Parcel(key, fresh, columns, common, lease))
+        self.counters.add(f"parked.{self.name}", len(fresh))
+        return 0
 
     def retry(self) -> int:
         """Takes what waited for room, as far as there is some now; how many segments."""
         count = 0
         while self.parked and self.pool.free >= len(self.parked[0].records):
-            count += self._store(self.parked.popleft())
+            parcel = self.parked.popleft()
+            stored = self.pool.store(parcel.records, parcel.columns, checked=True)
+            count += self._stored(parcel.key, stored, parcel.common, parcel.lease)
         return count
 
-    def _store(self, parcel: _Parcel) -> int:
-        records = self.pool.store(parcel.records, parcel.columns)
-        if parcel.lease is not None:
-            self.leases.update(dict.fromkeys(records["slot"].tolist(), parcel.lease))
-        return self.queue(Arrival(*parcel.key, self.pool.ring, records, True, parcel.common))
+    def _stored(self, key: Key, records: NDArray[np.void], common: Common | None, lease: Lease | None) -> int:
+        if lease is not None:
+            self.leases.update(dict.fromkeys(records["slot"].tolist(), lease))
+        return self.queue(Arrival(*key, self.pool.ring, records, True, common))
 
     def fresh(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
         """The records (always the last ones) that were not announced before; from now on they are. None at all if
         something announced before them has not come: their actor will announce both again."""
-        known = self.announced.get(key, 0)
-        fresh = records
-        if int(records["number"][0]) <= known:
-            fresh = records[records["number"] > known]
-            self.counters.add("repeated_headers", len(records) - len(fresh))
-        if after > known:
-            self.counters.add("out_of_turn", len(fresh))
-            return fresh[:0]
-        self.announced[key] = max(known, int(records["number"][-1]))
+        fresh = self._news(key, after, records)
+        if len(fresh):
+            self.announced[key] = int(fresh["number"][-1])
         return fresh
+
+    def _news(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+        """`fresh`, which they are not yet taken for announced."""
+        known = self.announced.get(key, 0)
+        if int(records["number"][0]) <= known:
+            count = len(records)
+            records = records[records["number"] > known]
+            self.counters.add("repeated_headers", count - len(records))
+        if after > known:
+            self.counters.add("out_of_turn", len(records))
+            return records[:0]
+        return records
 
     def queue(self, arrival: Arrival) -> int:
         """Put together with what waits at the end, if that is the same actor's."""

@@ -151,6 +151,7 @@ class ExperienceSender:
             return
         self.disconnect()
         self._route, self._inline = route, inline
+        self._held.travel(inline)
         self._header = self._describe(route, inline)
         self._said.clear()
         self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)

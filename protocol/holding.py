@@ -22,7 +22,9 @@ _QUICK = 0.001
 """Seconds in which a block is written where the next one is worth waiting for."""
 _MOST_BLOCKS = 8
 _MOST_BYTES = 2**23
-"""What travels together at most."""
+_MOST_INLINE = 2**22
+"""What travels together at most. Columns that travel as well are copied twice on the way, and what is larger has left
+the caches by then."""
 
 
 class Holding:
@@ -31,7 +33,9 @@ class Holding:
 
     def __init__(self, credit: Credit, segments: int, nbytes: int, alone: bool) -> None:
         self._credit, self._segments = credit, segments
-        self._together = 1 if alone else max(1, min(_MOST_BLOCKS, _MOST_BYTES // nbytes))
+        self._nbytes, self._alone = nbytes, alone
+        self._together = 1
+        self.travel(inline=False)
         self._blocks: list[Block] = []
         self._begun: dict[int, float] = {}
         """When each block was begun that is being written, by its first slot."""
@@ -46,6 +50,11 @@ class Holding:
         """Whether what is held may be held on."""
         others = self._credit.messages - len(self._blocks)
         return self._quick and len(self._blocks) < self._together and others >= _BUSY
+
+    def travel(self, inline: bool) -> None:
+        """Whether the columns travel with their header."""
+        most = (_MOST_INLINE if inline else _MOST_BYTES) // self._nbytes
+        self._together = 1 if self._alone else max(1, min(_MOST_BLOCKS, most))
 
     def begin(self, slots: slice, now: float) -> None:
         """A block is to be written."""

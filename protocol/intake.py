@@ -7,7 +7,7 @@ Legend: `n` segments of a message.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ __all__ = [
     "check_final_rows",
     "check_finite",
     "check_rows",
+    "check_rows_finite",
+    "doubtful",
     "largest_frame",
     "read_columns",
     "read_frame",
@@ -111,22 +113,29 @@ def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layo
     One number tells it of a whole field; only where that is not finite is looked at every row.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        doubtful = [form.name for form in layout.forms if form.real and not math.isfinite(_gist(columns[form.name]))]
+        check_rows_finite(
+            [f.name for f in layout.forms if f.real and doubtful(columns[f.name])], columns, records, layout
+        )
+
+
+def check_rows_finite(
+    names: Collection[str], columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout
+) -> None:
+    """`check_finite` of these fields, row by row."""
+    if not names:
+        return
     for field in layout.fields:
-        if (
-            field.name in doubtful
-            and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all()
-        ):
+        if field.name in names and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
             raise WireError(f"field {field.name!r} with a number that is not finite; send numbers")
 
 
-def _gist(column: NDArray) -> float:
-    """A number that is not finite if any in `column` is not, or if they are large. The squares of wide numbers are
-    added up a few times as fast as the numbers themselves; those of narrow ones soon grow too large."""
+def doubtful(column: NDArray) -> bool:
+    """Whether any number in `column` may be one that is not finite: one is, or they are large. The squares of wide
+    numbers are added up a few times as fast as the numbers themselves; those of narrow ones soon grow too large."""
     if column.dtype.itemsize < 4:
-        return float(column.sum(dtype=np.float64))
+        return not math.isfinite(column.sum(dtype=np.float64))
     flat = column.reshape(-1)
-    return float(flat.dot(flat))
+    return not math.isfinite(flat.dot(flat))
 
 
 def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:

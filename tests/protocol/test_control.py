@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from protocol import RELEASE, SCHEMA, schema
+from protocol import RELEASE, SCHEMA, control_client, schema
 from protocol.codec import MAX_HEADER, decode, encode
 from protocol.control_client import ControlClient
 from protocol.control_server import ControlServer, check_schemas
@@ -201,6 +201,16 @@ def test_a_coordinator_that_never_answers_is_named_at_the_deadline(worker: Worke
     told = str(caught.value)
     assert f"no coordinator answered at tcp://127.0.0.1:{free_port_block} within 0.5 s" in told
     assert "start `rookery coordinator`" in told
+
+
+@pytest.mark.timeout(60)
+def test_G5_a_wake_up_without_a_message_does_not_keep_a_worker_waiting(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What wakes a poll may turn out to be no message: one that cannot be decrypted."""
+    monkeypatch.setattr(control_client, "poll", lambda sockets, milliseconds: True)
+    with pytest.raises(Timeout, match="no coordinator answered"):
+        worker.client.join(0.3)
 
 
 def test_G5_always_refusing_retry_ends_at_the_deadline_too(worker: Worker, free_port_block: int) -> None:

@@ -56,6 +56,15 @@ def test_eight_megabytes_travel_together_at_most() -> None:
     assert [(a.index, b.index) for a, b in held.runs()] == [(16, 17), (18, 19), (20, 20)]
 
 
+def test_four_megabytes_travel_together_at_most_where_columns_travel_too() -> None:
+    _, held = _held(16 + 5, nbytes=2**20)
+    held.travel(inline=True)
+    assert [(a.index, b.index) for a, b in held.runs()] == [(16, 19), (20, 20)]
+    held.travel(inline=False)
+    held.add([Block(index, 2 * index + 1, 2 * index + 2) for index in range(5)])
+    assert [(a.index, b.index) for a, b in held.runs()] == [(0, 4)]
+
+
 def test_who_travels_alone_is_never_held() -> None:
     _, held = _held(18, alone=True)
     assert not held.waits

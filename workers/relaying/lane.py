@@ -21,7 +21,7 @@ from protocol.acknowledgements import Key
 from protocol.compression import unpacked
 from protocol.counters import Counters
 from protocol.errors import WireError
-from protocol.intake import read_columns, read_records
+from protocol.intake import check_finite, read_columns, read_records
 from protocol.messages import Ack, CommonRows, Segments
 from protocol.pool import Pool
 from protocol.shelf import Lease, Shelf
@@ -171,6 +171,7 @@ class Lane:
         records = read_records(frames[0], header.count, layout)
         packed = unpacked(frames[1 : 1 + fields], header.compressed, header.count, layout)
         columns = read_columns(packed, header.count, layout)
+        check_finite(columns, records, layout)
         if self._check is not None:
             self._check(columns, records, layout)
         common = self._shelf.put((header.actor, header.incarnation), header.common, frames[1 + fields :])
@@ -203,7 +204,7 @@ class Lane:
 
     def _store(self, line: _Line, parcel: _Parcel) -> int:
         count, ring = len(parcel.records), self._pool.ring
-        stored = self._pool.store(parcel.records, parcel.columns)
+        stored = self._pool.store(parcel.records, parcel.columns, checked=True)
         header = parcel.header.model_copy(update={"ring": str(ring.path), "nonce": ring.nonce})
         block = line.held[int(stored["number"][-1])] = _Block(header, stored, parcel.lease)
         self._announce(block, header.after, header.resent)
