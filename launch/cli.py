@@ -275,7 +275,7 @@ for _module, _does in (
     ("workers.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     ("workers.watch", "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells"),
     ("workers.export", "Writes a policy of a run as a file that acts without it"),
-    ("workers.bench", "Measures this machine: transport, weights, rollout, simulators, learning"),
+    ("workers.bench", "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline"),
     ("launch.simulate", "A simulator to try the wire with, or a check of one"),
 ):
     main.add_command(_hand_over(_module, _does))

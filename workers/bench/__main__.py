@@ -11,6 +11,7 @@ import sys
 import click
 
 from workers import numerics
+from workers.bench.workloads import WORKLOADS
 
 __all__ = ["main"]
 
@@ -72,6 +73,20 @@ def learner(rounds: int, device: str, as_json: bool) -> None:
     from workers.bench.learning import measure
 
     _tell(measure(rounds, device), as_json)
+
+
+@main.command()
+@click.option("--workload", type=click.Choice(WORKLOADS), default="W3-lite", show_default=True, help="What is trained.")
+@click.option("--windows", type=click.IntRange(min=1), default=6, show_default=True, help="Medians are of so many.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Of each window.")
+@click.option("--warm", type=click.FloatRange(min=0), default=5.0, show_default=True, help="Seconds before the first.")
+@click.option("--copies", type=click.IntRange(min=1), help="Of the environment, instead of the workload's.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def pipeline(workload: str, windows: int, seconds: float, warm: float, copies: int | None, as_json: bool) -> None:
+    """A whole run that learns, beside what two cores could do at most."""
+    from workers.bench.pipeline import measure
+
+    _tell(measure(workload, windows, seconds, warm, {} if copies is None else {"copies": copies}), as_json)
 
 
 def _tell(figures: dict[str, float], as_json: bool) -> None:

@@ -1,0 +1,60 @@
+"""The figures of whole runs: all keys, from a real run, with counts that agree; and which way the ratios go."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from workers.bench.bound import Parts
+from workers.bench.pipeline import _beside, _rates
+from workers.bench.running import Look
+
+PROMISED = {
+    "env_steps_per_second",
+    "agent_steps_per_second",
+    "train_steps_per_second",
+    "two_core_bound",
+    "ratio_to_bound",
+    "samples_trained_per_made",
+    "lag",
+    "peak_pss_gib",
+    "cpu.actor",
+    "cpu.learner",
+}
+
+
+def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
+    command = [sys.executable, "-m", "workers.bench", "pipeline", "--workload", "W3-lite", "--copies", "8", "--json"]
+    short = ["--windows", "1", "--seconds", "0.3", "--warm", "0"]
+    ended = subprocess.run([*command, *short], capture_output=True, text=True, timeout=300, check=True)
+    told = json.loads(ended.stdout)
+    assert told.keys() >= PROMISED
+    assert told["agent_steps_per_second"] == pytest.approx(3 * told["env_steps_per_second"], rel=0.2)
+    assert told["ratio_to_bound"] == pytest.approx(told["env_steps_per_second"] / told["two_core_bound"])
+    spent = sum(told[f"bare.{part}_us"] for part in ("environment", "forward", "update"))
+    assert told["two_core_bound"] == pytest.approx(2e6 / spent, rel=0.5)  # of means before and after
+    assert 0 < told["peak_pss_gib"] < 16
+
+
+def test_rates_are_medians_of_windows_and_the_bound_is_of_two_cores() -> None:
+    made = [(0.0, 0), (1.0, 10), (3.0, 50), (4.0, 1_000)]
+    looks = [Look(at, {"env_steps": n, "agent_steps": 3 * n, "steps_made": n / 10}, 1, {}) for at, n in made]
+    assert _rates(looks) == {
+        "env_steps_per_second": 20.0,
+        "agent_steps_per_second": 60.0,
+        "train_steps_per_second": 2.0,
+    }
+    assert Parts(0.1, 0.2, 0.2, train_steps=1, agent_steps=3).bound == pytest.approx(4.0)
+
+
+def test_both_rates_are_told_beside_one_process_and_beside_each_half_alone() -> None:
+    parts = Parts(0.1, 0.1, 0.25, train_steps=0.5, agent_steps=2)
+    apart = {"env_steps_per_second": 4.0, "train_steps_per_second": 1.5}
+    alone = {"env_steps_per_second": 2.0, "train_steps_per_second": 1.0, "samples_trained_per_made": 1.0}
+    told = _beside(apart, alone, parts, parts)
+    assert told["sequential.env_steps_per_second.ratio"] == told["sequential.train_steps_per_second.ratio"] + 0.5 == 2
+    assert told["isolated.env_steps_per_second.ratio"] == pytest.approx(4 * 0.2)
+    assert told["isolated.train_steps_per_second.ratio"] == pytest.approx(1.5 * 0.5)

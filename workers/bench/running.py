@@ -1,0 +1,127 @@
+"""A run as a user starts it, watched from outside while it goes on.
+
+In flow: a configuration. Out flow: what its workers have counted, with the time, the processor seconds of each and the
+memory of all.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from protocol.counters import read_counters
+from protocol.errors import Timeout, TrainingFault
+from workers.bench.processes import Tree
+
+__all__ = ["Look", "Running", "started"]
+
+_LOOKS = 0.1
+"""Seconds between two looks at a run that is awaited."""
+_END = 60.0
+"""Seconds that a run has to end in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One moment of a run."""
+
+    at: float
+    """Monotonic seconds."""
+    counted: Mapping[str, float]
+    """Totals over all workers and policies, by kind: `rows_trained` of `rows_trained.POLICY`."""
+    least: float
+    """Train steps of the policy that has fewest."""
+    cpu: Mapping[str, float]
+    """Processor seconds of each worker."""
+
+
+class Running:
+    """A run in `folder`, under `popen`."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], folder: Path, output: Path) -> None:
+        self._popen, self._folder, self._output = popen, folder, output
+        self._tree = Tree(popen.pid)
+
+    @property
+    def peak_pss(self) -> int:
+        """Bytes."""
+        return self._tree.peak_pss
+
+    def look(self) -> Look:
+        """Now; TrainingFault if the run has ended."""
+        if self._popen.poll() is not None:
+            raise TrainingFault(f"the run that was to be measured ended: {self._output.read_text()[-400:].strip()}")
+        cpu, totals, steps = self._tree.look(), Counter[str](), []
+        at = time.monotonic()
+        for path in sorted((self._folder / "counters").glob("*.[0-9]*")):
+            for name, value in read_counters(path).items():
+                kind = name.partition(".")[0]
+                totals[kind] += value  # type: ignore[assignment] # seconds among whole numbers
+                if kind == "train_steps":
+                    steps.append(value)
+        return Look(at, totals, min(steps, default=0.0), cpu)
+
+    def warm(self, updates: int, seconds: float, patience: float) -> None:
+        """Until every policy has made so many updates, and `seconds` more."""
+        end = time.monotonic() + patience
+        while self.look().least < updates:
+            if time.monotonic() > end:
+                raise Timeout(f"the run made no {updates} updates of each policy within {patience:g} s; see its logs")
+            time.sleep(_LOOKS)
+        time.sleep(seconds)
+
+    def windows(self, count: int, seconds: float) -> list[Look]:
+        """So many looks and one more, `seconds` apart."""
+        looks = [self.look()]
+        for _ in range(count):
+            time.sleep(max(0.0, looks[-1].at + seconds - time.monotonic()))
+            looks.append(self.look())
+        return looks
+
+    def end(self) -> None:
+        """Stops it in order."""
+        self._popen.send_signal(signal.SIGTERM)
+        self._popen.wait(_END)
+
+    def returns(self) -> dict[str, float]:
+        """The first and the last that were told, the mean over policies; nothing if no episode has ended."""
+        lines = (self._folder / "metrics.jsonl").read_text().splitlines()
+        told = [
+            statistics.mean(returns)
+            for line in map(json.loads, lines)
+            if (returns := [of["return"] for of in line.values() if isinstance(of, dict) and of.get("return")])
+        ]
+        return {"return_first": told[0], "return_last": told[-1]} if told else {}
+
+
+@contextmanager
+def started(data: Mapping[str, Any], folder: Path, *options: str) -> Iterator[Running]:
+    """`rookery train` of the configuration `data`, which ends with the block at the latest."""
+    folder.mkdir(parents=True)
+    config, output = folder / "config.yaml", folder / "output.txt"
+    config.write_text(yaml.safe_dump(dict(data)))
+    command = [sys.executable, "-m", "launch", "train", str(config), "--run-dir", str(folder / "run"), "--no-progress"]
+    with output.open("w") as stream:
+        popen = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+    try:
+        yield Running(popen, folder / "run", output)
+    finally:
+        if popen.poll() is None:
+            popen.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                popen.wait(_END)
+        if popen.poll() is None:
+            popen.kill()
+            popen.wait()
