@@ -272,12 +272,12 @@ class Simulator:
     def _heed(self, event: Event | None) -> None:
         """What concerns the conversation itself."""
         match event:
+            case Acted():
+                self._acted = event
             case Over(reason):
                 raise RunOver(reason)
             case Begun():
                 self._begun = event
-            case Acted():
-                self._acted = event
             case Wrong(code="unknown"):
                 self._rejoin()
             case Wrong(code, _, reason):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import zmq
 
-from protocol.sockets import arrived, connect, dispatch, open_context
+from protocol.ear import Ear
+from protocol.sockets import connect, dispatch, open_context
 
 __all__ = ["Line", "addresses_of"]
 
@@ -26,7 +27,7 @@ class Line:
         self._context = context or open_context(keys, "simulator")
         self._owns_context = context is None
         self._socket: zmq.Socket[bytes] | None = None
-        self._poller = zmq.Poller()
+        self._ear: Ear | None = None
         self.address = ""
 
     def open(self, seconds: float, elsewhere: bool = False) -> None:
@@ -41,7 +42,7 @@ class Line:
             self.address = address
             # What were queued for an actor that is away, it could make no sense of when it is back.
             self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
-            self._poller.register(self._socket, zmq.POLLIN)
+            self._ear = Ear(self._socket)
         if self._socket is not None:
             self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
 
@@ -62,20 +63,16 @@ class Line:
 
     def receive(self, seconds: float) -> list[bytes] | None:
         """The next message, if one comes in time."""
-        if self._socket is None:
+        if self._ear is None:
             time.sleep(min(seconds, 0.1))
             return None
-        frames = arrived(self._socket)
-        if frames is None and self._poller.poll(int(seconds * 1000)):
-            frames = arrived(self._socket)
-        return frames
+        return self._ear.hear(int(seconds * 1000))
 
     def drop(self, linger: int = 0) -> None:
         """Closes the connection; what is to be said yet has `linger` milliseconds."""
         if self._socket is not None:
-            self._poller.unregister(self._socket)
             self._socket.close(linger=linger)
-            self._socket = None
+            self._socket = self._ear = None
 
     def close(self) -> None:
         """Closes everything."""

@@ -174,10 +174,10 @@ class Session:
         """What the actor said; None for an answer to nothing that is still asked."""
         message, rest = decode(frames)
         match message:
-            case Admit():
-                return self._enter(message)
             case Act():
                 return self._acted(message, rest)
+            case Admit():
+                return self._enter(message)
             case Reset():
                 self.episode, self.playing = message.episode, True
                 return Begun(message.episode, message.seed)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import zmq
 
+from protocol.ear import pending
 from protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -245,6 +246,8 @@ def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
     """The next message's frames, or None if none waits; asked first, because raising costs more than asking."""
     if not int(socket.getsockopt(_EVENTS)) & _READABLE:
         return None
+    if copy:
+        return pending(socket)
     try:
         frame = socket.recv(_LAST, copy=False)
         frames = [frame]
@@ -253,7 +256,7 @@ def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
             frames.append(frame)
     except zmq.Again:  # its connection ended between the question and the answer
         return None
-    return [frame.bytes for frame in frames] if copy else frames
+    return frames
 
 
 def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
@@ -269,9 +272,10 @@ def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
 
 def dispatch(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:
     """Sends a message at once, or raises zmq.Again where there is no room for it."""
-    for frame in frames[:-1]:
-        socket.send(frame, _MORE, copy=copy)
-    socket.send(frames[-1], _LAST, copy=copy)
+    send, last = socket.send, len(frames) - 1
+    for i in range(last):
+        send(frames[i], _MORE, copy)
+    send(frames[last], _LAST, copy)
 
 
 def peer_host(frame: zmq.Frame) -> str:

@@ -164,7 +164,7 @@ class Checked(Environment):
                 f"present but is given {len(actions)}; give one for each"
             )
         for present, chosen in zip(turn.present, actions, strict=True):
-            if present.copies is None and self._glances[present.agent].does(chosen):
+            if self._glances[present.agent].does(chosen, present.copies):
                 continue
             expected = self._agents[present.agent]
             n = expected.rows if present.copies is None else len(present.copies)

@@ -33,6 +33,38 @@ def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None
     assert glance.does(np.array([0, 1, 2, 3, 0]))
 
 
+def some(copies: Any) -> Present:
+    """Present in three of five."""
+    return Present(0, np.ones((3, 3), np.float32), np.ones(3, np.float32), NONE[:3], NONE[:3], copies=copies)
+
+
+def test_whoever_is_present_in_some_copies_only_passes_as_well() -> None:
+    glance, copies = Glance(WORLD.places[0], 5), np.array([0, 2, 4])
+    assert glance.sees(some(copies))
+    assert glance.sees(replace(some(copies), clock=np.ones(3)))
+    assert glance.does(np.array([0, 3, 1]), copies)
+    assert not glance.does(np.array([0, 3, 1, 1, 1]), copies)
+    assert not glance.sees(replace(some(copies), clock=np.array([0.0, np.nan, 1.0])))
+    assert not glance.sees(replace(some(copies), clock=np.ones(2)))
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        np.array([0, 2, 5]),
+        np.array([-1, 2, 4]),
+        np.array([0, 2, 2]),
+        np.array([2, 0, 4]),
+        np.array([0, 2]),
+        np.array([[0, 2, 4]]),
+        np.array([0, 2, 4], np.int32),
+        [0, 2, 4],
+    ],
+)
+def test_copies_that_are_none_or_not_in_order_do_not_pass(copies: Any) -> None:
+    assert not Glance(WORLD.places[0], 5).sees(some(copies))
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -53,7 +85,7 @@ def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None
         lambda p: replace(p, final_index=None),
         lambda p: replace(p, final_observation=np.ones((1, 3), np.float32)),
         lambda p: replace(p, action_mask=np.ones((5, 4), np.bool_)),
-        lambda p: replace(p, copies=np.arange(5)),
+        lambda p: replace(p, copies=np.arange(4)),
     ],
 )
 def test_anything_else_is_looked_at_in_full(spoil: Callable[[Present], Present]) -> None:

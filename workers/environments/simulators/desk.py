@@ -36,6 +36,7 @@ class Desk:
         self._clock = np.zeros(rows)
         """[R]: when each was told to see that, by its own clock."""
         self._never = np.zeros(rows, np.bool_)
+        self._order: NDArray[np.int64] = np.arange(rows)
         self._ends: dict[int, tuple[float, bool]] = {}
         """row -> reward, truncated."""
         self._finals: dict[int, NDArray[Any]] = {}
@@ -82,11 +83,11 @@ class Desk:
         return present, self._outcome()
 
     def _present(self) -> Present | None:
-        rows = np.flatnonzero(self.asked)
+        (rows,) = self.asked.nonzero()
         n = len(rows)
         if not n:
             return None
-        self.position[rows] = np.arange(n)
+        self.position[rows] = self._order[:n]
         masks = None if self._masks is None else self._masks[rows]
         never = self._never[:n]
         present = Present(self._agent, self._seen[rows], self._reward[rows], never, never, action_mask=masks)

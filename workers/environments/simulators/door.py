@@ -9,18 +9,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import zmq
 
 from protocol import SCHEMA, schema
 from protocol.codec import decode, encode, pack
+from protocol.ear import Ear
 from protocol.errors import WireError
 from protocol.messages import Message
 from protocol.schema import Schemas
 from protocol.simulator_messages import Act, Bye, End, Fault, Hello, Observe, Ping, Pong
-from protocol.sockets import arrived, dispatch
+from protocol.sockets import dispatch
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
 from workers.environments.simulators.names import Names
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
@@ -39,6 +40,7 @@ _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
 _LONGEST_REASON = 1_000
+_OF_EPISODES = (Observe, End)
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
 
@@ -57,8 +59,7 @@ class Door:
         self._socket, self._terms, self._clock = socket, terms, clock
         self._on_admit, self._on_cut = on_admit, on_cut
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a connection that is gone is an error, not silence
-        self._poller = zmq.Poller()
-        self._poller.register(socket, zmq.POLLIN)
+        self._ear = Ear(socket)
         self.guests: dict[bytes, Guest] = {}
         """By connection."""
         self._named: dict[str, Guest] = {}
@@ -75,14 +76,13 @@ class Door:
 
     def receive(self, milliseconds: int) -> int:
         """Takes in what there is, waiting at most so long for the first; how many messages."""
-        if not self._poller.poll(milliseconds):
-            self._expire()
-            return 0
-        count = 0
-        while count < _AT_ONCE and (said := arrived(self._socket)) is not None:
+        said, count = self._ear.hear(milliseconds), 0
+        now = self._clock()
+        while said is not None:
             count += 1
-            self._hear(said[0], said[1:])
-        self._expire()
+            self._hear(said[0], said[1:], now)
+            said = self._ear.hear(0) if count < _AT_ONCE else None
+        self._expire(now)
         return count
 
     def tell(self, guest: Guest, message: Message) -> bool:
@@ -92,10 +92,11 @@ class Door:
         self.dismiss(guest, "lost", "its connection ended")
         return False
 
-    def give(self, guest: Guest, act: Mapping[str, Any], frame: bytes) -> bool:
-        """`tell` for an `act`, of its fields."""
-        header = pack({"type": Act.type, "schema_number": guest.schema_number, **act})
-        if self._send_frames((guest.route, header, frame)):
+    def give(self, guest: Guest, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
+        """`tell` for an `act` that answers `observe` number `number`."""
+        fields = {"answers": number, "episode": episode, "waited": waited}
+        header = pack({"type": Act.type, "schema_number": guest.schema_number, **fields})
+        if self._send_frames((guest.route, header, b"".join(arrays))):
             return True
         self.dismiss(guest, "lost", "its connection ended")
         return False
@@ -151,8 +152,8 @@ class Door:
         while self.guests and (left := end - self._clock()) > 0:
             self.receive(math.ceil(left * 1000))
 
-    def _hear(self, route: bytes, frames: list[bytes]) -> None:
-        now, guest = self._clock(), self.guests.get(route)
+    def _hear(self, route: bytes, frames: list[bytes], now: float) -> None:
+        guest = self.guests.get(route)
         if guest is None and self._quarantine.ignores(route):
             self.counts["ignored"] += 1
             return
@@ -161,19 +162,19 @@ class Door:
             if guest is not None:
                 guest.heard_at = now
                 self._limit(guest, now)
-            self._sort(route, guest, message, list(rest), now)
+            self._sort(route, guest, message, rest, now)
         except WireError as wrong:
             self._wrong(route, guest, GuestFault("message", str(wrong)))
         except GuestFault as fault:
             self._wrong(route, guest, fault)
 
-    def _sort(self, route: bytes, guest: Guest | None, message: Message, rest: list[Any], now: float) -> None:
+    def _sort(self, route: bytes, guest: Guest | None, message: Message, rest: Sequence[bytes], now: float) -> None:
         if isinstance(message, Hello):
             self._welcome(route, message, now)
             return
         if guest is None:
             raise GuestFault("unknown", "this connection is no simulator's, or not any more; say hello again")
-        if isinstance(message, Observe | End):
+        if isinstance(message, _OF_EPISODES):
             if len(guest.inbox) >= _INBOX:
                 raise GuestFault("rate", f"more than {_INBOX} messages wait; send the next when act has come", True)
             guest.inbox.append(Heard(message, rest, now))
@@ -270,9 +271,8 @@ class Door:
             log.warning("event=simulator_fault who=%s code=%s reason=%s", who, fault.code, reason)
         self._send(route, Fault(code=fault.code, answers=fault.answers, reason=reason, fatal=fault.fatal), number)
 
-    def _expire(self) -> None:
+    def _expire(self, now: float) -> None:
         """Those whose lease has ended. What they said before has been taken in."""
-        now = self._clock()
         if now - self._looked_at < _LOOK_EVERY:
             return
         self._looked_at = now

@@ -133,7 +133,9 @@ class External(Environment):
             self._launched.look()
             self.restarts = self._launched.restarts
         now = time.monotonic()
-        idle, due, wait = now + _IDLE_MS / 1000, math.inf, 0
+        idle, due = now + _IDLE_MS / 1000, math.inf
+        # nothing is left to be told of: who is to be answered next has yet to speak
+        wait = 0 if any(guest.inbox for guest in door.guests.values()) or self._hearing.ended else _IDLE_MS
         while True:
             heard = door.receive(wait)
             for guest in [guest for guest in door.guests.values() if guest.inbox]:
@@ -164,16 +166,16 @@ class External(Environment):
         done = iter(actions)
         chosen = {number: next(done) for number, desk in enumerate(hearing.desks) if desk.acting}
         now = time.monotonic()
+        readings, desks, guests = hearing.readings, hearing.desks, door.guests
         for request in requests:
-            if request.guest.route not in door.guests:
+            if request.guest.route not in guests:
                 continue  # it is gone, and its row is cut
+            elements = request.elements
             parts = [
-                hearing.readings[agent].action(chosen[agent][hearing.desks[agent].position[row]], request.elements)
+                readings[agent].action(chosen[agent][desks[agent].position[row]], elements)
                 for agent, row in request.asks
             ]
-            waited = request.seen_at - request.came_at
-            act = {"answers": request.number, "episode": request.episode, "waited": waited}
-            door.give(request.guest, act, b"".join(parts))
+            door.give(request.guest, request.number, request.episode, request.seen_at - request.came_at, parts)
             self._latency.add(now - request.came_at)
 
     def _cut(self, guest: Guest) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.simulator_messages import End, Hello, Observe
@@ -25,7 +26,7 @@ class Heard:
     """A message that waits to be looked at. `at`: when it arrived."""
 
     message: Observe | End
-    frames: list[bytes]
+    frames: Sequence[bytes]
     at: float
 
 

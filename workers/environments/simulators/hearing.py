@@ -62,12 +62,14 @@ class Hearing:
     def listen(self, guest: Guest) -> Iterator[GuestFault]:
         """What a guest said, in order, and what was wrong with it. What is about an agent that asks for an action is
         looked at when it was given one."""
+        desks = self.desks
         while guest.inbox and not guest.gone:
             heard = guest.inbox[0]
             try:
                 rows = self._rows_of(guest, heard.message.agents)
-                if any(self.desks[agent].asked[row] for agent, row in rows):
-                    return
+                for agent, row in rows:
+                    if desks[agent].asked[row]:
+                        return
                 guest.inbox.popleft()
                 if isinstance(heard.message, Observe):
                     self._observe(guest, heard.message, heard.frames, rows, heard.at)
@@ -110,7 +112,9 @@ class Hearing:
 
     def _rewards(self, message: Observe | End, rows: list[tuple[int, int]]) -> list[float]:
         """Of each, checked."""
-        given = message.rewards or [0.0] * len(rows)
+        given = message.rewards
+        if not given:
+            return [0.0] * len(rows)
         if len(given) != len(rows):
             raise GuestFault("reward", f"{len(given)} rewards came for {len(rows)} agents; give one for each, or none")
         for i, (agent, row) in enumerate(rows):
@@ -127,7 +131,7 @@ class Hearing:
         return given
 
     def _observe(
-        self, guest: Guest, message: Observe, frames: list[bytes], rows: list[tuple[int, int]], at: float
+        self, guest: Guest, message: Observe, frames: Sequence[bytes], rows: list[tuple[int, int]], at: float
     ) -> None:
         if not rows:
             raise GuestFault("agent", "an observe names no agent; name those that are to act")
@@ -147,7 +151,8 @@ class Hearing:
         for i, (agent, row) in enumerate(rows):
             desk = self.desks[agent]
             self.steps += bool(desk.open[row])
-            desk.ask(row, *told[i], rewards[i], message.clock)
+            seen, mask = told[i]
+            desk.ask(row, seen, mask, rewards[i], message.clock)
         guest.number, guest.episode, guest.playing = message.number, message.episode, True
         if message.late:
             self.late = min(self.late + message.late, _MOST_LATE)
@@ -155,20 +160,18 @@ class Hearing:
         self.requests.append(Request(guest, message.number, message.episode, rows, message.elements, at, now))
 
     def _read(
-        self, frames: list[bytes], rows: list[tuple[int, int]]
+        self, frames: Sequence[bytes], rows: list[tuple[int, int]]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_] | None]]:
         """What each sees, and its mask."""
-        size = 0
-        for agent, _ in rows:
-            size += self.readings[agent].whole
+        readings = [self.readings[agent] for agent, _ in rows]
+        size = sum([reading.whole for reading in readings])
         frame, at, told = _only(frames, size, "observations"), 0, []
-        for agent, _ in rows:
-            reading = self.readings[agent]
+        for reading in readings:
             told.append((reading.observation(frame, at), reading.mask(frame, at)))
             at += reading.whole
         return told
 
-    def _end(self, guest: Guest, message: End, frames: list[bytes], rows: list[tuple[int, int]]) -> None:
+    def _end(self, guest: Guest, message: End, frames: Sequence[bytes], rows: list[tuple[int, int]]) -> None:
         if not guest.playing or message.episode != guest.episode:
             state = f"episode {guest.episode} is going on" if guest.playing else "none is going on"
             raise GuestFault("episode", f"the end of episode {message.episode} came, but {state}")
@@ -201,11 +204,11 @@ class Hearing:
                 raise GuestFault("order", f"the episode is over, but not told for agent {name!r}; name it in end")
 
 
-def _only(frames: list[bytes], size: int, what: str) -> bytes:
+def _only(frames: Sequence[bytes], size: int, what: str) -> bytes:
     """The one frame that belongs to a message; GuestFault if it is another."""
-    if not size and not frames:
-        return b""
     if len(frames) != 1 or len(frames[0]) != size:
+        if not size and not frames:
+            return b""
         sizes = ", ".join(str(len(frame)) for frame in frames[:4]) or "none"
         raise GuestFault(
             "size", f"frames of {sizes} bytes came for {what} of {size} bytes in one frame; see places in admit"

@@ -31,17 +31,24 @@ class Reading:
         self._seen, self._mask = _wire(place.observed), None if place.masked is None else _wire(place.masked)
         self._shape = place.observed.shape
         self._items = math.prod(self._shape)
+        self._flat = self._shape == (self._items,)
         self.size = self._seen.itemsize * self._items
         self.whole = self.size + (0 if self._mask is None else _nbytes(place.masked))
-        self._checks = [(leaf, check) for leaf in place.observed.leaves if (check := _check(leaf)) is not None]
+        self._checks = [
+            (leaf, leaf.name.partition(".")[2] if place.observed.nested else "", check)
+            for leaf in place.observed.leaves
+            if (check := _check(leaf)) is not None
+        ]
         self._legal = None if place.masked is None else MaskRows(place.masked, place.acted)
         self._divisible = isinstance(place.agent.action, Action) and not place.agent.action.atomic
 
     def observation(self, frame: bytes, at: int) -> NDArray[Any]:
         """[*shape] from byte `at` on; a view. GuestFault for numbers that are not finite or beyond a choice."""
-        row = np.frombuffer(frame, self._seen, self._items, at).reshape(self._shape)
-        for leaf, check in self._checks:
-            part = row[leaf.name.partition(".")[2]] if self._place.observed.nested else row
+        row = np.frombuffer(frame, self._seen, self._items, at)
+        if not self._flat:
+            row = row.reshape(self._shape)
+        for leaf, name, check in self._checks:
+            part = row[name] if name else row
             if not check(part):
                 raise self._wrong_value(leaf, part)
         return row

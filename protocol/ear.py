@@ -1,0 +1,42 @@
+"""Taking in messages at the least cost: many in a row, and the first of them waited for by the socket itself.
+
+In flow: a socket. Out flow: the frames of each message as bytes.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+__all__ = ["Ear", "pending"]
+
+_NOW, _FOLLOWED, _PATIENCE = int(zmq.NOBLOCK), int(zmq.RCVMORE), int(zmq.RCVTIMEO)  # the enumerations are slower
+
+
+def pending(socket: zmq.Socket[bytes], flags: int = _NOW) -> list[bytes] | None:
+    """The next message's frames, or None if none waits: for whoever takes in many in a row, where to raise once at
+    their end costs less than to ask before each."""
+    try:
+        frames = [socket.recv(flags)]
+        while socket.getsockopt(_FOLLOWED):  # a frame that knows whether it is the last one takes ten times as long
+            frames.append(socket.recv(_NOW))
+    except zmq.Again:
+        return None
+    return frames
+
+
+class Ear:
+    """At one socket, whose own patience nobody else uses."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._patience = -1
+        """Milliseconds that the socket waits now."""
+
+    def hear(self, milliseconds: int) -> list[bytes] | None:
+        """The next message, waited for at most so long. To wait by receiving is one call, to poll first three."""
+        if milliseconds <= 0:
+            return pending(self._socket)
+        if milliseconds != self._patience:
+            self._socket.setsockopt(_PATIENCE, milliseconds)
+            self._patience = milliseconds
+        return pending(self._socket, 0)
