@@ -164,6 +164,8 @@ class Run(Section):
     """Folder of a run with `record`, whose learners learn again by themselves, in one process and to the same bits."""
     act_block: int = Field(default=16, ge=4)
     """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
+    cut_rounds: int = Field(default=100, ge=0)
+    """Lock-step: rounds between two cuts, to the last of which all go back when a worker dies; 0: to the beginning."""
     learners: Learners = "process"
     """Which policies and auxiliaries share a learner process (protocol/cohorts.py)."""
     num_learner_processes: int | None = Field(default=None, ge=1)
@@ -172,8 +174,12 @@ class Run(Section):
     """How several policies in one process are computed."""
     steps: int = Field(default=10_000_000, ge=1)
     """Agent steps until the run ends; without actors, rows that are trained on."""
+    until: int | None = Field(default=None, ge=1)
+    """Agent steps (rows) at which this run ends before `steps`, by which schedules go on as if it did not."""
     seconds: float | None = Field(default=None, gt=0)
     """Wall-clock limit, whichever comes first."""
+    target_return: float | None = Field(default=None, allow_inf_nan=False)
+    """The run ends once the newest hundred episodes or so of every policy that learns earned this in the mean."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of worlds, first weights and everything that is drawn."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
@@ -235,6 +241,10 @@ class Run(Section):
                     learning.append(self.policy_config(name))
             except ValidationError as fault:
                 raise ValueError(_sentence(fault, f"policies.{name}")) from None
+        if self.until is not None and self.until > self.steps:
+            raise ValueError(f"until {self.until} is beyond steps {self.steps}; lower it, or leave it out")
+        if self.target_return is not None and not self.actors:
+            raise ValueError("target_return needs actors, as nobody earns anything without; leave it out")
         if self.lockstep:
             check_lockstep(self, [self.policy, *learning])
         if self.replay is not None and any(config.record for config in (self.policy, *learning)):
@@ -245,6 +255,16 @@ class Run(Section):
     def lockstep(self) -> bool:
         """Whether all workers keep in step."""
         return self.schedule == "lockstep"
+
+    @property
+    def end(self) -> int:
+        """Agent steps, or rows, that this run makes at most."""
+        return self.steps if self.until is None else self.until
+
+    @property
+    def cuts(self) -> bool:
+        """Whether cuts are made, to which all workers go back."""
+        return self.lockstep and self.cut_rounds > 0
 
     @property
     def groups(self) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.fixed import ScriptedPolicy
+
 if TYPE_CHECKING:
     from protocol.config import PolicyConfig, Run
 
@@ -42,6 +44,7 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
         ("environment.processes", where.processes),
         ("auxiliaries", run.auxiliaries),
         ("seconds", run.seconds is not None),
+        ("target_return", run.target_return is not None),
         ("replay", run.replay is not None),
     ):
         if there:
@@ -56,6 +59,13 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
             f"schedule is lockstep and {run.groups} blocks of {run.act_block} copies cannot be dealt to {run.actors} "
             "actors equally; set actors to a divisor of the number of blocks, or change environment.copies or act_block"
         )
+    for name in run.policies if run.cuts else ():
+        fixed = run.fixed(name)
+        if isinstance(fixed, ScriptedPolicy) and fixed.entry != "constant":
+            raise ValueError(
+                f"schedule is lockstep and policy {name!r} is scripted, a program that tells no state for a cut; set "
+                "cut_rounds to 0"
+            )
     for config in policies:
         _check_policy(config, policies[0])
 

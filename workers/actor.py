@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,14 @@ from protocol.spaces import parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers import numerics
+from workers.acting.cut import ActorCut, Progress
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
 from workers.acting.performer import Performer
 from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.common_plan import CommonPlan, plan_common
-from workers.environments.base import Environment
+from workers.cuts import cuts_of
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
 from workers.environments.registry import make
@@ -61,9 +63,9 @@ _NOWHERE: NDArray[np.uint8] = np.empty(0, np.uint8)
 class Actor:
     """One actor process: an environment of many copies, a seat for each agent, a way out for each policy."""
 
-    def __init__(self, life: Life, welcome: Welcome, environment: Environment, run: Run) -> None:
+    def __init__(self, life: Life, welcome: Welcome, environment: Checked, run: Run) -> None:
         self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
-        self._quota = -(-run.steps // run.actors) if run.lockstep else welcome.quota
+        self._quota = -(-run.end // run.actors) if run.lockstep else welcome.quota
         plans = plan_policies(run, environment.world)
         auxiliaries = plan_auxiliaries(run, plans)
         fixed, hand = (
@@ -93,6 +95,8 @@ class Actor:
             seats = seat_agents(plan, environment.world, performer, sender, run.seed, hand, self._common)
             self._table.add(name, seats)
         self._in_step = InStep(run, self._table.writing) if run.lockstep else None
+        cuts = cuts_of(run, [*plans], run_dir_of(welcome))
+        self._cut = None if cuts is None else ActorCut(cuts, welcome.index, environment, self._table.seats)
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
@@ -128,12 +132,16 @@ class Actor:
         seats, environment = self._table.seats, self._environment
         self._life.vitals.rest()  # to begin may take a world minutes
         who = () if self._in_step is not None else (self._welcome.name, self._welcome.incarnation)
-        turn = environment.reset(seed_of(self._run.seed, "environment", *who))
-        env_steps = agent_steps = turns = 0
-        while agent_steps < self._quota or (self._in_step is not None and self._in_step.within(turn)):
-            if (not turn.group and (turn.env_steps or not turn.present)) or not turns:
-                self._sync(turns)
-                turns += 1
+        turn, done = environment.reset(seed_of(self._run.seed, "environment", *who)), Progress()
+        there = None if self._cut is None else self._cut.load(self._check)
+        if there is not None:
+            turn, done = there
+            self._counters.set("resumed_steps", done.agent_steps)
+        before = replace(done)
+        while done.agent_steps < self._quota or (self._in_step is not None and self._in_step.within(turn)):
+            if (not turn.group and (turn.env_steps or not turn.present)) or not done.turns:
+                self._sync(done)
+                done.turns += 1
             if self._common is not None and turn.common is not None:
                 self._common.write(turn.common)
                 if self._common.turns is not None:  # who is away for long must not hold up memory
@@ -142,10 +150,10 @@ class Actor:
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, self._check)
             actions = act_together(seats, turn, self._check)
-            agent_steps += sum(map(len, actions))
+            done.agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
-            env_steps += turn.env_steps
-            self._report.count(env_steps, agent_steps)
+            done.env_steps += turn.env_steps
+            self._report.count(done.env_steps - before.env_steps, done.agent_steps - before.agent_steps)
             self._life.vitals.beat()
             self._pause()
             if self._life.must_stop or self._drain_by is not None:
@@ -162,13 +170,14 @@ class Actor:
             time.sleep(_PAUSED_SLEEP)
         self._report.state = "acting"
 
-    def _sync(self, turns: int) -> None:
+    def _sync(self, done: Progress) -> None:
         """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
         if self._in_step is not None:
-            self._keep_step(self._in_step.wanted(turns))
+            if self._keep_step(wanted := self._in_step.wanted(done.turns)) and self._cut is not None:
+                self._cut.write_if_due(wanted - 2, done)
         else:
             for name, interval in self._sync_intervals.items():
-                if turns % interval == 0:
+                if done.turns % interval == 0:
                     self._performers[name].sync(self._subscribers[name])
         client = self._life.client
         if client is not None and client.changed.is_set():
@@ -184,8 +193,8 @@ class Actor:
                 self._listen(self._subscribers[name])
             self._follow_routes()
 
-    def _keep_step(self, wanted: int) -> None:
-        """Waits until each policy has version `wanted`, unless the run ends before."""
+    def _keep_step(self, wanted: int) -> bool:
+        """Waits until each policy has version `wanted`, unless the run ends before; whether a round ended with that."""
         for name, performer in self._performers.items() if wanted else ():
             started = time.monotonic()
             while performer.version.version < wanted and not self._life.must_stop and self._drain_by is None:
@@ -200,6 +209,7 @@ class Actor:
                 if news is not None:
                     performer.swap(news)
             self._counters.add(f"waits.step.{name}", time.monotonic() - started)
+        return wanted > 0 and all(performer.version.version >= wanted for performer in self._performers.values())
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; end if told so."""

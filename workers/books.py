@@ -49,7 +49,7 @@ class Books:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
         self._flow = Flow(self._learned, credits)
-        self._returns = {policy: ReturnsCurve(run.steps) for policy in self._played}
+        self._returns = {policy: ReturnsCurve(run.end) for policy in self._played}
         self._recent: dict[str, list[float]] = {p: [] for p in self._played}
         self._newest = {policy: NewestReturns() for policy in self._played}
         self._members = list(run.environment.members or ())
@@ -83,6 +83,13 @@ class Books:
         means = {policy: self._newest[policy].mean for policy in policies if policy in self._newest}
         return {policy: mean for policy, mean in means.items() if mean is not None}
 
+    @property
+    def reached(self) -> bool:
+        """Whether every policy that learns earns what the run is to be ended with."""
+        target = self._run.target_return
+        returns = self.mean_returns(self._policies)
+        return target is not None and all(returns.get(name, -math.inf) >= target for name in self._policies)
+
     def observe(
         self,
         actors: Pages,
@@ -110,7 +117,7 @@ class Books:
         staleness = {name: measured.get(f"{name}.staleness", 0.0) for name in self._learned}
         flow = self._flow.look(now, actors, learners, living, staleness)
         self.view = {
-            "steps": self._run.steps,
+            "steps": self._run.end,
             "env_steps": env_steps,
             "agent_steps": agent_steps,
             "made": made,

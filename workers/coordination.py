@@ -56,7 +56,7 @@ class Coordinator:
         self._resident = resident
         plans = plan_policies(run, world)
         auxiliaries = list(plan_auxiliaries(run, plans))
-        self._parts = {name: run.steps * plan.share(world) for name, plan in plans.items()}
+        self._parts = {name: run.end * plan.share(world) for name, plan in plans.items()}
         """Rows that each policy is trained on where there are no actors."""
         self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
@@ -291,7 +291,12 @@ class Coordinator:
             orphaned = bool(self._parent) and os.getppid() != self._parent
             over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
             static = not self._run.actors  # its learners then wait to be told to end
-            if over or members.actors_done(self._tally.steps()) or (static and self._tally.trained_on(self._parts)):
+            if (
+                over
+                or self._books.reached
+                or members.actors_done(self._tally.steps())
+                or (static and self._tally.trained_on(self._parts))
+            ):
                 members.complete = True
                 stages.drain(now, complete=True)
             elif asked or orphaned:

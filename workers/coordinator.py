@@ -105,7 +105,7 @@ def _run(
             f"replay is {run.replay}, which one process learns from without a coordinator; use `rookery train`, or "
             "remove the key"
         )
-    world = describe(run.environment)
+    world = describe(run.environment, run.cuts)
     plan_all(run, world)
     check_fixed(run, world)
     if run.evaluation is not None:

@@ -58,7 +58,7 @@ class AppendFile:
 
     def append(self, record: bytes) -> bool:
         """Adds `record`; False, and nothing of it is there, where there is no room."""
-        before = os.fstat(self._descriptor).st_size
+        before = self.size
         try:
             left = memoryview(record)
             while len(left):
@@ -68,6 +68,15 @@ class AppendFile:
             self._disk.miss(fault)
             return False
         return True
+
+    @property
+    def size(self) -> int:
+        """Bytes there are."""
+        return os.fstat(self._descriptor).st_size
+
+    def shorten(self, size: int) -> None:
+        """Keeps its first `size` bytes, of as many as there are."""
+        os.ftruncate(self._descriptor, min(size, self.size))
 
     def close(self) -> None:
         """Closes it."""

@@ -32,6 +32,7 @@ from workers import numerics
 from workers.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.cohorts import stacks_of
 from workers.common_plan import plan_common
+from workers.cuts import cuts_of
 from workers.datasets.source import load
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
@@ -81,6 +82,7 @@ class Learner:
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: Pulse | None = None
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
+        self._cuts = cuts_of(run, [*plans], self._folder)
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[Member] = []
@@ -222,6 +224,7 @@ class Learner:
             self._folder,
             rows_before,
             self._curious(plan, device),
+            self._cuts,
         )
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(

@@ -154,7 +154,7 @@ class Membership:
         counted = list(self._register.quotas)
         if self._run.lockstep:  # what was made before all began anew is made again
             counted = [(name, i) for name, i in counted if self._register.incarnations[name] == i]
-        return sum(steps.get(key, 0) for key in counted) >= self._run.steps
+        return sum(steps.get(key, 0) for key in counted) >= self._run.end
 
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
         """Last known counters by (name, incarnation), for workers whose pages cannot be seen from here."""

@@ -31,7 +31,7 @@ __all__ = ["main", "outline"]
 def outline(run: Run) -> dict[str, Any]:
     """`policies` that learn, `learners`, and bytes of shared memory, weights not counted, of an actor and of the
     largest learner. Raises ConfigurationError where the configuration and its world do not fit."""
-    world = describe(run.environment)
+    world = describe(run.environment, run.cuts)
     policies = plan_policies(run, world)
     plans = {**policies, **plan_auxiliaries(run, policies)}
     check_fixed(run, world)

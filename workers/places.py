@@ -62,7 +62,7 @@ class Places:
         """Agent steps left to it: an equal share at first; afterwards what the dead incarnations left of theirs."""
         run = self._run
         position = self.index("actor", actor) or 0
-        share = run.steps // run.actors + (1 if position < run.steps % run.actors else 0)
+        share = run.end // run.actors + (1 if position < run.end % run.actors else 0)
         if run.lockstep:  # who comes back begins at the beginning, with all others
             return share
         return share - sum(made for (name, _), made in steps.items() if name == actor)

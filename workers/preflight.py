@@ -83,7 +83,7 @@ class Situation:
     @cached_property
     def world(self) -> World:
         """Learned from one copy; ConfigurationError if there can be none."""
-        return describe(self.run.environment)
+        return describe(self.run.environment, self.run.cuts)
 
     @cached_property
     def plans(self) -> dict[str, Plan]:

@@ -60,6 +60,7 @@ class ActorReport:
             "agent_steps",
             "fixed_steps",
             "unfinished_steps",
+            "resumed_steps",
             "environment_restarts",
             "push_full",
             "refused_acks",

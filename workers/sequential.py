@@ -162,7 +162,7 @@ class Sequential:
         turn = environment.reset(seed_of(run.seed, "environment", *(() if run.lockstep else _NAME)))
         env_steps = agent_steps = turns = 0
         observed = -math.inf
-        while agent_steps < run.steps or (self._in_step is not None and self._in_step.within(turn)):
+        while agent_steps < run.end or (self._in_step is not None and self._in_step.within(turn)):
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
@@ -195,7 +195,8 @@ class Sequential:
         for member in self._members:
             member.finish()
         self._observe(agent_steps, last=True)
-        return agent_steps >= run.steps or (run.seconds is not None and self._books.seconds >= run.seconds)
+        late = run.seconds is not None and self._books.seconds >= run.seconds
+        return agent_steps >= run.end or late or self._books.reached
 
     def finish(self, complete: bool) -> None:
         """The summary; checkpoints are on disk before it."""
@@ -214,6 +215,7 @@ class Sequential:
     def _over(self) -> bool:
         orphaned = bool(self._parent) and os.getppid() != self._parent
         late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
+        late |= self._books.reached
         return self._stopping.is_set() or orphaned or late
 
     def _curious(self, plan: Plan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device) -> Curious | None:

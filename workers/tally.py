@@ -30,8 +30,9 @@ class Tally:
         return {**self._members.counters("learner"), **self._books.pages("learner")}
 
     def steps(self) -> dict[tuple[str, int], int]:
-        """Agent steps that each actor made."""
-        return {key: int(page.get("agent_steps", 0)) for key, page in self.actors().items()}
+        """Agent steps that each actor made, in lock-step those before the cut from which it went on included."""
+        made = ("agent_steps", "resumed_steps")
+        return {key: sum(int(page.get(name, 0)) for name in made) for key, page in self.actors().items()}
 
     def restarts(self, learned: Iterable[str]) -> dict[str, int]:
         """Of workers, and of what is `learned` and went on within its cohort."""

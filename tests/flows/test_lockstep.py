@@ -89,18 +89,28 @@ def test_two_actors_give_the_bits_of_the_sequential_reference_in_each_round_L1_L
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["actor-1", "learner-agent_0"])
-def test_a_worker_killed_in_the_middle_changes_no_bit_L1(tmp_path: Path, victim: str) -> None:
-    data = in_step(steps=26_000, policies={"agent_1": {"algorithm": runs.IQN}})
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("victim", ["actor-1", "learner-agent_0", "learner-agent_1"])
+def test_after_a_worker_was_killed_all_go_on_from_the_last_cut_and_no_bit_differs_L1(
+    tmp_path: Path, victim: str
+) -> None:
+    data = in_step(steps=26_000, policies={"agent_1": {"algorithm": STACKED}}, cut_rounds=10)
     reference = bits(data, tmp_path / "sequential", "--sequential", seconds=600)
     folder = tmp_path / "killed"
     folder.mkdir()
     with runs.training({**data, "actors": 2}, folder) as worker:
-        runs.until(lambda: runs.agent_steps(folder) > 4_000, 120, "it acts")
+        runs.until(lambda: runs.agent_steps(folder) > 4_000, 600, "it acts")
         runs.kill(runs.workers_of(folder)[victim])
-        assert worker.wait(600) == 0, worker.said
+        assert worker.wait(3_000) == 0, worker.said
     assert runs.summary_of(folder)["restarts"]
+    assert cuts_gone_back_to(folder) >= {"actor-0", "actor-1", "learner-agent_0", "learner-agent_1"}
     assert found_in(folder) == reference
+
+
+def cuts_gone_back_to(folder: Path) -> set[str]:
+    """Workers whose logs say that they did."""
+    logs = (folder / "run" / "logs").glob("*.log")
+    return {path.stem for path in logs if "event=resumed" in (said := path.read_text()) and "from=cut" in said}
 
 
 STACKED = {**runs.IQN, "frames": 3, "priority_alpha": 0.6, "noisy": True, "buffer_capacity": 1_024}

@@ -29,12 +29,13 @@ RESOLVED = {
     (Run, "policies"),
     (Run, "agents"),
     (Run, "schedule"),
+    (Run, "until"),
     (Multiprocessing, "mode"),
     (Multiprocessing, "num_agents"),
     (Split, "test"),
 }
-"""What configuration itself turns into policies, the agents' map, `lockstep`, `publish_mode`, a check and what is
-evaluated."""
+"""What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `publish_mode`, a check and what
+is evaluated."""
 
 CONFIGURATION = {ROOT / "protocol" / f"{name}.py" for name in ("config", "algorithms", "environments", "collection")}
 

@@ -28,10 +28,13 @@ from workers.acting.performer import Performer
 from workers.acting.sight import Sight
 from workers.acting.tally import Tally
 from workers.environments.base import Outcome, Present
+from workers.snapshot import State, put_back, taken
 
 __all__ = ["Seat", "Sender"]
 
 _HISTORY = ("terminated", "truncated", "moment")
+_ELSEWHERE = ("performer", "_sender", "_moments")
+"""Of a seat, what others remember."""
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -167,6 +170,17 @@ class Seat:
     def take_episodes(self) -> tuple[int, float]:
         """(episodes, sum of their returns) since the last call."""
         return self._tally.take()
+
+    def get_state(self) -> State:
+        """All that it remembers between two turns, the open segments included."""
+        return taken(self, _ELSEWHERE)
+
+    def set_state(self, state: State, on_wait: Callable[[], None]) -> None:
+        """The inverse, before anybody acts; the open segments are in slots of its own ring."""
+        slots = self._sender.take(on_wait)
+        columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
+        self._block = Block(slots, columns, self._before, True, self.performer.word, self._clock())
+        put_back(self, state)
 
     @property
     def segments(self) -> NDArray[np.uint64]:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import World
+from workers.snapshot import State, put_back, taken
 
 __all__ = ["Environment", "Episodes", "Outcome", "Player", "Present", "Turn"]
 
@@ -111,6 +112,9 @@ class Environment(ABC):
     """Times so far that a process which stepped copies was started again."""
     counters: tuple[str, ...] = ()
     """Names of totals that `figures` tells."""
+    remembers: bool = False
+    """Whether `get_state` and `set_state` tell all, which a cut of lock-step needs. As they are here they do for a
+    world whose memory is arrays, numbers and generators of random numbers, its own or that of its parts."""
 
     @abstractmethod
     def reset(self, seed: int) -> Turn:
@@ -125,6 +129,15 @@ class Environment(ABC):
         """After `reset` or `step`: tells at once of all ends that agents would be told of with their next presence, and
         not again then. Nothing where ends are always told in the turn in which they come, which is best."""
         return ()
+
+    def get_state(self) -> State:
+        """All that the world remembers between two turns, as plain arrays that are its caller's."""
+        return taken(self)
+
+    def set_state(self, state: State) -> None:
+        """After `reset` with any seed: goes on as the world did of which `get_state` gave `state`. The turn that was
+        told last there is its caller's to keep."""
+        put_back(self, state)
 
     def take_episodes(self) -> Episodes:
         """Of a collection: what ended since the last call."""

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from protocol.spaces.gymnasium import world_from_gymnasium
 from workers.environments.adapting import copy_seeds, picture_of
 from workers.environments.base import Environment, Present, Turn
+from workers.snapshot import State
 
 __all__ = ["CartPole"]
 
+_PHYSICS = ("state", "steps", "prev_done")
 _AHEAD = 64
 """Beginnings of episodes that are drawn at once for a copy."""
 
@@ -27,6 +29,8 @@ class CartPole(Environment):
     By itself that restarts a copy one step late, in a step that ignores the action. Here a copy's state is replaced as
     soon as its episode has ended, with random numbers of its own, drawn as the scalar CartPole draws them.
     """
+
+    remembers = True
 
     def __init__(self, id: str, vector: Any) -> None:
         self._vector = vector
@@ -67,6 +71,17 @@ class CartPole(Environment):
                     present.final_observation = observation[present.final_index]
             self._restart(ended, observation)
         return Turn((present,), env_steps=self.copies)
+
+    def get_state(self) -> State:
+        """With that of Gymnasium's physics, of which nothing else changes."""
+        physics = {name: getattr(self._physics, name).copy() for name in _PHYSICS}
+        return {**super().get_state(), **physics}
+
+    def set_state(self, state: State) -> None:
+        """The inverse."""
+        super().set_state(state)
+        for name in _PHYSICS:
+            setattr(self._physics, name, state[name].copy())
 
     def _restart(self, copies: NDArray[np.int64], observation: NDArray[np.float32]) -> None:
         """New episodes in `copies`, which are all that have ended; their first observations are written to

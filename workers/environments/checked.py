@@ -19,6 +19,7 @@ from workers.environments.base import Environment, Episodes, Outcome, Player, Pr
 from workers.environments.fairness import Fairness, is_bound
 from workers.environments.glance import Glance
 from workers.environments.rows import ActionRows, Flaw, MaskRows, Rows, flaw_of_numbers, flaw_of_shape
+from workers.snapshot import State, put_back, taken, under
 
 __all__ = ["Checked"]
 
@@ -34,6 +35,7 @@ class Checked(Environment):
         self._inner = inner
         self.world = inner.world
         self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
+        self.remembers = inner.remembers
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [Glance(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
@@ -60,6 +62,24 @@ class Checked(Environment):
         an action is outside its space or illegal, and for a step before the reset."""
         self._check_actions(actions)
         return self._guarded("step", lambda: self._inner.step(actions))
+
+    def get_state(self) -> State:
+        """The environment's, and what was seen of its payoffs."""
+        state = {f"inner.{name}": array for name, array in self._inner.get_state().items()}
+        for group, fairness in enumerate(self._fairness):
+            state |= {f"fairness.{group}.{name}": array for name, array in taken(fairness).items()}
+        return state
+
+    def set_state(self, state: State) -> None:
+        """The inverse; `told` says what comes with it."""
+        self._inner.set_state(under("inner.", state))
+        for group, fairness in enumerate(self._fairness):
+            put_back(fairness, under(f"fairness.{group}.", state))
+
+    def told(self, turn: Turn) -> Turn:
+        """`turn` was the last one when the state was told to which the environment was put back."""
+        self._turn = turn
+        return turn
 
     def conclude(self) -> tuple[Outcome, ...]:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""

@@ -7,14 +7,16 @@ depends on the run's seed and its number in the run alone, never on who plays it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from numpy.typing import NDArray
 
 from protocol.config import Run
 from protocol.lockstep import dealt
-from workers.environments.base import Environment, Episodes, Player, Turn
+from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.registry import make
 from workers.plan import seed_of
+from workers.snapshot import State, put_back, taken, under
 
 __all__ = ["Dealt", "deal"]
 
@@ -25,6 +27,14 @@ def deal(run: Run, actor: int) -> Dealt:
     return Dealt([make(alone) for _ in numbers], numbers)
 
 
+@dataclass(slots=True)
+class _Turns:
+    """Whose turn was told last, and that of each block."""
+
+    now: int = 0
+    turns: list[Turn] = field(default_factory=list)
+
+
 class Dealt(Environment):
     """The environments `blocks`, which have these `numbers` in the run."""
 
@@ -32,6 +42,7 @@ class Dealt(Environment):
         self._blocks, self._numbers = blocks, numbers
         self.world, self.groups = blocks[0].world, len(blocks)
         self.copies = sum(block.copies for block in blocks)
+        self.remembers = all(block.remembers for block in blocks)
         self._now = 0
         self._turns: list[Turn] = []
 
@@ -52,6 +63,26 @@ class Dealt(Environment):
         turn = self._turns[now] = self._blocks[now].step(actions)
         turn.group = now
         self._now = (now + 1) % self.groups
+        return self._turns[self._now]
+
+    def get_state(self) -> State:
+        """Of each block by its place, and the turns that were told or wait to be."""
+        state = {
+            f"{place}.{name}": array for place, b in enumerate(self._blocks) for name, array in b.get_state().items()
+        }
+        return state | {f"turns.{name}": array for name, array in taken(_Turns(self._now, self._turns)).items()}
+
+    def set_state(self, state: State) -> None:
+        """The inverse; `turn` is the one that was told last."""
+        for place, block in enumerate(self._blocks):
+            block.set_state(under(f"{place}.", state))
+        there = _Turns()
+        put_back(there, under("turns.", state), (Turn, Present, Outcome))
+        self._now, self._turns = there.now, there.turns
+
+    @property
+    def turn(self) -> Turn:
+        """The one that was told last."""
         return self._turns[self._now]
 
     def take_episodes(self) -> Episodes:

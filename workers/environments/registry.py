@@ -130,12 +130,19 @@ def _one(config: EnvironmentConfig) -> Environment:
     raise ConfigurationError(f"unknown environment {config.id!r}; environment.id is one of {_FORMS}")
 
 
-def describe(config: EnvironmentConfig) -> World:
-    """The world of `config`, learned from a single copy."""
+def describe(config: EnvironmentConfig, cut: bool = False) -> World:
+    """The world of `config`, learned from a single copy; ConfigurationError if a run that makes cuts is to play it and
+    it cannot tell its state."""
     environment = make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1}))
     try:
         if config.teams:  # whose members take turns is refused before anybody starts
             environment.reset(0)
+        if cut and not environment.remembers:
+            raise ConfigurationError(
+                f"schedule is lockstep and {config.id} does not tell its state (Environment.remembers), which a cut "
+                "needs; set cut_rounds to 0, with which a run begins at the beginning when a worker dies, or choose a "
+                "built-in world or gymnasium:CartPole-v1"
+            )
         return environment.world
     finally:
         environment.close()

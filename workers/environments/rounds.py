@@ -36,6 +36,8 @@ class Rounds(Environment):
     `desynchronize` the length of each copy's first episode is drawn from 1..turns.
     """
 
+    remembers = True
+
     def __init__(
         self,
         world: World,

@@ -66,6 +66,8 @@ class Synthetic(Environment):
     `copy * A + place` of a template.
     """
 
+    remembers = True
+
     def __init__(self, copies: int = 64, turn_mode: str | None = None, **settings: Any) -> None:
         s = self.settings = validated("synthetic", SyntheticSettings, settings)
         if turn_mode == "sequential":

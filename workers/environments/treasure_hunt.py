@@ -72,6 +72,8 @@ class TreasureHunt(Environment):
     agent leaves the agent where it is. Observations are views of internal buffers, valid until the next `step`.
     """
 
+    remembers = True
+
     def __init__(
         self, copies: int = 64, turn_mode: Literal["sequential", "simultaneous"] | None = None, **settings: Any
     ) -> None:

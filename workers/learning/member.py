@@ -24,11 +24,13 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.algorithms.off_policy import OffPolicyUpdate
+from workers.cuts import Cuts
 from workers.datasets.order import keep_order
 from workers.datasets.recorder import Recorder, begin
 from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.checkpoints import Checkpoints
 from workers.learning.curiosity import Curious
+from workers.learning.cut import MemberCut, Standing
 from workers.learning.feeding import feed
 from workers.learning.finite import FiniteWeights
 from workers.learning.health import Health
@@ -68,10 +70,11 @@ class Member:
         folder: Path | None,
         rows_before: int = 0,
         curious: Curious | None = None,
+        cuts: Cuts | None = None,
     ) -> None:
         self.name, self.static = plan.name, plan.static
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
-        self._rows_expected = max(1.0, run.steps * share)
+        self._rows_expected, self._rows_here = max(1.0, run.steps * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
         self.weights = flatten_(self.policy)
         self.published = published(self.policy)
@@ -103,6 +106,9 @@ class Member:
         self._telling = Telling(plan, run, folder, counters, fed)
         self._replay = fed if isinstance(fed, Replay) else None
         self._stage = None if isinstance(fed, Replay) else fed
+        self._cut: MemberCut | None = None
+        if cuts is not None and self.rounds is not None:
+            self._cut = MemberCut(cuts, plan.name, self.policy, self.update, fed, self.rounds)
         self._checkpoints: Checkpoints | None = None
         if folder is not None:
             replay = None if plan.static else self._replay  # a dataset is there again
@@ -116,7 +122,7 @@ class Member:
     @property
     def done(self) -> bool:
         """Whether a policy with a dataset has trained its part of the run; with actors it is they who decide."""
-        return self.static and self._rows >= self._rows_expected
+        return self.static and self._rows >= self._rows_here
 
     @property
     def _rows(self) -> int:
@@ -127,10 +133,12 @@ class Member:
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
         optimiser; without those from the initial ones. Versions go on after `last` in any case, and schedules where the
-        rows received by all incarnations put them. In lock-step everybody begins at the beginning again."""
+        rows received by all incarnations put them. In lock-step everybody goes back to the last cut, or begins at the
+        beginning."""
         if self.rounds is not None:
-            found, last = None, Version(0, 0)
-        loaded = self._checkpoints.load() if self._checkpoints is not None and self.rounds is None else None
+            self._go_back(self.rounds)
+            return
+        loaded = self._checkpoints.load() if self._checkpoints is not None else None
         number = last.version
         if loaded is not None:
             number = max(number, loaded.version)
@@ -144,6 +152,20 @@ class Member:
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
         self._health.new = loaded is None and found is None
         self.version = Version(self.version.incarnation, number)
+        self._begin_here()
+
+    def _go_back(self, rounds: Rounds) -> None:
+        """To the last cut, whose publication is made again; or to the beginning."""
+        there = None if self._cut is None else self._cut.load()
+        if there is not None:
+            self._rows_before = there.rows
+            self.version = Version(self.version.incarnation, there.version - 1)
+            log.info(
+                "event=resumed policy=%s from=cut round=%d version=%d", self.name, rounds.number - 1, there.version
+            )
+        elif rounds.log is not None:
+            rounds.log.begin()
+        self._health.new = there is None
         self._begin_here()
 
     def restart(self, found: NDArray[np.uint8] | None) -> None:
@@ -201,6 +223,8 @@ class Member:
             weights = self.published.source()
             there = weights() if callable(weights) else weights
             rounds.log.end(number, self.version.version, self.update.train_steps, there)
+        if self._cut is not None:
+            self._cut.write_if_due(number, Standing(self.version.version, self._rows))
 
     def offer(self) -> Learnable | None:
         """The batch that was taken, for an update; None if no update should see it, which is settled then."""

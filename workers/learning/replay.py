@@ -28,6 +28,7 @@ from workers.learning.replay_state import counts_in, kept_arrays, random_state, 
 from workers.learning.rings import Rings
 from workers.learning.source import Source
 from workers.policies.interface import Interface
+from workers.snapshot import State
 
 __all__ = ["Replay"]
 
@@ -175,6 +176,15 @@ class Replay:
         self._evict()
         if self._priorities is not None and kept.priority is not None:
             self._follow().restore(self._all.gone + self._all.head, kept.priority[self._all.head :])
+
+    def get_state(self) -> State:
+        """For a cut of lock-step: `state` with all rows, and what is known of the last attempt to draw a batch."""
+        return {**self.state(self.rows), "too_few": np.array([self._too_few])}
+
+    def set_state(self, state: State) -> None:
+        """The inverse, as `load_state`."""
+        self.load_state(state)
+        self._too_few = bool(state["too_few"][0])
 
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 from protocol.layout import Layout
+from workers.disk import AppendFile, Disk
+from workers.snapshot import State
 
 __all__ = ["RoundLog"]
 
@@ -25,11 +27,12 @@ _PRIVATE = ("version", "moment")
 
 
 class RoundLog:
-    """Of a policy with `streams` S, whose segments have `layout`; lines go to `path`."""
+    """Of a policy with `streams` S, whose segments have `layout`; lines go to `path`. One for which there is no room is
+    told of in the worker's log, and the run goes on without it."""
 
     def __init__(self, path: Path, layout: Layout, streams: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", buffering=1)
+        self._file = AppendFile(path, Disk())
         self._layout = layout
         self._earned = np.zeros(streams)
         """[S]: in the present episode of each stream."""
@@ -66,8 +69,21 @@ class RoundLog:
             "returns": self._returns,
             "losses": self._losses,
         }
-        self._file.write(json.dumps(line) + "\n")
+        self._file.append(f"{json.dumps(line)}\n".encode())
         self._losses = []
+
+    def get_state(self) -> State:
+        """Between two rounds: how much of the file there is, and what present episodes have earned."""
+        return {"bytes": np.array([self._file.size], np.int64), "earned": self._earned.copy()}
+
+    def set_state(self, state: State) -> None:
+        """The inverse; what was written since is dropped."""
+        self._file.shorten(int(state["bytes"][0]))
+        self._earned[:] = state["earned"]
+
+    def begin(self) -> None:
+        """From the beginning of the run: drops what an earlier one wrote."""
+        self._file.shorten(0)
 
     def close(self) -> None:
         """Closes the file."""

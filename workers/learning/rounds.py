@@ -18,6 +18,7 @@ from protocol.errors import TrainingFault
 from workers.learning.round_log import RoundLog
 from workers.learning.source import Source
 from workers.plan import Plan
+from workers.snapshot import State
 
 __all__ = ["Rounds", "in_rounds"]
 
@@ -72,6 +73,17 @@ class Rounds:
         self._source.answer()
         self._taken = []
         self.number += 1
+
+    def get_state(self) -> State:
+        """Between two rounds: how many there were, and what their log knows."""
+        told = {} if self.log is None else self.log.get_state()
+        return {**told, "number": np.array([self.number], np.int64)}
+
+    def set_state(self, state: State) -> None:
+        """The inverse, before anything has come."""
+        self.number = int(state["number"][0])
+        if self.log is not None:
+            self.log.set_state(state)
 
     def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """Only with the whole round."""

@@ -6,6 +6,7 @@ numbers that only learners see. Actions are as workers/policies/actions.py says:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from workers.learning.provenance import Origin
 from workers.learning.source import Source, take_in
 from workers.policies.interface import Interface
 from workers.policies.shown import Shown
+from workers.snapshot import State
 
 __all__ = ["Stage"]
 
@@ -100,6 +102,24 @@ class Stage:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
         self.count = 0
         return self._batch or self._segments(lambda tensor: tensor.to(self._device, non_blocking=True))
+
+    def get_state(self) -> State:
+        """What waits for the batch to be full, as plain arrays."""
+        held = {f"array.{name}": array[: self.count].copy() for name, array in self._arrays.items()}
+        held["valid"] = self._valid[: self.count].copy()
+        held["records"] = self._records[: self.count].copy().view(np.uint8)
+        held["actors"] = np.frombuffer(json.dumps(self._actors[: self.count]).encode(), np.uint8)
+        return {**held, "in_use": np.array([self._in_use], np.uint64)}
+
+    def set_state(self, state: State) -> None:
+        """The inverse, before anything is copied."""
+        self.count = count = len(state["valid"])
+        for name, array in self._arrays.items():
+            array[:count] = state[f"array.{name}"]
+        self._valid[:count] = state["valid"]
+        self._records[:count] = state["records"].view(RECORD)
+        self._actors[:count] = [(str(name), int(one)) for name, one in json.loads(state["actors"].tobytes())]
+        self._in_use = state["in_use"][0]
 
     def provenance(self) -> list[Origin]:
         """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""

@@ -1,0 +1,81 @@
+"""An actor's part of a cut of lock-step: its world, its seats with their open segments, and how far it is.
+
+In flows: the environment it was dealt, its seats, its progress. Out flow: plain arrays; and, when all workers begin
+anew, the same as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from workers.acting.fixed_seat import FixedSeat
+from workers.acting.seat import Seat
+from workers.cuts import Cuts
+from workers.environments.base import Turn
+from workers.environments.checked import Checked
+from workers.environments.dealt import Dealt
+from workers.snapshot import State, put_back, taken, under
+
+__all__ = ["ActorCut", "Progress"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How much an actor has done since the beginning."""
+
+    turns: int = 0
+    """Of the first group of copies."""
+    env_steps: int = 0
+    agent_steps: int = 0
+
+
+class ActorCut:
+    """Of actor number `index`, whose `environment` guards what it was dealt."""
+
+    def __init__(
+        self, cuts: Cuts, index: int, environment: Checked, seats: Mapping[tuple[int, int], Seat | FixedSeat]
+    ) -> None:
+        self._cuts, self._part = cuts, f"actor-{index}"
+        self._environment, self._seats = environment, seats
+
+    def write_if_due(self, number: int, progress: Progress) -> None:
+        """Once the weights that were published after round `number` are adopted, and before the next turn."""
+        if not self._cuts.due(number):
+            return
+        state = {f"world.{name}": array for name, array in self._environment.get_state().items()}
+        for (agent, group), seat in self._seats.items():
+            state |= {f"{agent}.{group}.{name}": array for name, array in _state(seat).items()}
+        self._cuts.write(self._part, number, {**state, "progress": np.array(astuple(progress), np.int64)})
+
+    def load(self, on_wait: Callable[[], None]) -> tuple[Turn, Progress] | None:
+        """Goes back to the newest cut, after the environment's `reset`: the turn that was told last there and how far
+        it was; None where there is none, and everybody begins at the beginning."""
+        if self._cuts.newest is None:
+            return None
+        state = self._cuts.read(self._part)
+        self._environment.set_state(under("world.", state))
+        for (agent, group), seat in self._seats.items():
+            mine = under(f"{agent}.{group}.", state)
+            if isinstance(seat, Seat):
+                seat.set_state(mine, on_wait)
+            else:
+                put_back(seat, mine)
+        progress = Progress(*state["progress"].tolist())
+        log.info("event=resumed from=cut round=%d agent_steps=%d", self._cuts.newest, progress.agent_steps)
+        return self._environment.told(self._dealt.turn), progress
+
+    @property
+    def _dealt(self) -> Dealt:
+        dealt = self._environment.inner
+        assert isinstance(dealt, Dealt)
+        return dealt
+
+
+def _state(seat: Seat | FixedSeat) -> State:
+    return seat.get_state() if isinstance(seat, Seat) else taken(seat)

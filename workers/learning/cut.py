@@ -1,0 +1,79 @@
+"""A policy's part of a cut of lock-step: all that its learner remembers between two rounds.
+
+In flows: the member's policy, update, what feeds it, its rounds and their log. Out flow: plain arrays; and, when all
+workers of the run begin anew, the same parts as they were, and the version and rows they stood at.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from workers.algorithms.build import Update
+from workers.cuts import Cuts
+from workers.learning.checkpoint import in_memory
+from workers.learning.replay import Replay
+from workers.learning.rounds import Rounds
+from workers.learning.sightings import Sightings
+from workers.learning.stage import Stage
+from workers.policies.build import Policy
+from workers.policies.distillation import Distillation
+from workers.snapshot import State, under
+
+__all__ = ["MemberCut", "Standing"]
+
+
+class Standing(NamedTuple):
+    """Where a member stood at a cut."""
+
+    version: int
+    rows: int
+
+
+class MemberCut:
+    """Of the policy called `name`."""
+
+    def __init__(
+        self,
+        cuts: Cuts,
+        name: str,
+        policy: Policy | Distillation,
+        update: Update,
+        fed: Stage | Sightings | Replay,
+        rounds: Rounds,
+    ) -> None:
+        self._cuts, self._part = cuts, f"policy-{name}"
+        self._policy, self._update, self._fed, self._rounds = policy, update, fed, rounds
+
+    def write_if_due(self, number: int, standing: Standing) -> None:
+        """After round `number`, once what was learned of it is published."""
+        if self._cuts.due(number):
+            self._cuts.write(self._part, number, self._state(number, standing))
+
+    def load(self) -> Standing | None:
+        """Goes back to the newest cut; None where there is none, and everybody begins at the beginning."""
+        if self._cuts.newest is None:
+            return None
+        state = self._cuts.read(self._part)
+        tensors = {
+            name: torch.from_numpy(array) for name, array in state.items() if name.startswith(("weights.", "update."))
+        }
+        self._policy.load_state_dict(under("weights.", tensors))
+        self._update.load_state(under("update.", tensors))
+        if isinstance(self._fed, Stage | Replay):
+            self._fed.set_state(under("fed.", state))
+        self._rounds.set_state(under("rounds.", state))
+        return Standing(*state["standing"].tolist())
+
+    def _state(self, number: int, standing: Standing) -> State:
+        weights, update = in_memory(self._policy.state_dict()), in_memory(self._update.state())
+        parts: dict[str, State] = {
+            "weights": {name: tensor.numpy() for name, tensor in weights.items()},
+            "update": {name: tensor.numpy() for name, tensor in update.items()},
+            "fed": self._fed.get_state() if isinstance(self._fed, Stage | Replay) else {},
+            "rounds": self._rounds.get_state(),
+        }
+        state = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+        return {**state, "standing": np.array(standing, np.int64)}
