@@ -20,6 +20,7 @@ from launch.folder import folder_for, make_folder, write_config
 from launch.hosts_command import hosts
 from launch.kubernetes_command import k8s
 from launch.plot import plot
+from launch.population_command import pbt
 from launch.processes import python
 from launch.scaffold import new
 from launch.status import status
@@ -266,6 +267,7 @@ main.add_command(plot)
 main.add_command(status)
 main.add_command(hosts)
 main.add_command(sweep_command)
+main.add_command(pbt)
 main.add_command(k8s)
 for _module, _does in (
     ("workers.actor", "One actor"),

@@ -14,7 +14,7 @@ from launch.configuration import DEFAULT
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["folder_for", "make_folder", "remove", "write_config"]
+__all__ = ["folder_for", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
 def folder_for(source: str, run_dir: Path | None) -> Path:
@@ -58,6 +58,20 @@ def remove(folder: Path) -> None:
     """Removes what this process made, unless another run has come to live there."""
     if not _in_use(folder):
         shutil.rmtree(folder)
+
+
+def take_checkpoints(other: Path, folder: Path) -> None:
+    """Puts the newest checkpoint of each policy of the run in `other` into `folder`, for a run that is to go on from
+    there; not if it has some of its own."""
+    final = folder / "checkpoints"
+    if final.exists():
+        return
+    aside = folder / ".checkpoints.new"
+    shutil.rmtree(aside, ignore_errors=True)
+    for policy in (other / "checkpoints").iterdir():
+        newest = max((path for path in policy.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+        shutil.copytree(newest, aside / policy.name / newest.name)
+    aside.rename(final)
 
 
 def write_config(run: Run, folder: Path) -> Path:

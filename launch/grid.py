@@ -20,7 +20,7 @@ from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.section import Section
 
-__all__ = ["Sweep", "Trial", "read_sweep", "trials_of"]
+__all__ = ["Sweep", "Trial", "cores_of", "read_sweep", "trials_of"]
 
 _STRANGE = re.compile(r"[^A-Za-z0-9_.=,+-]+")
 
@@ -59,6 +59,8 @@ class Trial:
     run: Run
     folder: Path
     cores: int
+    begin: Path | None = None
+    """The run whose newest checkpoints it begins with."""
 
     @property
     def name(self) -> str:
@@ -93,7 +95,11 @@ def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
         name = _STRANGE.sub("_", ",".join(f"{key}={value}" for key, value in settings.items())) or "runs"
         for seed in sweep.seeds:
             run = load(sweep.run, changes, steps=sweep.steps, seed=seed)
-            trials.append(Trial(settings, run, folder / name / f"seed-{seed}", _cores(sweep, run)))
+            trials.append(
+                Trial(
+                    settings, run, folder / name / f"seed-{seed}", cores_of(sweep.cores_per_run, sweep.sequential, run)
+                )
+            )
     if len({trial.folder for trial in trials}) < len(trials):
         raise ConfigurationError("two settings of the sweep have the same name in files; make their values differ more")
     most = max(trial.cores for trial in trials)
@@ -104,9 +110,10 @@ def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
     return trials
 
 
-def _cores(sweep: Sweep, run: Run) -> int:
-    if sweep.cores_per_run is not None:
-        return sweep.cores_per_run
-    if sweep.sequential or run.multiprocessing.enabled is False:
+def cores_of(given: int | None, sequential: bool, run: Run) -> int:
+    """That a run takes, if it is not `given`."""
+    if given is not None:
+        return given
+    if sequential or run.multiprocessing.enabled is False:
         return 1
     return run.actors + (run.num_learner_processes or 1)

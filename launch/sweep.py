@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launch.curves import groups_of, read_run
-from launch.folder import remove
+from launch.folder import remove, take_checkpoints
 from launch.grid import Trial, read_sweep, trials_of
 from launch.interrupt import Interrupt
 from launch.plot import draw
@@ -31,7 +31,7 @@ from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.intervals import interquartile_mean, interval
 
-__all__ = ["aggregate", "run_all", "sweep"]
+__all__ = ["aggregate", "done", "run_all", "scores_of", "sweep"]
 
 _LOOK_EVERY = 0.2
 _END_SECONDS = 30.0
@@ -39,7 +39,7 @@ _END_SECONDS = 30.0
 
 def run_all(trials: list[Trial], cores: int, sequential: bool, tell: Callable[[str], None]) -> list[Trial]:
     """Runs all that are not done, as many at once as `cores` allow; those that failed. An interrupt ends all."""
-    waiting = [trial for trial in trials if not _done(trial)]
+    waiting = [trial for trial in trials if not done(trial)]
     running: list[tuple[Trial, Process]] = []
     failed: list[Trial] = []
     tell(f"{len(trials)} runs, {len(trials) - len(waiting)} of them done")
@@ -54,7 +54,7 @@ def run_all(trials: list[Trial], cores: int, sequential: bool, tell: Callable[[s
                     continue
                 for trial, process in [one for one in running if one[1].code is not None]:
                     running.remove((trial, process))
-                    if process.code or not _done(trial):
+                    if process.code or not done(trial):
                         failed.append(trial)
                         tell(f"{trial.name}: failed: {process.last_words(1) or process.code}")
                     else:
@@ -72,13 +72,13 @@ def aggregate(trials: list[Trial]) -> list[dict[str, Any]]:
     of training and, where runs evaluate themselves, of the last evaluation."""
     by_setting: dict[Path, list[Trial]] = {}
     for trial in trials:
-        if _done(trial):
+        if done(trial):
             by_setting.setdefault(trial.folder.parent, []).append(trial)
     found = []
     for members in by_setting.values():
         scores: dict[tuple[str, str], list[float]] = {}
         for trial in members:
-            for key, value in _scores(trial.folder).items():
+            for key, value in scores_of(trial.folder).items():
                 scores.setdefault(key, []).append(value)
         for (policy, kind), values in sorted(scores.items()):
             told = interval(np.array(values), interquartile_mean)
@@ -98,7 +98,7 @@ def aggregate(trials: list[Trial]) -> list[dict[str, Any]]:
     return found
 
 
-def _scores(folder: Path) -> dict[tuple[str, str], float]:
+def scores_of(folder: Path) -> dict[tuple[str, str], float]:
     """(policy, kind of score) -> that of one run."""
     returns = json.loads((folder / "summary.json").read_text())["returns"]
     found = {(policy, "return"): told["last"] for policy, told in returns.items() if told["last"] is not None}
@@ -114,13 +114,15 @@ def _begin(trial: Trial, sequential: bool) -> Process:
     if (trial.folder / "summary.json").exists():  # it was told to stop, and left in order
         remove(trial.folder)
     trial.folder.parent.mkdir(parents=True, exist_ok=True)
+    if trial.begin is not None:
+        take_checkpoints(trial.begin, trial.folder)
     config = trial.folder.with_suffix(".yaml")
     config.write_text(yaml.safe_dump(trial.run.model_dump(mode="json"), sort_keys=False))
     command = ["launch", "train", str(config), "--run-dir", str(trial.folder), "--no-progress"]
     return begin("run", [*command, *(["--sequential"] if sequential else [])], trial.folder.with_suffix(".out"))
 
 
-def _done(trial: Trial) -> bool:
+def done(trial: Trial) -> bool:
     """Whether the run reached its end; ConfigurationError if the folder holds a run of another configuration."""
     config, summary = trial.folder / "config.yaml", trial.folder / "summary.json"
     if config.is_file() and parse_run(read_mapping(config)) != trial.run:
@@ -157,7 +159,7 @@ def sweep(file: Path, out: Path | None, as_json: bool) -> None:
     (folder / "sweep.json").write_text(json.dumps(found, indent=2) + "\n")
     console.print(_table(found))
     try:
-        draw(groups_of(read_run(trial.folder) for trial in trials if _done(trial)), folder / "curves.png")
+        draw(groups_of(read_run(trial.folder) for trial in trials if done(trial)), folder / "curves.png")
     except ConfigurationError as fault:  # a picture is no reason for a sweep to fail
         console.print(f"no picture: {fault}", markup=False)
     console.print(f"sweep folder: {folder}", highlight=False)

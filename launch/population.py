@@ -1,0 +1,133 @@
+"""Population-based training (Jaderberg et al. 2017): runs that learn side by side, of which the worst take over weights
+and settings of the best after each generation, and explore from there.
+
+    generation: all members learn a part of their steps -> scores -> who takes over from whom -> the next
+
+In flow: a population's file (launch/population_file.py). Out flow: a folder for each member and generation, whose
+summaries say all that is needed to go on. A generation is as many runs as there are members, each begun with the
+checkpoints of what it goes on from; schedules follow the steps of all generations together.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch.configuration import load
+from launch.grid import Trial, cores_of
+from launch.population_file import PopulationFile
+from launch.sweep import done, scores_of
+from launch.trainer import Play, Trainer, played
+from protocol.errors import ConfigurationError
+
+__all__ = ["Member", "Population"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of a generation: its settings, and whose checkpoints of the generation before it goes on from."""
+
+    settings: dict[str, Any]
+    parent: int
+    """Its own number, unless it took over."""
+    score: float | None = None
+
+
+class Population(Trainer):
+    """The population of one seed, below `folder`; `play` makes runs."""
+
+    def __init__(self, wanted: PopulationFile, seed: int, folder: Path, play: Play) -> None:
+        self.name = f"seed-{seed}"
+        self._wanted, self._seed, self._folder, self._play = wanted, seed, folder / self.name, play
+        self.generations: list[list[Member]] = []
+        """Those that are done, with their scores."""
+        self._next = [Member(wanted.first(seed, number), number) for number in range(wanted.members)]
+        run = load(wanted.run, [], steps=wanted.steps)
+        if run.lockstep:
+            raise ConfigurationError("schedule is lockstep, in which nobody goes on from a checkpoint; remove it")
+        if run.steps < wanted.generations:
+            raise ConfigurationError(f"{run.steps} steps cannot be {wanted.generations} generations; lower generations")
+        self._ends = np.linspace(0, run.steps, wanted.generations + 1).astype(int).tolist()
+        self.trials(0)
+
+    def train(self) -> bool:
+        """One generation; False after the last."""
+        number = len(self.generations)
+        if number == self._wanted.generations:
+            return False
+        trials = self.trials(number)
+        played(self._play, [trial for trial in trials if not done(trial)])
+        self.generations.append(
+            [
+                Member(one.settings, one.parent, self._score(trial))
+                for one, trial in zip(self._next, trials, strict=True)
+            ]
+        )
+        self._next = self._following(self.generations[-1])
+        return True
+
+    @property
+    def best(self) -> tuple[int, Member]:
+        """The number of the best member of the last generation, and what it is."""
+        last = self.generations[-1]
+        number = int(np.argmax([one.score for one in last]))  # type: ignore[arg-type] # all have one
+        return number, last[number]
+
+    def told(self) -> dict[str, Any]:
+        """For `population.json`."""
+        number, best = self.best
+        return {
+            "seed": self._seed,
+            "best": {**asdict(best), "folder": str(self._place(len(self.generations) - 1, number))},
+            "generations": [[asdict(one) for one in members] for members in self.generations],
+        }
+
+    def trials(self, generation: int) -> list[Trial]:
+        """The runs of the generation that comes next."""
+        found = []
+        for number, member in enumerate(self._next):
+            changes = [f"{key}={json.dumps(value)}" for key, value in member.settings.items()]
+            changes.append(f"until={self._ends[generation + 1] - self._ends[generation]}")
+            seed = int(np.random.SeedSequence([self._seed, generation, number]).generate_state(1)[0])
+            run = load(self._wanted.run, changes, steps=self._wanted.steps, seed=seed)
+            begin = self._place(generation - 1, member.parent) if generation else None
+            cores = cores_of(self._wanted.cores_per_run, self._wanted.sequential, run)
+            if cores > self._wanted.cores:
+                raise ConfigurationError(
+                    f"a run takes {cores} cores and the population has {self._wanted.cores}; raise cores, or set "
+                    "cores_per_run"
+                )
+            found.append(Trial(member.settings, run, self._place(generation, number), cores, begin))
+        return found
+
+    def _place(self, generation: int, member: int) -> Path:
+        return self._folder / f"generation-{generation}" / f"member-{member}"
+
+    def _score(self, trial: Trial) -> float:
+        """What the run's own evaluation says, or else what was earned at its end."""
+        found = scores_of(trial.folder)
+        evaluated = {policy: value for (policy, kind), value in found.items() if kind == "evaluation"}
+        earned = evaluated or {policy: value for (policy, kind), value in found.items() if kind == "return"}
+        policy = self._wanted.policy
+        if policy is not None and policy not in earned:
+            raise ConfigurationError(f"{trial.folder} tells no score of policy {policy!r}; correct policy")
+        if not earned:
+            raise ConfigurationError(
+                f"{trial.folder} tells no score, as no episode ended in it; raise steps, or lower generations"
+            )
+        return earned[policy] if policy is not None else float(np.mean([*earned.values()]))
+
+    def _following(self, members: list[Member]) -> list[Member]:
+        """The next generation: the worst take over from the best, all others go on."""
+        wanted, generation = self._wanted, len(self.generations)
+        ranked = sorted(range(len(members)), key=lambda number: -(members[number].score or 0.0))
+        following = [Member(one.settings, number) for number, one in enumerate(members)]
+        for number in ranked[len(ranked) - wanted.changing :]:
+            parent = ranked[wanted.better(self._seed, generation, number)]
+            settings = wanted.explored(members[parent].settings, self._seed, generation, number)
+            following[number] = Member(settings, parent)
+        return following

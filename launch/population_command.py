@@ -1,0 +1,61 @@
+"""`rookery pbt`: population-based training of one or several populations within a budget of cores.
+
+In flow: a YAML file (launch/population_file.py). Out flows: a folder of runs; `population.json`: who took over from
+whom with which settings, and which member is the best. The same command goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from launch.population import Population
+from launch.population_file import read_population
+from launch.sweep import run_all
+from launch.trainer import Together, train
+
+__all__ = ["pbt"]
+
+
+@click.command()
+@click.argument("file", metavar="FILE.yaml", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Its folder; default populations/FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print what became of it as JSON.")
+def pbt(file: Path, out: Path | None, as_json: bool) -> None:
+    """Trains the members of a population side by side; the worst take over from the best, and explore from there.
+
+    \b
+    rookery pbt rates.yaml           the same again goes on with what is left
+    """
+    wanted, console = read_population(file), Console(stderr=True)
+    folder = (out or Path("populations") / file.stem).resolve()
+    populations = [
+        Population(
+            wanted,
+            seed,
+            folder,
+            lambda trials: run_all(trials, wanted.cores, wanted.sequential, lambda line: console.print(line)),
+        )
+        for seed in wanted.seeds
+    ]
+    train(Together(file.stem, populations), wanted.generations)
+    found = [one.told() for one in populations]
+    (folder / "population.json").write_text(json.dumps(found, indent=2) + "\n")
+    console.print(_table(populations))
+    console.print(f"population folder: {folder}", highlight=False)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+
+
+def _table(populations: list[Population]) -> Table:
+    table = Table("population", "best member", "score", "settings", "took over")
+    for one in populations:
+        number, best = one.best
+        settings = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in best.settings.items())
+        over = sum(member.parent != place for members in one.generations for place, member in enumerate(members))
+        table.add_row(one.name, str(number), f"{best.score:.4g}", settings, str(over))
+    return table

@@ -1,0 +1,169 @@
+"""What population-based training consists of: a run, how many of it learn side by side, and what may be changed.
+
+In flow: a YAML file. Out flow: the keys of it; what settings a member begins with, and what becomes of those that take
+over from a better one. All chance is keyed (seed, member, generation).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from launch.configuration import preset_names
+from protocol.document import read_mapping
+from protocol.errors import ConfigurationError
+from protocol.section import Section
+
+__all__ = ["Choices", "PopulationFile", "Range", "read_population"]
+
+_RESERVED = ("seed", "steps", "until", "schedule", "actors")
+
+
+class Range(Section):
+    """Numbers between two bounds; whole ones where both bounds are."""
+
+    low: int | float
+    high: int | float
+    scale: Literal["linear", "log"] = "linear"
+    """Whether differences or ratios count."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} is not below high {self.high}; exchange them")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"scale is log and low is {self.low}; give a positive one, or scale: linear")
+        return self
+
+    def draw(self, random: np.random.Generator) -> int | float:
+        """Equally likely anywhere."""
+        share = float(random.random())
+        if self.scale == "log":
+            return self._fit(math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))))
+        return self._fit(self.low + share * (self.high - self.low))
+
+    def change(self, value: Any, factor: float, random: np.random.Generator) -> int | float:
+        """`factor` times as much, or as little."""
+        return self._fit(value * (factor if random.random() < 0.5 else 1 / factor))
+
+    def _fit(self, value: float) -> int | float:
+        within = min(max(value, self.low), self.high)
+        return round(within) if isinstance(self.low, int) and isinstance(self.high, int) else float(within)
+
+
+class Choices(Section):
+    """One of some values, in an order in which neighbours are alike."""
+
+    values: Annotated[tuple[Any, ...], Field(min_length=2)]
+
+    def draw(self, random: np.random.Generator) -> Any:
+        """All are equally likely."""
+        return self.values[random.integers(len(self.values))]
+
+    def change(self, value: Any, factor: float, random: np.random.Generator) -> Any:
+        """The next one, or the one before."""
+        at = self.values.index(value) + (1 if random.random() < 0.5 else -1)
+        return self.values[min(max(at, 0), len(self.values) - 1)]
+
+
+class PopulationFile(Section):
+    """The keys of a population's file."""
+
+    run: str = "cartpole"
+    """A preset, or a configuration's file, from the folder of the population's own file."""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)] = (0,)
+    """A population for each."""
+    members: int = Field(default=8, ge=2, le=1_000)
+    """Runs of a population."""
+    generations: int = Field(default=10, ge=1, le=10_000)
+    """Parts of `steps`, after each of which the worst take over from the best."""
+    steps: int | None = Field(default=None, ge=1)
+    """Agent steps of a member through all generations; None: those of the run."""
+    settings: dict[str, Range | Choices] = Field(min_length=1)
+    """Key of a configuration -> what it may be."""
+    policy: str | None = None
+    """Whose score counts; None: the mean of all that have one."""
+    exploit: float = Field(default=0.25, ge=0, le=0.5)
+    """Share of the members, the worst, that take over weights and settings of one of as many best; 0: nobody does."""
+    resample: float = Field(default=0.25, ge=0, le=1)
+    """Probability that a setting which was taken over is drawn anew instead of changed by `factor`."""
+    factor: float = Field(default=1.25, gt=1)
+    cores: int = Field(default=2, ge=1)
+    """All runs at one time take no more."""
+    cores_per_run: int | None = Field(default=None, ge=1)
+    """None: one for each actor and learner process, or for a sequential run."""
+    sequential: bool = False
+    """Each run in one process."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if len({*self.seeds}) < len(self.seeds):
+            raise ValueError(f"seeds {[*self.seeds]} names one twice; every population needs its own")
+        for key in self.settings:
+            if key in _RESERVED or "network" in key.split("."):
+                raise ValueError(
+                    f"settings has {key!r}, which weights cannot be taken over with or the population sets itself; "
+                    "remove it"
+                )
+        if self.exploit and not int(self.exploit * self.members):
+            raise ValueError(
+                f"exploit {self.exploit:g} of {self.members} members is nobody; raise exploit or members, or set "
+                "exploit to 0"
+            )
+        return self
+
+    @property
+    def changing(self) -> int:
+        """How many of the worst take over, from as many best."""
+        return int(self.exploit * self.members)
+
+    def first(self, seed: int, member: int) -> dict[str, Any]:
+        """What a member begins with."""
+        return {key: one.draw(_chance(seed, 0, member, place)) for place, (key, one) in enumerate(self._told)}
+
+    def explored(self, settings: dict[str, Any], seed: int, generation: int, member: int) -> dict[str, Any]:
+        """What becomes of `settings` that a member takes over for a generation."""
+        found = {}
+        for place, (key, one) in enumerate(self._told):
+            random = _chance(seed, generation, member, place)
+            anew = random.random() < self.resample
+            found[key] = one.draw(random) if anew else one.change(settings[key], self.factor, random)
+        return found
+
+    def better(self, seed: int, generation: int, member: int) -> int:
+        """Which of the best a member takes over from, counted from the very best."""
+        return int(_chance(seed, generation, member, len(self.settings)).integers(self.changing))
+
+    @property
+    def _told(self) -> list[tuple[str, Range | Choices]]:
+        return [*self.settings.items()]
+
+
+def _chance(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def read_population(path: Path) -> PopulationFile:
+    """The population in the file; ConfigurationError in one sentence."""
+    told = read_mapping(path)
+    wanted = told.get("settings")
+    if isinstance(wanted, dict):
+        listed = {key: {"values": one} if isinstance(one, list) else one for key, one in wanted.items()}
+        told = {**told, "settings": listed}
+    try:
+        found = PopulationFile.model_validate(told)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part not in ("Range", "Choices"))
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            keys = ", ".join(PopulationFile.model_fields)
+            raise ConfigurationError(f"{path}: unknown key {place!r}; a population has {keys}") from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"{path}: {f'{place}: ' if place else ''}{said}; correct it") from None
+    if found.run in preset_names():
+        return found
+    return found.model_copy(update={"run": str(path.parent / found.run)})

@@ -1,0 +1,162 @@
+"""Population-based training: who takes over from whom, what goes on where, and that it is better than chance (J6)."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from launch.cli import main
+from launch.grid import Trial
+from launch.population import Population
+from launch.population_file import read_population
+from launch.trainer import Runs, Together, Trainer, train
+from protocol.errors import ConfigurationError
+
+RATE = "policy.learning_rate"
+
+
+def population_file(folder: Path, **keys: Any) -> Path:
+    path = folder / "rates.yaml"
+    told = {"members": 4, "generations": 3, "steps": 300, "settings": {RATE: {"low": 1e-4, "high": 1e-1}}, **keys}
+    path.write_text(yaml.safe_dump(told, sort_keys=False))
+    return path
+
+
+class Play:
+    """In place of processes: who has the greater learning rate earns more, and more in each generation."""
+
+    def __init__(self) -> None:
+        self.played: list[Trial] = []
+
+    def __call__(self, trials: list[Trial]) -> list[Trial]:
+        for trial in trials:
+            self.played.append(trial)
+            trial.folder.mkdir(parents=True)
+            (trial.folder / "config.yaml").write_text(yaml.safe_dump(trial.run.model_dump(mode="json")))
+            earned = {"returns": {"agent": {"last": trial.run.policy.learning_rate}}, "complete": True}
+            (trial.folder / "summary.json").write_text(json.dumps(earned))
+        return []
+
+
+def population(folder: Path, play: Any, seed: int = 0, **keys: Any) -> Population:
+    return Population(read_population(population_file(folder, **keys)), seed, folder / "out", play)
+
+
+def test_the_worst_take_over_settings_and_checkpoints_of_the_best_and_change_them_J6(tmp_path: Path) -> None:
+    play = Play()
+    trained = population(tmp_path, play, resample=0.0)
+    assert train(trained, 3) == 3
+    first, second, _ = trained.generations
+    best = max(range(4), key=lambda number: first[number].score or 0.0)
+    worst = min(range(4), key=lambda number: first[number].score or 0.0)
+    assert second[worst].parent == best
+    factors = {1.25, 1 / 1.25}
+    assert any(second[worst].settings[RATE] == pytest.approx(first[best].settings[RATE] * one) for one in factors)
+    assert [second[number].parent for number in range(4) if number != worst] == [n for n in range(4) if n != worst]
+    begun = play.played[4 + worst]
+    assert begun.begin == tmp_path / "out" / "seed-0" / "generation-0" / f"member-{best}"
+    assert {trial.begin for trial in play.played[:4]} == {None}
+    assert {(trial.run.steps, trial.run.until) for trial in play.played} == {(300, 100)}
+    assert len({trial.run.seed for trial in play.played}) == 12
+
+
+def test_a_trainer_that_is_made_again_goes_on_where_it_was_J6(tmp_path: Path) -> None:
+    whole, first, again = Play(), Play(), Play()
+    (tmp_path / "whole").mkdir()
+    assert train(population(tmp_path / "whole", whole), 3) == 3
+    begun = population(tmp_path, first)
+    assert begun.train()
+    goes_on = population(tmp_path, again)
+    assert train(goes_on, 3) == 3
+    assert len(first.played) == 4
+    assert [trial.settings for trial in [*first.played, *again.played]] == [trial.settings for trial in whole.played]
+    assert goes_on.told()["best"]["settings"] == goes_on.best[1].settings
+
+
+class Counts(Trainer):
+    def __init__(self, name: str, times: int) -> None:
+        self.name, self.left = name, times
+
+    def train(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+def test_trainers_nest_and_an_iteration_of_all_waits_for_each_J6(tmp_path: Path) -> None:
+    inner = Together("inner", [Counts("a", 1), Counts("b", 3)])
+    outer = Together("outer", [inner, Counts("c", 2)])
+    assert outer.train()
+    assert inner.train()
+    assert train(outer, 5) == 1
+    play = Play()
+    two = [population(tmp_path, play, seed) for seed in (0, 1)]
+    assert train(Together("both", two), 3) == 3
+    assert {trial.folder.parts[-3] for trial in play.played[:8]} == {"seed-0", "seed-1"}
+    assert train(Runs("default", two[0].trials(0), lambda trials: []), 1) == 1
+    with pytest.raises(ConfigurationError, match="two trainers of both have the same name"):
+        Together("both", [Counts("a", 1), Counts("a", 1)])
+    with pytest.raises(ConfigurationError, match="endless did not end within 5 iterations"):
+        train(Counts("endless", 100), 5)
+    with pytest.raises(ConfigurationError, match="2 of 2 runs failed"):
+        Runs("default", two[0].trials(0)[:2], lambda trials: trials).train()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"seeds": [1, 1]}, "names one twice; every population needs its own"),
+        ({"settings": {"seed": [1, 2]}}, "settings has 'seed'"),
+        ({"settings": {"policy.network.hidden": [[8], [16]]}}, "weights cannot be taken over with"),
+        ({"settings": {RATE: {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
+        ({"settings": {RATE: {"low": 0, "high": 1, "scale": "log"}}}, "scale is log and low is 0"),
+        ({"settings": {"policy.rate": [1, 2]}}, "unknown configuration key 'policy.rate'"),
+        ({"exploit": 0.1}, "of 4 members is nobody"),
+        ({"members": 1}, "members: Input should be greater than or equal to 2"),
+        ({"generations": 301}, "300 steps cannot be 301 generations"),
+        ({"cores": 1}, "a run takes 2 cores and the population has 1"),
+        ({"speed": 1}, "unknown key 'speed'; a population has run, seeds"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_starts_nothing(tmp_path: Path, keys: dict[str, Any], said: str) -> None:
+    told = CliRunner().invoke(main, ["pbt", str(population_file(tmp_path, **keys)), "--out", str(tmp_path / "out")])
+    assert told.exit_code == 2
+    assert said in told.output
+    assert not (tmp_path / "out").exists()
+
+
+class Here:
+    """Plays each run in this process."""
+
+    def __call__(self, trials: list[Trial]) -> list[Trial]:
+        from launch.folder import take_checkpoints
+        from workers.sequential import Sequential
+
+        for trial in trials:
+            if trial.begin is not None:
+                take_checkpoints(trial.begin, trial.folder)
+            trial.folder.mkdir(parents=True, exist_ok=True)
+            (trial.folder / "config.yaml").write_text(yaml.safe_dump(trial.run.model_dump(mode="json")))
+            sequential = Sequential(trial.run, trial.folder)
+            sequential.finish(sequential.run())
+            del sequential
+            gc.collect()
+        return []
+
+
+GAME = {
+    "environment": {"id": "memory", "copies": 16},
+    "policy": {
+        "algorithm": {"name": "ppo", "minibatches": 2},
+        "network": {"hidden": [16]},
+        "segment_length": 16,
+        "publish_interval": 1,
+        "sync_interval": 1,
+    },
+    "checkpoint_interval": 1000.0,
+}
