@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import zmq
 
