@@ -14,7 +14,19 @@ import pytest
 import protocol
 from tests.tools import ROOT
 
-EXTRAS = {"dashboard", "gym", "pettingzoo", "export", "pictures", "compress", "minari", "mlflow", "wandb", "all", "test"}
+EXTRAS = {
+    "dashboard",
+    "gym",
+    "pettingzoo",
+    "export",
+    "pictures",
+    "compress",
+    "minari",
+    "mlflow",
+    "wandb",
+    "all",
+    "test",
+}
 
 
 def command(*arguments: object, cwd: Path) -> str:
