@@ -1,0 +1,134 @@
+"""What it costs to be watched: one run, in moments that take turns, and its rate in each kind of them.
+
+    python -m tests.benchmarks.bench_watching [PRESET] [--rounds N] [--seconds S]
+
+* `alone`: the coordinator is stopped (SIGSTOP): no page, no metrics, no curves; training does not need it for a while;
+* `told`: it runs, writes `metrics.jsonl` and TensorBoard, and nobody looks;
+* `watched`: a page is open (server-sent events), curves are asked for and every worker's `/metrics` is read, once a
+  second, where Prometheus' default is once a minute.
+
+Prints the median rate of each, and the median over rounds of what it is of the same round's `alone`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from protocol.counters import read_counters
+
+_WAYS = ("alone", "told", "watched")
+_SETTLE = 0.3
+"""Seconds that each moment begins with and that do not count."""
+
+
+def main() -> None:
+    """Prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("preset", nargs="?", default="treasure-hunt")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=2.5, help="of each moment")
+    arguments = parser.parse_args()
+    result = compare(arguments.preset, arguments.rounds, arguments.seconds)
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+
+
+def compare(preset: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """Agent steps a second of each way, medians over `rounds`, and ratios to `alone` within a round."""
+    rates: dict[str, list[float]] = {way: [] for way in _WAYS}
+    with tempfile.TemporaryDirectory() as name, _training(preset, Path(name) / "run") as folder:
+        coordinator = json.loads((folder / "coordinator.json").read_text())
+        for number in range(rounds):
+            turn = number % len(_WAYS)
+            for way in (*_WAYS[turn:], *_WAYS[:turn]):
+                rates[way].append(_moment(way, folder, coordinator, seconds))
+    ratios = {way: [x / y for x, y in zip(rates[way], rates["alone"], strict=True)] for way in _WAYS[1:]}
+    return {
+        "preset": preset,
+        "rounds": rounds,
+        "agent_steps_per_second": {way: statistics.median(found) for way, found in rates.items()},
+        "of_alone": {way: statistics.median(found) for way, found in ratios.items()},
+        "of_alone_by_round": {way: [round(x, 4) for x in found] for way, found in ratios.items()},
+    }
+
+
+def _moment(way: str, folder: Path, coordinator: dict[str, Any], seconds: float) -> float:
+    """Agent steps a second, as the actor's own counters say."""
+    over = threading.Event()
+    watching = [threading.Thread(target=_watch, args=(coordinator["http"], over))]
+    watching += [
+        threading.Thread(target=_scrape, args=(url, over)) for url in (_http(folder) if way == "watched" else ())
+    ]
+    if way == "alone":
+        os.kill(coordinator["pid"], signal.SIGSTOP)
+    for thread in watching if way == "watched" else ():
+        thread.start()
+    try:
+        time.sleep(_SETTLE)
+        before, since = _steps(folder), time.monotonic()
+        time.sleep(seconds)
+        return (_steps(folder) - before) / (time.monotonic() - since)
+    finally:
+        os.kill(coordinator["pid"], signal.SIGCONT)
+        over.set()
+        for thread in watching if way == "watched" else ():
+            thread.join()
+
+
+def _watch(url: str, over: threading.Event) -> None:
+    """As the page does: listens to events, and asks for curves once."""
+    urllib.request.urlopen(f"{url}/api/curves?measure=return", timeout=10).read()
+    with urllib.request.urlopen(f"{url}/api/events", timeout=10) as events:
+        while not over.is_set():
+            events.readline()
+
+
+def _scrape(url: str, over: threading.Event) -> None:
+    while not over.wait(1.0):
+        urllib.request.urlopen(f"{url}/metrics", timeout=10).read()
+
+
+def _steps(folder: Path) -> float:
+    return sum(read_counters(path)["agent_steps"] for path in (folder / "counters").glob("actor-*"))
+
+
+def _http(folder: Path) -> list[str]:
+    """Where each worker serves its metrics: its log says so."""
+    logs = "".join(path.read_text() for path in (folder / "logs").glob("*.out"))
+    return re.findall(r"event=http address=(\S+)", logs)
+
+
+@contextmanager
+def _training(preset: str, folder: Path) -> Iterator[Path]:
+    """A run that goes on for as long as is needed, at work."""
+    rookery = Path(sys.executable).parent / "rookery"
+    command = [str(rookery), "train", preset, "--steps", "1000000000", "--no-progress", "--run-dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            end = time.monotonic() + 120
+            while not any((folder / "checkpoints").glob("*/*/manifest.json")):  # every learner has begun by then
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit("the run did not begin; try `rookery train` by hand")
+                time.sleep(0.1)
+            yield folder
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
