@@ -7,7 +7,9 @@
 * `watched`: a page is open (server-sent events), curves are asked for and every worker's `/metrics` is read, once a
   second, where Prometheus' default is once a minute.
 
-Prints the median rate of each, and the median over rounds of what it is of the same round's `alone`.
+Prints for each the median agent steps a second, and a second of processor time of all processes of the run, and the
+medians over rounds of what these are of the same round's `alone`. The latter also holds on a machine that does other
+work.
 """
 
 from __future__ import annotations
@@ -27,9 +29,19 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil
 
 from protocol.counters import read_counters
+
+
+class Rates(NamedTuple):
+    """Agent steps a second, and a second of processor time."""
+
+    a_second: float
+    a_processor_second: float
+
 
 _WAYS = ("alone", "told", "watched")
 _SETTLE = 0.3
@@ -48,45 +60,50 @@ def main() -> None:
 
 
 def compare(preset: str, rounds: int, seconds: float) -> dict[str, Any]:
-    """Agent steps a second of each way, medians over `rounds`, and ratios to `alone` within a round."""
-    rates: dict[str, list[float]] = {way: [] for way in _WAYS}
-    with tempfile.TemporaryDirectory() as name, _training(preset, Path(name) / "run") as folder:
-        coordinator = json.loads((folder / "coordinator.json").read_text())
+    """Rates of each way, medians over `rounds`, and their ratios to `alone` within a round."""
+    found: dict[str, list[Rates]] = {way: [] for way in _WAYS}
+    with tempfile.TemporaryDirectory() as name, _training(preset, Path(name) / "run") as (folder, launcher):
         for number in range(rounds):
             turn = number % len(_WAYS)
             for way in (*_WAYS[turn:], *_WAYS[:turn]):
-                rates[way].append(_moment(way, folder, coordinator, seconds))
-    ratios = {way: [x / y for x, y in zip(rates[way], rates["alone"], strict=True)] for way in _WAYS[1:]}
-    return {
-        "preset": preset,
-        "rounds": rounds,
-        "agent_steps_per_second": {way: statistics.median(found) for way, found in rates.items()},
-        "of_alone": {way: statistics.median(found) for way, found in ratios.items()},
-        "of_alone_by_round": {way: [round(x, 4) for x in found] for way, found in ratios.items()},
-    }
+                found[way].append(_moment(way, folder, launcher, seconds))
+    told: dict[str, Any] = {"preset": preset, "rounds": rounds}
+    for key in Rates._fields:
+        rates = {way: [getattr(one, key) for one in moments] for way, moments in found.items()}
+        told[key] = {way: statistics.median(values) for way, values in rates.items()}
+        for way in _WAYS[1:]:
+            ratios = [x / y for x, y in zip(rates[way], rates["alone"], strict=True)]
+            told[key][f"{way}_of_alone"] = round(statistics.median(ratios), 4)
+            told[key][f"{way}_of_alone_by_round"] = [round(ratio, 4) for ratio in ratios]
+    return told
 
 
-def _moment(way: str, folder: Path, coordinator: dict[str, Any], seconds: float) -> float:
-    """Agent steps a second, as the actor's own counters say."""
-    over = threading.Event()
+def _moment(way: str, folder: Path, launcher: psutil.Process, seconds: float) -> Rates:
+    """Agent steps as the actor's own counters say."""
+    coordinator, over = json.loads((folder / "coordinator.json").read_text()), threading.Event()
     watching = [threading.Thread(target=_watch, args=(coordinator["http"], over))]
-    watching += [
-        threading.Thread(target=_scrape, args=(url, over)) for url in (_http(folder) if way == "watched" else ())
-    ]
+    watching += [threading.Thread(target=_scrape, args=(url, over)) for url in _http(folder)]
     if way == "alone":
         os.kill(coordinator["pid"], signal.SIGSTOP)
     for thread in watching if way == "watched" else ():
         thread.start()
     try:
         time.sleep(_SETTLE)
-        before, since = _steps(folder), time.monotonic()
+        steps, used, since = _steps(folder), _used(launcher), time.monotonic()
         time.sleep(seconds)
-        return (_steps(folder) - before) / (time.monotonic() - since)
+        made = _steps(folder) - steps
+        return Rates(made / (time.monotonic() - since), made / (_used(launcher) - used))
     finally:
         os.kill(coordinator["pid"], signal.SIGCONT)
         over.set()
         for thread in watching if way == "watched" else ():
             thread.join()
+
+
+def _used(launcher: psutil.Process) -> float:
+    """Seconds of processor time of the run so far."""
+    times = [process.cpu_times() for process in (launcher, *launcher.children(recursive=True))]
+    return sum(time.user + time.system for time in times)
 
 
 def _watch(url: str, over: threading.Event) -> None:
@@ -113,7 +130,7 @@ def _http(folder: Path) -> list[str]:
 
 
 @contextmanager
-def _training(preset: str, folder: Path) -> Iterator[Path]:
+def _training(preset: str, folder: Path) -> Iterator[tuple[Path, psutil.Process]]:
     """A run that goes on for as long as is needed, at work."""
     rookery = Path(sys.executable).parent / "rookery"
     command = [str(rookery), "train", preset, "--steps", "1000000000", "--no-progress", "--run-dir", str(folder)]
@@ -124,7 +141,7 @@ def _training(preset: str, folder: Path) -> Iterator[Path]:
                 if process.poll() is not None or time.monotonic() > end:
                     raise SystemExit("the run did not begin; try `rookery train` by hand")
                 time.sleep(0.1)
-            yield folder
+            yield folder, psutil.Process(process.pid)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()

@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -311,3 +312,23 @@ def test_the_folder_is_the_one_named_or_shared_memory(monkeypatch: pytest.Monkey
         skip_or_fail("/dev/shm cannot be written")
     assert memory_dir() == Path("/dev/shm")
     assert PREFIX == "rookery-"
+
+
+def test_where_there_is_no_dev_shm_files_lie_in_the_temporary_folder_and_are_reserved_by_writing(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    reachable = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/dev/shm" and reachable(path, mode))
+    monkeypatch.delattr(os, "posix_fallocate")
+    monkeypatch.delenv("ROOKERY_MEMORY")
+    monkeypatch.setattr(tempfile, "tempdir", str(memory_dir))
+    assert memory.memory_dir() == memory_dir
+    size = (1 << 20) + 5_000
+    made = SharedFile.create(memory_dir / "rookery-r-a", size)
+    seen = SharedFile.attach(made.path)
+    made.buffer[-1] = 7
+    assert (seen.size, seen.buffer[-1], made.path.stat().st_blocks * 512 >= size) == (size, 7, True)
+    seen.close()
+    made.remove()
+    assert list(files()) == []
