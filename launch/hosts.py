@@ -18,7 +18,7 @@ from launch.outline import Outline
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 from protocol.section import Section
-from protocol.sockets import BLOCK
+from protocol.sockets import BLOCK, bracketed
 from protocol.spaces import Label
 
 __all__ = ["Command", "Host", "Hosts", "plan", "read_hosts"]
@@ -58,6 +58,8 @@ class Host(Section):
     """Where the commands are started, from the home directory."""
     rookery: str = "rookery"
     """The command there, as /opt/rookery/bin/rookery."""
+    cpus: int = Field(default=1, ge=1)
+    """Cores for each learner here; Slurm gives them, others leave it at that."""
 
 
 class Hosts(Section):
@@ -160,15 +162,35 @@ def _learners(hosts: Hosts, count: int) -> list[Command]:
 def _coordinator(hosts: Hosts, name: str) -> Command:
     host = hosts.hosts[name]
     words = [host.rookery, "coordinator", f"{hosts.folder}.yaml", "--run-dir", hosts.folder]
-    words += ["--bind", f"0.0.0.0:{_COORDINATOR}", "--advertise", host.address or name, "--keys", hosts.keys]
+    words += [
+        "--bind",
+        f"{_everywhere(hosts)}:{_COORDINATOR}",
+        "--advertise",
+        host.address or name,
+        "--keys",
+        hosts.keys,
+    ]
     return Command(name, "coordinator", "coordinator", host.folder, tuple(words))
 
 
 def _worker(hosts: Hosts, name: str, role: str, called: str, port: int, *more: str, gpu: int | None = None) -> Command:
     host, (first, coordinator) = hosts.hosts[name], next(iter(hosts.hosts.items()))
-    words = [host.rookery, role, "--coordinator", f"tcp://{coordinator.address or first}:{_COORDINATOR}"]
-    words += ["--bind", f"0.0.0.0:{port}", "--advertise", host.address or name, "--keys", hosts.keys, *more]
+    words = [host.rookery, role, "--coordinator", f"tcp://{bracketed(coordinator.address or first)}:{_COORDINATOR}"]
+    words += [
+        "--bind",
+        f"{_everywhere(hosts)}:{port}",
+        "--advertise",
+        host.address or name,
+        "--keys",
+        hosts.keys,
+        *more,
+    ]
     return Command(name, role, called, host.folder, tuple(words), gpu)
+
+
+def _everywhere(hosts: Hosts) -> str:
+    """All addresses of a host: of both kinds where any is given as IPv6."""
+    return "[::]" if any(":" in host.address for host in hosts.hosts.values()) else "0.0.0.0"
 
 
 def as_plain(commands: list[Command]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from launch.kubernetes_pods import evaluation, further_actors, simulators
 from launch.outline import Outline
 from protocol import RELEASE
 from protocol.config import Run
@@ -29,7 +30,6 @@ _GPU_MEMORY = (4 * _GIBI, 16 * _GIBI)
 """Of learners, with the component gpu."""
 _NOTICE = 25
 """Seconds that k8s/base gives an actor to end."""
-_FIRST, _BLOCK, _RELAY = 5620, 10, 5700
 _OWN = "# made by `rookery k8s render`; made anew, it is overwritten\n"
 Patch = dict[str, Any]
 
@@ -57,7 +57,7 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": [f"{k8s}/base"],
+        "resources": [f"{k8s}/base", *(["evaluation.yaml"] if run.evaluation is not None else [])],
         "components": [f"{k8s}/components/{name}" for name in dict.fromkeys(("keys", *placement.components))],
         "configMapGenerator": [
             {"name": "run", "behavior": "merge", "files": ["run.yaml"], "literals": [f"RUN={placement.folder}"]}
@@ -78,10 +78,10 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
         patches.append(_patch("ScaledObject", "actor", changes))
     if patches:
         kustomization["patches"] = patches
-    return {
-        "kustomization.yaml": _OWN + yaml.safe_dump(kustomization, sort_keys=False, width=120),
-        "run.yaml": _OWN + yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False),
-    }
+    files = {"kustomization.yaml": kustomization, "run.yaml": run.model_dump(mode="json")}
+    if run.evaluation is not None:
+        files["evaluation.yaml"] = evaluation()
+    return {name: _OWN + yaml.safe_dump(content, sort_keys=False, width=120) for name, content in files.items()}
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -158,73 +158,15 @@ def _room(used: int, shared: int, limit: int, volume: int) -> list[Patch]:
 
 def _company(placement: Placement) -> list[Patch]:
     """What else is in an actor's pod: further actors with a relay, simulators."""
-    containers, roles = [], []
-    for number in range(1, placement.actors_per_pod):
-        containers.append(_worker("actor", f"actor-{number}", _FIRST + number * _BLOCK))
-    if placement.actors_per_pod > 1:
-        containers.append(_worker("relay", "relay", _RELAY))
-        roles.append("relay")
-    for number in range(placement.actors_per_pod if placement.simulator else 0):
-        containers.append(_simulator(placement.simulator, number))
-    roles += ["simulator"] if placement.simulator else []
-    if not containers:
-        return []
-    changes = [_add("/spec/template/spec/containers/-", container) for container in containers]
+    others = further_actors(placement.actors_per_pod)
+    players = simulators(placement.simulator, placement.actors_per_pod)
+    changes = [_add("/spec/template/spec/containers/-", container) for container in (*others, *players)]
     changes += [
         _add("/spec/template/spec/volumes/0/projected/sources/-", {"secret": {"name": f"keys-{role}"}})
-        for role in roles
+        for role, found in (("relay", others), ("simulator", players))
+        if found
     ]
-    return [_patch("Deployment", "actor", changes)]
-
-
-def _worker(role: str, name: str, port: int) -> dict[str, Any]:
-    """One more worker in an actor's pod."""
-    probe = {"httpGet": {"path": "/healthz", "port": port + 9}, "periodSeconds": 10, "timeoutSeconds": 5}
-    return {
-        "name": name,
-        "image": "rookery",
-        "imagePullPolicy": "IfNotPresent",
-        "args": [role, "--bind", f"$(BIND):{port}", "--advertise", "$(IP)", "--patience", "86400"],
-        "envFrom": [{"configMapRef": {"name": "worker"}}],
-        "env": [
-            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "OMP_NUM_THREADS", "value": "1"},
-        ],
-        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 150},
-        "livenessProbe": {**probe, "failureThreshold": 6},
-        **_manners("500m", "1Gi"),
-    }
-
-
-def _simulator(image: str, number: int) -> dict[str, Any]:
-    """A program that plays the world, beside the actor that serves it."""
-    return {
-        "name": f"simulator-{number}",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "env": [
-            {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{_FIRST + number * _BLOCK}"},
-            {"name": "ROOKERY_KEYS", "value": "/keys"},
-        ],
-        **_manners("500m", "1Gi"),
-    }
-
-
-def _manners(cpu: str, memory: str) -> dict[str, Any]:
-    """What every container of k8s/base has."""
-    return {
-        "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "keys", "mountPath": "/keys", "readOnly": True},
-            {"name": "shm", "mountPath": "/dev/shm"},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
-    }
+    return [_patch("Deployment", "actor", changes)] if changes else []
 
 
 def _image(image: str) -> dict[str, str]:

@@ -16,7 +16,9 @@ __all__ = ["batch"]
 _HEAD = """#!/bin/bash
 #SBATCH --job-name=rookery
 #SBATCH --nodes={nodes}
-#SBATCH --ntasks={tasks}
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --mem={memory}M
 {gpus}#SBATCH --signal=B:TERM@{notice}
 set -euo pipefail
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -27,6 +29,8 @@ steps=() told=
 end() {{ told=1; kill -TERM "${{steps[@]}}" 2>/dev/null || true; }}
 trap end TERM EXIT
 """
+_OWN_MEMORY = {"coordinator": 512, "learner": 2048, "actor": 1024, "relay": 512, "evaluation": 1024}
+"""Role -> MiB beside shared memory, as in k8s/base."""
 _TAIL = """
 wait "${steps[0]}" && code=0 || code=$?
 # a signal ends the wait and not the step; when this script ends, Slurm kills what is left
@@ -44,22 +48,33 @@ def batch(hosts: Hosts, run: Run, outline: Outline) -> str:
     named = {name: host.model_copy(update={"address": known[name]}) for name, host in hosts.hosts.items()}
     commands = plan(hosts.model_copy(update={"hosts": named}), run, outline)
     most = max(host.gpus for host in hosts.hosts.values())
+    needs = {command.name: _need(command, hosts, outline) for command in commands}
+    of_nodes = [[needs[command.name] for command in commands if command.host == name] for name in known]
     head = _HEAD.format(
         nodes=len(known),
-        tasks=len(commands),
+        cpus=max(sum(cpus for cpus, _ in node) for node in of_nodes),
+        memory=max(sum(memory for _, memory in node) for node in of_nodes),
         gpus=f"#SBATCH --gpus-per-node={most}\n" if most else "",
         notice=round(2 * max(run.actor_timeout, run.learner_timeout)),
         parent=shlex.quote(str(Path(hosts.folder).parent)),
         folder=shlex.quote(hosts.folder),
         config=yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False),
     )
-    steps = "\n".join(_step(command, known[command.host]) for command in commands)
+    steps = "\n".join(_step(command, known[command.host], *needs[command.name]) for command in commands)
     for index, word in enumerate(known.values()):
         steps = steps.replace(word, f"${{nodes[{index}]}}")
     return f"{head}{steps}{_TAIL}"
 
 
-def _step(command: Command, node: str) -> str:
+def _need(command: Command, hosts: Hosts, outline: Outline) -> tuple[int, int]:
+    """Cores and MiB of a step. Said for each, as the first would get all memory and the others wait for it."""
+    shared = {"learner": outline.learner_memory, "actor": outline.actor_memory, "relay": outline.actor_memory}
+    cpus = hosts.hosts[command.host].cpus if command.role == "learner" else 1
+    return cpus, _OWN_MEMORY[command.role] + -(-shared.get(command.role, 0) // 2**20)
+
+
+def _step(command: Command, node: str, cpus: int, memory: int) -> str:
     gpus = " --gpus=1" if command.gpu is not None else ""
     words = shlex.join(command.words)
-    return f"srun --nodes=1 --ntasks=1 --exact{gpus} --nodelist={node} {words} &\nsteps+=($!)"
+    size = f"--nodes=1 --ntasks=1 --exact --cpus-per-task={cpus} --mem={memory}M"
+    return f"srun {size}{gpus} --nodelist={node} {words} &\nsteps+=($!)"

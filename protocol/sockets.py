@@ -133,7 +133,7 @@ class Ports:
                     self.sockets[offset] = self._bind_one(socket, base + offset)
                 if http:
                     self.http = _listen(self._host, base + HTTP)
-                    return {**self._addresses(kinds, base), HTTP: f"http://{_bracket(self._advertise)}:{base + HTTP}"}
+                    return {**self._addresses(kinds, base), HTTP: f"http://{bracketed(self._advertise)}:{base + HTTP}"}
                 return self._addresses(kinds, base)
             except (zmq.ZMQError, OSError) as fault:
                 self.close()
@@ -154,7 +154,7 @@ class Ports:
             self.http = None
 
     def _addresses(self, kinds: dict[int, int], base: int) -> dict[int, str]:
-        return {offset: f"tcp://{_bracket(self._advertise)}:{base + offset}" for offset in kinds}
+        return {offset: f"tcp://{bracketed(self._advertise)}:{base + offset}" for offset in kinds}
 
     def _open_one(self, kind: int, door: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
@@ -172,7 +172,7 @@ class Ports:
 
     def _bind_one(self, socket: zmq.Socket[bytes], port: int) -> zmq.Socket[bytes]:
         try:
-            socket.bind(f"tcp://{_bracket(self._host)}:{port}")
+            socket.bind(f"tcp://{bracketed(self._host)}:{port}")
         except zmq.ZMQError:
             socket.close(linger=0)
             raise
@@ -306,5 +306,6 @@ def _manners(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> None:
     socket.setsockopt(zmq.IPV6, 1 if system.has_ipv6 else 0)
 
 
-def _bracket(host: str) -> str:
+def bracketed(host: str) -> str:
+    """A host as it stands in an address: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -32,8 +32,8 @@ WIRE = 0.03
 """Share of a segment's size by which what travels for it may be more."""
 SOON = 12.0
 """Seconds from the healing of the network to the next steps, on a busy machine."""
-RADIUS = 6
-"""Of what agents see: segments of 34 kB."""
+RADIUS = 10
+"""Of what agents see: segments of 85 kB."""
 POLICIES = ("agent_0", "agent_1")
 
 
@@ -151,7 +151,7 @@ def scene(tmp_path: Path, memory_dir: Path) -> Iterator[Scene]:
 
 def test_of_a_segment_hardly_more_than_its_size_travels_a_late_slow_way_and_credits_cover_it(scene: Scene) -> None:
     """20 ms late in each direction and 200 Mbit/s: everything that an actor's machine sends is counted, joining too."""
-    scene.begin(24_000, slow=True)
+    scene.begin(16_000, slow=True)
     scene.finish()
     assert 1.0 < scene.wire() < 1.0 + WIRE
 

@@ -118,6 +118,23 @@ def test_simulators_stand_beside_their_actor(k8s: Path) -> None:
     assert {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{port}"} in simulator["env"]
 
 
+def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
+    run = parse_run({"actors": 4, "evaluation": {"every_steps": 1000}})
+    documents = rendered(k8s, "watched", run, Placement("watched"))
+    template = pods(documents)["evaluation"]
+    container, coordinator = template["spec"]["containers"][0], pods(documents)["coordinator"]
+    assert container["args"][0] == "evaluation"
+    assert container["image"] == coordinator["spec"]["containers"][0]["image"]
+    assert {"name": "runs", "mountPath": "/runs"} in container["volumeMounts"]
+    assert template["metadata"]["labels"]["rookery/volume"] == coordinator["metadata"]["labels"]["rookery/volume"]
+    sources = template["spec"]["volumes"][0]["projected"]["sources"]
+    names = [source[kind]["name"] for source in sources for kind in source]
+    assert [name.rpartition("-")[0] for name in names] == ["keys-public", "keys-evaluation"], "hashed, so generated"
+    policy = named(documents, "NetworkPolicy", "to-learners")["spec"]["ingress"][0]["from"][0]["podSelector"]
+    assert template["metadata"]["labels"]["app.kubernetes.io/component"] in policy["matchExpressions"][0]["values"]
+    assert "evaluation" not in pods(rendered(k8s, "unwatched", parse_run({"actors": 4}), Placement("unwatched")))
+
+
 def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
     run = parse_run({"actors": 4, "learner_timeout": 60})
     outline = Outline(["a"], 1, actor_memory=2**30, learner_memory=4 * 2**30)

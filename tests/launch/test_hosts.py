@@ -114,10 +114,19 @@ def test_a_file_that_means_nothing_is_one_sentence(tmp_path: Path, text: str, sa
         read_hosts(path)
 
 
+def test_an_ipv6_address_stands_in_brackets_and_all_addresses_are_bound() -> None:
+    lines = [command.line for command in planned({**HOSTS, "trainer": {"address": "fd00::1", "gpus": 2}})]
+    assert all("--coordinator 'tcp://[fd00::1]:5600'" in line for line in lines[1:])
+    assert all("--bind '[::]:" in line for line in lines)
+    assert "--advertise fd00::1" in lines[0]
+
+
 def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> None:
     script = batch(hosts(), parse_run({"actors": 8}), TWO)
     assert script.count("\nsrun ") == len(planned())
     assert "#SBATCH --nodes=3\n" in script
+    assert "#SBATCH --cpus-per-task=5\n#SBATCH --mem=4608M\n" in script, "four actors and a relay on one node"
+    assert all(" --cpus-per-task=1 --mem=" in line for line in script.splitlines() if line.startswith("srun "))
     assert "--coordinator tcp://${nodes[0]}:5600" in script
     assert "--advertise ${nodes[2]}" in script
     assert "NODE" not in script.replace("NODELIST", "")

@@ -9,7 +9,7 @@ import logging
 import socket as system
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _CONNECTIONS = 64
 """At the same time; more are hung up on."""
+_STREAMS = 32
+"""Of them those whose answers go on: probes and pages always find room beside them."""
 _SILENCE = 10.0
 """Seconds that a peer may take to say or to take in what it wants."""
 _LARGEST = 65_536
@@ -86,6 +88,7 @@ class _Server(ThreadingHTTPServer):
         self.socket.close()
         self.socket = socket
         self.routes, self.ending, self.turned_away = routes, threading.Event(), 0
+        self.streams = threading.BoundedSemaphore(_STREAMS)
         self._open: set[system.socket] = set()
         self._lock = threading.Lock()
 
@@ -155,6 +158,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(response)
 
     def _send(self, response: Response) -> None:
+        if isinstance(response.body, bytes):
+            self._write(response, (response.body,))
+        elif self.server.streams.acquire(blocking=False):
+            try:
+                self._write(response, response.body)
+            finally:
+                self.server.streams.release()
+        else:
+            self.server.turned_away += 1
+            self._send(Response(b"too many follow this; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
+
+    def _write(self, response: Response, parts: Iterable[bytes]) -> None:
         try:
             self.send_response(response.status)
             self.send_header("Content-Type", response.kind)
@@ -164,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in {"Cache-Control": "no-store", **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            for part in (response.body,) if isinstance(response.body, bytes) else response.body:
+            for part in parts:
                 self.wfile.write(part)
         except OSError:
             self.close_connection = True  # the peer has hung up, or takes nothing in

@@ -81,6 +81,30 @@ def test_an_answer_that_goes_on_ends_with_the_server() -> None:
     listener.close()
 
 
+def test_those_who_follow_leave_room_for_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STREAMS", 2)
+    begun = threading.Semaphore(0)
+
+    def stream(request: Request) -> Response:
+        def parts() -> Iterator[bytes]:
+            begun.release()
+            yield b"now\n"
+            request.ending.wait()
+
+        return Response(parts())
+
+    with serving({**ROUTES, ("GET", "/events"): stream}) as url:
+        place = urlsplit(url)
+        listeners = [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(2)]
+        for listener in listeners:
+            listener.sendall(b"GET /events HTTP/1.0\r\n\r\n")
+            assert begun.acquire(timeout=30)
+        assert ask(f"{url}/events").status == 503
+        assert ask(f"{url}/").text == "here"
+    for listener in listeners:
+        listener.close()
+
+
 def test_http_is_the_last_port_of_a_block_and_free_with_it(free_port_block: int) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     first, second = (Ports(context, "127.0.0.1", free_port_block) for _ in range(2))

@@ -1,0 +1,112 @@
+"""Containers and pods that k8s/base does not have: what stands beside an actor in its pod, and the evaluation. Pure.
+
+In flow: what is wanted. Out flow: parts of manifests, with the manners of the base: restricted, read-only, sized.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["evaluation", "further_actors", "simulators"]
+
+_FIRST, _BLOCK, _EVALUATION, _RELAY = 5620, 10, 5640, 5700
+
+
+def further_actors(actors: int) -> list[dict[str, Any]]:
+    """What is in a pod of that many actors beside the first: the others, and their relay."""
+    made = [_worker("actor", f"actor-{number}", _FIRST + number * _BLOCK) for number in range(1, actors)]
+    return [*made, _worker("relay", "relay", _RELAY)] if made else []
+
+
+def simulators(image: str, actors: int) -> list[dict[str, Any]]:
+    """A program that plays the world beside each actor of a pod; none without an image."""
+    return [_simulator(image, number) for number in range(actors if image else 0)]
+
+
+def evaluation() -> dict[str, Any]:
+    """The evaluation of a run that goes on: one pod, beside the coordinator, as it writes to the run's folder."""
+    labels = {"app.kubernetes.io/component": "evaluation", "app.kubernetes.io/part-of": "rookery"}
+    container = _worker("evaluation", "evaluation", _EVALUATION)
+    container["volumeMounts"].append({"name": "runs", "mountPath": "/runs"})
+    sources = [{"configMap": {"name": "keys-public"}}, {"secret": {"name": "keys-evaluation"}}]
+    beside = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"rookery/volume": "runs"}}}
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 10001),
+            "runAsNonRoot": True,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}},
+        "containers": [container],
+        "volumes": [
+            {"name": "keys", "projected": {"defaultMode": 0o440, "sources": sources}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
+            {"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}},
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "evaluation", "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": {"app.kubernetes.io/component": "evaluation"}},
+            "template": {"metadata": {"labels": {**labels, "rookery/volume": "runs"}}, "spec": pod},
+        },
+    }
+
+
+def _worker(role: str, name: str, port: int) -> dict[str, Any]:
+    """A worker's container."""
+    probe = {"httpGet": {"path": "/healthz", "port": port + 9}, "periodSeconds": 10, "timeoutSeconds": 5}
+    return {
+        "name": name,
+        "image": "rookery",
+        "imagePullPolicy": "IfNotPresent",
+        "args": [role, "--bind", f"$(BIND):{port}", "--advertise", "$(IP)", "--patience", "86400"],
+        "envFrom": [{"configMapRef": {"name": "worker"}}],
+        "env": [
+            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+        ],
+        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 150},
+        "livenessProbe": {**probe, "failureThreshold": 6},
+        **_manners("500m", "1Gi"),
+    }
+
+
+def _simulator(image: str, number: int) -> dict[str, Any]:
+    """A program that plays the world, beside the actor that serves it."""
+    return {
+        "name": f"simulator-{number}",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{_FIRST + number * _BLOCK}"},
+            {"name": "ROOKERY_KEYS", "value": "/keys"},
+        ],
+        **_manners("500m", "1Gi"),
+    }
+
+
+def _manners(cpu: str, memory: str) -> dict[str, Any]:
+    """What every container of k8s/base has."""
+    return {
+        "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "keys", "mountPath": "/keys", "readOnly": True},
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
