@@ -21,6 +21,7 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.evaluation import EvaluationConfig
 from protocol.fixed import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
+from protocol.league import LeagueConfig, check_league
 from protocol.learned import Learned
 from protocol.lockstep import check_lockstep
 from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
@@ -45,6 +46,7 @@ __all__ = [
     "EvaluationConfig",
     "Fixed",
     "FrozenPolicy",
+    "LeagueConfig",
     "Multiprocessing",
     "Network",
     "OnStream",
@@ -223,6 +225,8 @@ class Run(Section):
     """Three keys by the names that other documents have for them."""
     evaluation: EvaluationConfig | None = None
     """How well the policies do without exploring, measured while they learn; None: it is not."""
+    league: LeagueConfig | None = None
+    """Who plays against whose past (protocol/league.py); None: all play with the newest weights of all."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -247,6 +251,8 @@ class Run(Section):
             raise ValueError("target_return needs actors, as nobody earns anything without; leave it out")
         if self.lockstep:
             check_lockstep(self, [self.policy, *learning])
+        if self.league is not None:
+            check_league(self)
         if self.replay is not None and any(config.record for config in (self.policy, *learning)):
             raise ValueError("record keeps what actors send, and replay learns what was kept; leave record out")
         return self
@@ -306,8 +312,9 @@ class Run(Section):
                 f"multiprocessing.num_agents is {expected} but {world.id} has {len(mapping)} agents; "
                 "set environment.settings to make them equal or remove the key"
             )
+        players = self.league.players if self.league is not None else ()
         for policy in self.policies:
-            if policy not in mapping.values():
+            if policy not in mapping.values() and policy not in players:
                 raise ConfigurationError(
                     f"policies names {policy!r}, which no agent uses; "
                     f"the policies are {', '.join(sorted(set(mapping.values())))}"

@@ -31,6 +31,7 @@ from workers import numerics
 from workers.acting.cut import ActorCut, Progress
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
+from workers.acting.league import League
 from workers.acting.performer import Performer
 from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
 from workers.auxiliary_plan import plan_auxiliaries
@@ -41,6 +42,7 @@ from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
 from workers.fixed_plan import plan_fixed
+from workers.league_plan import LeaguePlan, plan_league
 from workers.life import Life, Stop, run_dir_of, worker_command
 from workers.logs import log_to
 from workers.plan import Plan, plan_policies, seed_of
@@ -73,7 +75,8 @@ class Actor:
             Hand.of(run, welcome.index, (welcome.name, welcome.incarnation)),
         )
         self._plans: dict[str, Plan] = {**plans, **auxiliaries}
-        self._counters = self._open_counters([*self._plans], [*fixed])
+        league = plan_league(run, environment.world)
+        self._counters = self._open_counters([*self._plans], [*fixed], league)
         self._table = Table()
         for name, strategy in fixed.items():
             self._table.add(name, seat_fixed(strategy, environment.world, run.environment, run.seed, hand))
@@ -89,11 +92,18 @@ class Actor:
         self._outlets = Outlets(life.context)
         self._senders = {name: self._sender(plan) for name, plan in self._plans.items()}
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
+        learning = {}
         for name, plan in plans.items():
             performer = self._performers[name]
             sender = watched(plan, plans, auxiliaries, self._senders, self._common)
             seats = seat_agents(plan, environment.world, performer, sender, run.seed, hand, self._common)
             self._table.add(name, seats)
+            learning[name] = seats
+        self._league: League | None = None
+        if league is not None:
+            folder, shown = run_dir_of(welcome), (plans, self._performers, learning)
+            self._league = League(league, run, environment.world, hand, *shown, folder, self._counters)
+            self._table.seats |= self._league.seats
         self._in_step = InStep(run, self._table.writing) if run.lockstep else None
         cuts = cuts_of(run, [*plans], run_dir_of(welcome))
         self._cut = None if cuts is None else ActorCut(cuts, welcome.index, environment, self._table.seats)
@@ -102,7 +112,9 @@ class Actor:
         """Whether a learner's beacon is still to come, which says how to send to it."""
         self._drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
-        self._report = ActorReport(self._counters, self._quota, self._performers, self._subscribers, self._table.of)
+        self._report = ActorReport(
+            self._counters, self._quota, self._performers, self._subscribers, self._table.of, self._table.idle
+        )
         life.vitals.watch(lambda: self._report.state, self._counters, self._report.measured)
 
     def run(self) -> None:
@@ -147,6 +159,8 @@ class Actor:
                 if self._common.turns is not None:  # who is away for long must not hold up memory
                     for seat in self._table.writing:
                         seat.flush(self._check)
+            if self._league is not None:
+                turn = self._league.begin(turn, environment.conclude)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, self._check)
             actions = act_together(seats, turn, self._check)
@@ -233,6 +247,8 @@ class Actor:
         if pulse is None or (pulse is self._seen and not self._unsettled):
             return
         self._seen, self._unsettled = pulse, False
+        if self._league is not None:
+            self._league.hear(pulse.view)
         if pulse.command == "drain" and self._drain_by is None:
             self._drain_by = time.monotonic() + self._run.learner_timeout
         for route in pulse.routes:
@@ -273,6 +289,9 @@ class Actor:
             )
         self._seen = None
         self._follow_routes()
+        while self._league is not None and not self._league.ready:  # the first members are there with the first weights
+            self._check_early()
+            time.sleep(_PAUSED_SLEEP)
         self._inherit()
 
     def _inherit(self) -> None:
@@ -342,12 +361,15 @@ class Actor:
             self._outlets,
         )
 
-    def _open_counters(self, names: list[str], fixed: list[str]) -> Counters:
+    def _open_counters(self, names: list[str], fixed: list[str], league: LeaguePlan | None) -> Counters:
         run_dir = run_dir_of(self._welcome)
         name = f"{self._welcome.name}.{self._welcome.incarnation}"
         members = list(self._run.environment.members or ())
-        counted = ActorReport.names(names, members, self._environment.counters, fixed)
-        return Counters(run_dir / "counters" / name if run_dir else None, *counted)
+        whole, sums = ActorReport.names(names, members, self._environment.counters, fixed)
+        if league is not None:
+            games, margins = league.counters()
+            whole, sums = [*whole, *games], [*sums, *margins]
+        return Counters(run_dir / "counters" / name if run_dir else None, whole, sums)
 
 
 def main(life: Life) -> None:

@@ -8,6 +8,7 @@ In flows: joins, heartbeats, farewells. Out flows: names, incarnations, quotas, 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -27,6 +28,8 @@ from workers.cohorts import kind_of, pays
 from workers.facts import facts_of
 from workers.fixed_plan import plan_fixed
 from workers.history import History
+from workers.league.standing import Standing
+from workers.league_plan import plan_league
 from workers.membership import Membership
 from workers.plan import plan_policies
 from workers.register import Member
@@ -71,6 +74,8 @@ class Coordinator:
         self._dirty_since = time.monotonic()
         self._stages = Stages(run.actor_timeout, run.learner_timeout)
         self._tally = Tally(self._members, self._books)
+        league = plan_league(run, world)
+        self._standing = None if league is None else Standing(league, folder)
         self.controls = Controls(self._asked_to_stop)
         self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stages.now, None)
@@ -107,6 +112,7 @@ class Coordinator:
         """The books' view for a page; from any thread."""
         return {
             **self._books.view,
+            **({} if self._standing is None else {"league": self._standing.view}),
             "id": self._members.run_id,
             "stage": self._stages.now,
             "paused": self.controls.paused,
@@ -148,6 +154,9 @@ class Coordinator:
         }
         summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
         summary["errors"] = self._errors
+        if self._standing is not None:
+            self._standing.look(self._tally.actors(), math.inf)
+            summary["league"] = self._standing.view
         self._books.write_summary(summary)
         return summary
 
@@ -242,6 +251,8 @@ class Coordinator:
         view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
         if member.role == "evaluation":
             view = {"made": self._books.made, "complete": self._members.complete}
+        if member.role == "actor" and self._standing is not None:
+            view = {"league": self._standing.told}
         self._server.answer(
             peer,
             Pulse(
@@ -317,6 +328,8 @@ class Coordinator:
         self._books.observe(
             *pages, members.table(), self._tally.restarts(self._learned), members.measured(), members.apart
         )
+        if self._standing is not None:
+            self._standing.look(pages[0], time.monotonic())
         self._members.save()
         if self._stages.now == "running":
             self._look_for_stalls({**pages[0], **pages[1]})

@@ -34,14 +34,16 @@ from workers.cohorts import stacks_of
 from workers.common_plan import plan_common
 from workers.cuts import cuts_of
 from workers.datasets.source import load
+from workers.league_plan import plan_league
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
+from workers.learning.freezing import Freezing
 from workers.learning.member import Member
 from workers.learning.source import Source
 from workers.life import Life, run_dir_of, worker_command
 from workers.logs import log_to
-from workers.plan import Plan
+from workers.plan import Plan, PolicyPlan
 from workers.reporting import LearnerReport
 
 __all__ = ["Learner", "main"]
@@ -81,6 +83,7 @@ class Learner:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: Pulse | None = None
+        self._league = plan_league(run, world)
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
         self._cuts = cuts_of(run, [*plans], self._folder)
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
@@ -125,6 +128,7 @@ class Learner:
         for member in trained:
             self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
         for member in self._members:
+            member.freeze_if_due()
             member.save_if_due()
         self._receiver.beacon(now)
         self._publisher.check()
@@ -197,6 +201,13 @@ class Learner:
         self._subscribers.append((auxiliary.name, subscriber))
         return curious
 
+    def _freezing(self, plan: Plan) -> Freezing | None:
+        """How a player of a league joins the library."""
+        if self._league is None or not isinstance(plan, PolicyPlan):
+            return None
+        player = self._league.players[plan.name]
+        return Freezing(player, self._run, plan.interface, self._world, plan.config, self._folder)
+
     def _source(self, plan: Plan) -> tuple[Source, int]:
         """Where the segments of `plan` come from, and how many rows earlier incarnations had of them."""
         if plan.static:
@@ -225,6 +236,7 @@ class Learner:
             rows_before,
             self._curious(plan, device),
             self._cuts,
+            self._freezing(plan),
         )
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(

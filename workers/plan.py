@@ -20,6 +20,7 @@ from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
 from workers.environments.simulators.settings import EXTERNAL, played
+from workers.league_plan import plan_league
 from workers.learnable import unlearnable
 from workers.learning.governor import Governor
 from workers.policies.interface import Interface
@@ -45,6 +46,8 @@ class Plan:
     common: Layout | None = None
     lockstep: bool = False
     """Whether actors share copies and groups; else each has as many."""
+    of_copies: int = 0
+    """Of how many copies these are the ones in which its agents learn, in a league; 0: they learn in all."""
 
     @property
     def streams(self) -> int:
@@ -53,7 +56,8 @@ class Plan:
 
     def share(self, world: World) -> float:
         """How much of all agents' steps these are, where all agents are there all the time."""
-        return len(self.agents) * self.many / sum(place.many for place in world.places)
+        learning = self.copies / (self.of_copies or self.copies)
+        return learning * len(self.agents) * self.many / sum(place.many for place in world.places)
 
     @property
     def many(self) -> int:
@@ -166,8 +170,9 @@ class PolicyPlan(Plan):
 def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
     """The plan of every policy that learns, in the order in which the world names their agents; raises
     ConfigurationError."""
-    mapping = run.policy_of(world)
-    names = [name for name in dict.fromkeys(mapping.values()) if run.fixed(name) is None]
+    mapping, league = run.policy_of(world), plan_league(run, world)
+    players = league.players if league is not None else {}
+    names = [name for name in dict.fromkeys((*mapping.values(), *players)) if run.fixed(name) is None]
     plans: dict[str, PolicyPlan] = {}
     where, box = run.environment, common_of(world)
     common = None
@@ -176,6 +181,8 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         common = common_layout(box, where.copies // run.groups, moments)
     for name in names:
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
+        if league is not None:
+            agents = players[name].agents
         places = [world.places[i] for i in agents]
         config = run.policy_config(name)
         clocked = played(run, run.actors).id == EXTERNAL and run.actors > 0
@@ -186,12 +193,13 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
             Interface.at(world, places[0]),
             config,
             layout,
-            where.copies,
+            where.copies if league is None else league.share * run.groups,
             run.groups,
             run.actors,
             run.lock_timeout,
             common,
             run.lockstep,
+            0 if league is None else where.copies,
         )
         _check_sources(plan)
         if plan.actors:

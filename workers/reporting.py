@@ -12,6 +12,7 @@ from protocol.report import Report
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import findings
 from workers.acting.fixed_seat import FixedSeat
+from workers.acting.league_seat import LeagueSeat
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Environment
@@ -24,7 +25,7 @@ _BINS = 200
 
 class ActorReport:
     """Counts steps and collects the returns of finished episodes. `seats`: those of each policy, fixed ones included;
-    `performers` and `subscribers` are of those that learn."""
+    `performers` and `subscribers` are of those that learn; `idle`: seats with actions of others."""
 
     def __init__(
         self,
@@ -33,13 +34,14 @@ class ActorReport:
         performers: dict[str, Performer],
         subscribers: dict[str, WeightSubscriber],
         seats: Mapping[str, Sequence[Seat | FixedSeat]],
+        idle: Sequence[FixedSeat | LeagueSeat],
     ) -> None:
         self.state = "starting"
         self._counters = counters
         self._bin = max(1, quota // _BINS)
         self._next_bin = self._bin
         self._performers, self._subscribers, self._seats = performers, subscribers, seats
-        self._fixed = [seat for group in seats.values() for seat in group if isinstance(seat, FixedSeat)]
+        self._fixed = idle
         self._lock = threading.Lock()
         self._episodes: list[tuple[str, int, int, float]] = []
         self._agent_steps = self._collected_at = 0

@@ -70,6 +70,11 @@ class Sequential:
     """The whole run in this process."""
 
     def __init__(self, run: Run, folder: Path) -> None:
+        if run.league is not None:
+            raise ConfigurationError(
+                "a league is kept by a coordinator, and this run is of one process without one; leave --sequential "
+                "out, or remove league"
+            )
         if run.lockstep:  # the reference knows nothing of how many actors there might be
             run = run.model_copy(update={"actors": 1})
         self._run, self._folder = run, folder

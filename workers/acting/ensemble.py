@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.acting.fixed_seat import FixedSeat
+from workers.acting.league_seat import LeagueSeat
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.environments.base import Present, Turn
@@ -20,7 +21,7 @@ __all__ = ["act_together"]
 
 
 def act_together(
-    seats: Mapping[tuple[int, int], Seat | FixedSeat], turn: Turn, on_wait: Callable[[], None]
+    seats: Mapping[tuple[int, int], Seat | FixedSeat | LeagueSeat], turn: Turn, on_wait: Callable[[], None]
 ) -> list[NDArray]:
     """Actions for each entry of `turn.present`. Each seat draws from its own noise, so that who sits beside it changes
     nothing but the last bits of a matrix product."""
@@ -45,7 +46,7 @@ def act_together(
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def _act(places: Sequence[tuple[Seat | FixedSeat, Present]], on_wait: Callable[[], None]) -> list[NDArray]:
+def _act(places: Sequence[tuple[Seat | FixedSeat | LeagueSeat, Present]], on_wait: Callable[[], None]) -> list[NDArray]:
     """Seats of one performer."""
     if len(places) == 1:
         (chair, present), *_ = places

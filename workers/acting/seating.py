@@ -18,6 +18,7 @@ from protocol.lockstep import dealt
 from protocol.spaces import World
 from workers.acting.fixed_seat import FixedPlayer, FixedSeat
 from workers.acting.frozen_player import FrozenPlayer
+from workers.acting.league_seat import LeagueSeat
 from workers.acting.performer import Performer
 from workers.acting.script import script
 from workers.acting.seat import Seat, Sender
@@ -37,7 +38,7 @@ class Table:
     """All seats of one actor by (agent, group), by policy, and those whose policies learn; each agent's policy."""
 
     def __init__(self) -> None:
-        self.seats: dict[tuple[int, int], Seat | FixedSeat] = {}
+        self.seats: dict[tuple[int, int], Seat | FixedSeat | LeagueSeat] = {}
         self.of: dict[str, list[Seat | FixedSeat]] = {}
         self.writing: list[Seat] = []
         self.policy_of: dict[int, str] = {}
@@ -50,9 +51,14 @@ class Table:
         self.writing += [seat for seat in seats.values() if isinstance(seat, Seat)]
 
     @property
+    def idle(self) -> list[FixedSeat | LeagueSeat]:
+        """Seats in which (some) actions are of those who do not learn."""
+        return [seat for seat in self.seats.values() if not isinstance(seat, Seat)]
+
+    @property
     def fixed_steps(self) -> int:
-        """Actions of those whose policies do not learn."""
-        return sum(seat.steps for seat in self.seats.values() if isinstance(seat, FixedSeat))
+        """Actions of those who do not learn."""
+        return sum(seat.steps for seat in self.idle)
 
     @property
     def open_rows(self) -> int:

@@ -22,10 +22,10 @@ __all__ = ["Due", "Live"]
 
 
 class Live:
-    """The policy of `plan`: a `Decider`."""
+    """The policy of `plan`: a `Decider`. `performer`: of an actor that has it for itself."""
 
-    def __init__(self, plan: PolicyPlan) -> None:
-        self.performer = Performer(plan.interface, plan.config)
+    def __init__(self, plan: PolicyPlan, performer: Performer | None = None) -> None:
+        self.performer = performer or Performer(plan.interface, plan.config)
         self.interface, self.frames = plan.interface, frames_of(plan.config)
         self.state, self.shared = self.performer.state, plan.common is not None
         self._undrawn = np.random.default_rng(0)

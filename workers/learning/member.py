@@ -33,6 +33,7 @@ from workers.learning.curiosity import Curious
 from workers.learning.cut import MemberCut, Standing
 from workers.learning.feeding import feed
 from workers.learning.finite import FiniteWeights
+from workers.learning.freezing import Freezing
 from workers.learning.health import Health
 from workers.learning.replay import Replay
 from workers.learning.rounds import Rounds, in_rounds
@@ -40,7 +41,8 @@ from workers.learning.source import Source
 from workers.learning.telling import Telling
 from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
-from workers.policies.flat import flatten_
+from workers.policies.distillation import Distillation
+from workers.policies.flat import FlatWeights, flatten_
 
 __all__ = ["Member"]
 
@@ -71,6 +73,7 @@ class Member:
         rows_before: int = 0,
         curious: Curious | None = None,
         cuts: Cuts | None = None,
+        freezing: Freezing | None = None,
     ) -> None:
         self.name, self.static = plan.name, plan.static
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
@@ -109,6 +112,8 @@ class Member:
         self._cut: MemberCut | None = None
         if cuts is not None and self.rounds is not None:
             self._cut = MemberCut(cuts, plan.name, self.policy, self.update, fed, self.rounds)
+        self._freezing = freezing
+        self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
         self._checkpoints: Checkpoints | None = None
         if folder is not None:
             replay = None if plan.static else self._replay  # a dataset is there again
@@ -185,6 +190,7 @@ class Member:
 
     def _begin_here(self) -> None:
         """With a publication, from which the next ones are counted."""
+        self.freeze_if_due()
         self._published_step = self._steps_counted = self._telling.logged_step = self.update.train_steps
         self.publish()
 
@@ -285,6 +291,20 @@ class Member:
                 "learning_rate or max_grad_norm, and scale observations and rewards down"
             )
 
+    def freeze_if_due(self) -> None:
+        """In a league: joins the library when its time has come, and begins again if it is to."""
+        freezing = self._freezing
+        if freezing is None or not freezing.due(self._rows):
+            return
+        first = not freezing.count
+        if isinstance(self.policy, Distillation) or not self._finite():
+            return
+        freezing.freeze(self.policy, self.version, self.update.train_steps, self._rows)
+        if self._initial is not None and not first:
+            self.weights.load(self._initial)
+            self.update.optimizer.reset()
+            self.publish()
+
     def save_if_due(self) -> None:
         """Hands a checkpoint over when its time has come."""
         if self._checkpoints is not None and self.update.train_steps and self._checkpoints.due:
@@ -371,3 +391,8 @@ class Member:
         self._counters.set(f"train_steps.{self.name}", steps)
         self._counters.add(f"steps_made.{self.name}", steps - self._steps_counted)
         self._steps_counted = steps
+
+
+def _copied(weights: FlatWeights) -> NDArray[np.uint8]:
+    there = weights.source()
+    return (there() if callable(there) else there).copy()

@@ -19,7 +19,7 @@ from workers.policies.build import Policy, build, published
 from workers.policies.flat import flatten_
 from workers.policies.manifest import KEY, Manifest, parse_manifest
 
-__all__ = ["acting_weights", "read", "write", "write_beside"]
+__all__ = ["acting_weights", "read", "to_bytes", "write", "write_beside"]
 
 
 def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -37,10 +37,15 @@ def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
 def write(path: Path, manifest: Manifest, policy: Policy) -> None:
     """Puts the file in place, whole, and its manifest beside it."""
     aside = path.with_name(f".{path.name}.new")
-    weights = {name: tensor.cpu().clone().contiguous() for name, tensor in acting_weights(policy).items()}
-    aside.write_bytes(save(weights, {KEY: manifest.text()}))
+    aside.write_bytes(to_bytes(manifest, policy))
     os.replace(aside, path)
     write_beside(path, manifest)
+
+
+def to_bytes(manifest: Manifest, policy: Policy) -> bytes:
+    """What is in the file."""
+    weights = {name: tensor.cpu().clone().contiguous() for name, tensor in acting_weights(policy).items()}
+    return save(weights, {KEY: manifest.text()})
 
 
 def write_beside(path: Path, manifest: Manifest) -> None:

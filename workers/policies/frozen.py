@@ -22,6 +22,8 @@ from workers.policies.build import Policy
 from workers.policies.central import CentralActorCritic
 from workers.policies.deployed import NEXT_STATE, STATE
 from workers.policies.distributions import Noise
+from workers.policies.flat import flatten_
+from workers.policies.host import host_actor
 from workers.policies.manifest import Manifest
 
 __all__ = ["Frozen"]
@@ -36,6 +38,9 @@ class Frozen:
         self.state = manifest.config.network.state
         """S; 0 where it remembers nothing."""
         self.frames, self.shared = manifest.frames, manifest.common is not None
+        flatten_(policy)
+        self._host = host_actor(policy)
+        """The same without torch, where that can be."""
         self._undrawn = np.random.default_rng(0)
         """Stands for noise where nothing is drawn."""
 
@@ -70,6 +75,8 @@ class Frozen:
         """What the network chose on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
         [n, S]: as `Performer.act` does."""
         greedy, source = noise is None, self._undrawn if noise is None else noise
+        if self._host is not None:
+            return self._host.act(seen, source, greedy, legal)
         if isinstance(self._policy, ActorCritic | CentralActorCritic):
             return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
         stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from protocol.config import PolicyConfig
 from protocol.document import read_run
 from protocol.errors import ConfigurationError
+from protocol.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.facts import network_facts
 from workers.learning import checkpoint
@@ -21,7 +22,7 @@ from workers.policies.deployed import Deployed
 from workers.policies.interface import Interface
 from workers.policies.manifest import Manifest, Provenance, frames_of
 
-__all__ = ["deployed", "find", "read"]
+__all__ = ["deployed", "describe", "find", "read"]
 
 
 def find(run: Path, policy: str, which: str) -> tuple[int, Manifest, Policy]:
@@ -56,33 +57,39 @@ def read(path: Path) -> tuple[Manifest, Policy]:
         id=where.id if where.members is None else "+".join(where.members),
         population=DictPopulation(agents=(agent,), common=common),
     )
-    seen = world.deployed()
-    interface = Interface.at(seen, seen.places[0])
     policy = build(Interface.at(world, world.places[0]), own, 0)
     try:
         policy.load_state_dict(found.weights)
     except RuntimeError:
         raise ConfigurationError(f"checkpoint {path} is of another network; use the release that wrote it") from None
-    module = deployed(interface, own, policy)
+    source = Provenance(
+        run=_run_id(run),
+        folder=run.name,
+        incarnation=facts.incarnation,
+        version=facts.version,
+        train_steps=facts.train_steps,
+        rows=facts.rows,
+    )
+    return describe(path.resolve().parent.name, world, own, policy, source), policy
+
+
+def describe(name: str, world: World, config: PolicyConfig, policy: Policy, source: Provenance) -> Manifest:
+    """The manifest of `policy`, which acts as the first agent of `world`."""
+    seen = world.deployed()
+    interface = Interface.at(seen, seen.places[0])
+    module = deployed(interface, config, policy)
     return Manifest(
-        policy=path.resolve().parent.name,
+        policy=name,
         world=world.id,
         agent=seen.places[0].agent,
-        common=common,
+        common=common_of(seen),
         withheld=tuple(leaf.name for leaf in world.places[0].leaves if leaf.evaluation_only),
-        config=own,
-        network=network_facts(interface, own),
+        config=config,
+        network=network_facts(interface, config),
         inputs=module.inputs,
         outputs=module.outputs,
-        provenance=Provenance(
-            run=_run_id(run),
-            folder=run.name,
-            incarnation=facts.incarnation,
-            version=facts.version,
-            train_steps=facts.train_steps,
-            rows=facts.rows,
-        ),
-    ), policy
+        provenance=source,
+    )
 
 
 def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Deployed:

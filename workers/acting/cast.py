@@ -1,0 +1,96 @@
+"""Who an actor has at hand to play against those that learn: members of the library, and players as they are now.
+
+In flows: files of the library, read once and checked; the newest weights of every player, which its performer adopts.
+Out flow: a player for each agent. At most so many members are in memory; who was not met for longest makes room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from protocol.counters import Counters
+from workers.acting.frozen_player import Decider, FrozenPlayer
+from workers.policies.frozen import Frozen
+
+__all__ = ["Cast"]
+
+
+@dataclass(slots=True)
+class _Role:
+    name: str
+    decider: Decider
+    uses: int = 0
+    """Seats that it plays in now."""
+    used_at: int = 0
+    players: dict[tuple[int, int], FrozenPlayer] = field(default_factory=dict)
+
+
+class Cast:
+    """`newest`: players as they learn, by name, always there; `most` members beside them. `find` gives the file of a
+    member, `make` a player of a decider for (agent, group)."""
+
+    def __init__(
+        self,
+        newest: Mapping[str, Decider],
+        most: int,
+        find: Callable[[str], Path],
+        make: Callable[[Decider, int, int], FrozenPlayer],
+        counters: Counters,
+    ) -> None:
+        self._most, self._find, self._make, self._counters = most, find, make, counters
+        self._roles: dict[int, _Role] = {number: _Role(*pair) for number, pair in enumerate(newest.items())}
+        self._numbers = {name: number for number, name in enumerate(newest)}
+        self._always = len(newest)
+        self._next = self._always
+        self._clock = 0
+
+    @property
+    def loaded(self) -> int:
+        """Members in memory."""
+        return len(self._roles) - self._always
+
+    def take(self, name: str) -> int | None:
+        """The number of `name`, who plays in one more seat; None where all that are in memory are playing."""
+        number = self._numbers.get(name)
+        if number is None and self._make_room():
+            number = self._load(name)
+        if number is not None:
+            self.use(number)
+        return number
+
+    def use(self, number: int) -> None:
+        """One more seat that it plays in."""
+        role = self._roles[number]
+        self._clock += 1
+        role.uses, role.used_at = role.uses + 1, self._clock
+
+    def give_back(self, number: int) -> None:
+        """One seat less."""
+        self._roles[number].uses -= 1
+
+    def player(self, number: int, agent: int, group: int) -> FrozenPlayer:
+        """Who plays `agent` for it; it remembers its streams."""
+        role = self._roles[number]
+        player = role.players.get((agent, group))
+        if player is None:
+            player = role.players[agent, group] = self._make(role.decider, agent, group)
+        return player
+
+    def _make_room(self) -> bool:
+        if self.loaded < self._most:
+            return True
+        idle = [(role.used_at, n) for n, role in self._roles.items() if n >= self._always and not role.uses]
+        if not idle:
+            return False
+        _, oldest = min(idle)
+        del self._numbers[self._roles.pop(oldest).name]
+        return True
+
+    def _load(self, name: str) -> int:
+        number, self._next = self._next, self._next + 1
+        self._roles[number] = _Role(name, Frozen.load(self._find(name)))
+        self._numbers[name] = number
+        self._counters.add("league_loads")
+        return number

@@ -1,0 +1,115 @@
+"""The league as one actor plays it: who is at hand, who meets whom in each copy, and the seats of all agents.
+
+In flows: turns; what the coordinator tells of the league; files of the library. Out flows: seats; counts of games.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.errors import ConfigurationError
+from protocol.spaces import World
+from workers.acting.cast import Cast
+from workers.acting.fixtures import Fixtures, Told
+from workers.acting.frozen_player import Decider, FrozenPlayer
+from workers.acting.league_seat import LeagueSeat
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.acting.seating import Hand
+from workers.environments.base import Outcome, Turn
+from workers.evaluation.live import Live
+from workers.league import library
+from workers.league_plan import LeaguePlan
+from workers.plan import PolicyPlan, seed_of
+
+__all__ = ["League"]
+
+
+class League:
+    """Of an actor that plays `hand` of `run` in `world`. `learning`: the seats that learn, by player and then by
+    (agent, group); `folder`: the run's, None where it cannot be seen."""
+
+    def __init__(
+        self,
+        plan: LeaguePlan,
+        run: Run,
+        world: World,
+        hand: Hand,
+        plans: Mapping[str, PolicyPlan],
+        performers: Mapping[str, Performer],
+        learning: Mapping[str, Mapping[tuple[int, int], Seat]],
+        folder: Path | None,
+        counters: Counters,
+    ) -> None:
+        self._told, self._plan, self._folder = Told(), plan, folder
+        noise = {
+            (agent, group): hand.noise(seed_of(run.seed, "opponents"), agent, group)
+            for agent in plan.seats
+            for group in hand.groups
+        }
+
+        def make(decider: Decider, agent: int, group: int) -> FrozenPlayer:
+            return FrozenPlayer(decider, plan.copies, noise[agent, group])
+
+        newest = {name: Live(plans[name], performers[name]) for name in plan.players}
+        cast = Cast(newest, plan.config.loaded, self._find, make, counters)
+        self._fixtures = [
+            Fixtures(
+                plan,
+                len(world.agents),
+                group,
+                self._told,
+                cast,
+                counters,
+                hand.noise(seed_of(run.seed, "draw"), 0, group),
+            )
+            for group in hand.groups
+        ]
+        homes = plan.homes
+        self.seats = {
+            (agent, group): LeagueSeat(
+                agent,
+                world.places[agent],
+                [(home, learning[home.player][agent, group]) for home in homes if home.agent == agent],
+                self._fixtures[group],
+                cast,
+                group,
+            )
+            for agent in plan.seats
+            for group in hand.groups
+        }
+
+    @property
+    def ready(self) -> bool:
+        """Whether every player has somebody to meet."""
+        return all(player in self._told.whom for player in self._plan.players)
+
+    def hear(self, view: Mapping[str, Any]) -> None:
+        """What the coordinator says with its answer to a heartbeat."""
+        if view.get("league"):
+            self._told.hear(view["league"])
+
+    def begin(self, turn: Turn, conclude: Callable[[], Sequence[Outcome]]) -> Turn:
+        """Before anybody acts: see `Fixtures.begin`."""
+        return self._fixtures[turn.group].begin(turn, conclude)
+
+    @property
+    def steps(self) -> int:
+        """Actions so far of those who do not learn."""
+        return sum(seat.steps for seat in self.seats.values())
+
+    def _find(self, member: str) -> Path:
+        if self._folder is None:
+            raise ConfigurationError(
+                "the run's folder cannot be seen from here, and the league's library lies there; start the actors "
+                "where the coordinator runs"
+            )
+        policy, _, number = member.partition("/")
+        entry = library.Entry(policy, int(number), self._told.files[member])
+        path = entry.path(self._folder)
+        library.verify(entry, path.read_bytes())
+        return path

@@ -1,0 +1,128 @@
+"""One agent's seat in a league: in its homes a player learns, in the other copies somebody else plays, who does not.
+
+In flows: an agent's turns, and outcomes between them. Out flows: actions; what learns is written by its own `Seat`.
+
+Legend: `n` copies in which the agent acts, of `R` of its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.spaces import Place
+from workers.acting.cast import Cast
+from workers.acting.fixtures import LEARNS, Fixtures
+from workers.acting.seat import Seat
+from workers.environments.base import Outcome, Present
+from workers.league_plan import Home
+
+__all__ = ["LeagueSeat"]
+
+Rows = slice | NDArray[np.int64]
+
+
+class LeagueSeat:
+    """Agent number `agent`, at `place`. `homes`: where its `Seat`s learn; `fixtures` and `group`: of these copies."""
+
+    def __init__(
+        self,
+        agent: int,
+        place: Place,
+        homes: Sequence[tuple[Home, Seat]],
+        fixtures: Fixtures,
+        cast: Cast,
+        group: int,
+    ) -> None:
+        self.name, self.performer = place.name, self
+        self._agent, self._place, self._homes, self._group = agent, place, homes, group
+        self._fixtures, self._cast = fixtures, cast
+        self.steps = 0
+        """Actions so far of those who do not learn."""
+
+    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[Any]:
+        """n actions."""
+        actions = self._place.acted.zeros(len(present.observation))
+        for home, seat in self._homes:
+            rows = _between(present.copies, home)
+            if rows.stop > rows.start:
+                actions[rows] = seat.act(_part(present, rows, home), on_wait)
+        who = self._who(present.copies)
+        for number in np.unique(who).tolist():
+            if number != LEARNS:
+                chosen = np.flatnonzero(who == number)
+                player = self._cast.player(number, self._agent, self._group)
+                actions[chosen] = player(_chosen(present, chosen))
+                self.steps += len(chosen)
+        return actions
+
+    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+        """What arrived between the agent's turns."""
+        for home, seat in self._homes:
+            rows = _between(outcome.copies, home)
+            if rows.stop > rows.start:
+                seat.receive(_part(outcome, rows, home), on_wait)
+        who = self._who(outcome.copies)
+        for number in np.unique(who).tolist():
+            if number != LEARNS:
+                player = self._cast.player(number, self._agent, self._group)
+                player.receive(_chosen(outcome, np.flatnonzero(who == number)))
+
+    def _who(self, copies: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        who = self._fixtures.who[self._agent]
+        return who if copies is None else who[copies]
+
+
+def _between(copies: NDArray[np.int64] | None, home: Home) -> slice:
+    """The rows that are of a home's copies."""
+    if copies is None:
+        return slice(home.first, home.last)
+    first, last = np.searchsorted(copies, (home.first, home.last)).tolist()
+    return slice(first, last)
+
+
+_Told = TypeVar("_Told", Present, Outcome)
+
+
+def _part(told: _Told, rows: slice, home: Home) -> _Told:
+    """`rows` of what was told, whose copies are counted from the home's first; as views."""
+    copies: NDArray[np.int64] | None = told.copies
+    if copies is not None:
+        everywhere = isinstance(told, Present) and rows.stop - rows.start == home.last - home.first
+        copies = None if everywhere else copies[rows] - home.first
+    return _restricted(told, rows, copies, *_finals(told.final_index, rows))
+
+
+def _chosen(told: _Told, rows: NDArray[np.int64]) -> _Told:
+    """`rows` of what was told, whose copies keep their numbers."""
+    copies = rows if told.copies is None else told.copies[rows]
+    finals = np.flatnonzero(np.isin(told.final_index, rows))
+    return _restricted(told, rows, copies, np.searchsorted(rows, told.final_index[finals]), finals)
+
+
+def _finals(index: NDArray[np.int64], rows: slice) -> tuple[NDArray[np.int64], slice]:
+    first, last = np.searchsorted(index, (rows.start, rows.stop)).tolist() if len(index) else (0, 0)
+    return index[first:last] - rows.start, slice(first, last)
+
+
+def _restricted(
+    told: _Told, rows: Rows, copies: NDArray[np.int64] | None, final_index: NDArray[np.int64], finals: Rows
+) -> _Told:
+    final = told.final_observation
+    changed: dict[str, Any] = {
+        "copies": copies,
+        "reward": told.reward[rows],
+        "terminated": told.terminated[rows],
+        "truncated": told.truncated[rows],
+        "final_index": final_index,
+        "final_observation": final[finals] if final is not None and len(final_index) else None,
+    }
+    if isinstance(told, Present):
+        changed["observation"] = told.observation[rows]
+        changed["action_mask"] = None if told.action_mask is None else told.action_mask[rows]
+        changed["clock"] = None if told.clock is None else told.clock[rows]
+    return replace(told, **changed)

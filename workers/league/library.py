@@ -1,0 +1,83 @@
+"""The library of a league: a folder in the run's with an immutable file for each frozen policy. Without torch.
+
+    library/POLICY/NUMBER-CHECKSUM.safetensors
+
+In flow: the bytes of an exported policy. Out flows: files, each put in place whole and never written again; whoever
+reads one checks that its bytes are those that its name tells (blake2b, 16 bytes in hex).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["FOLDER", "Entry", "add", "checksum", "entries", "verify"]
+
+FOLDER = "library"
+_NAME = re.compile(r"(\d{1,6})-([0-9a-f]{32})\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One member."""
+
+    policy: str
+    number: int
+    checksum: str
+
+    @property
+    def name(self) -> str:
+        """As the league calls it."""
+        return f"{self.policy}/{self.number}"
+
+    def path(self, folder: Path) -> Path:
+        """Where it lies below the run's `folder`."""
+        return folder / FOLDER / self.policy / f"{self.number}-{self.checksum}.safetensors"
+
+
+def checksum(data: bytes) -> str:
+    """Of the whole file."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def add(folder: Path, policy: str, number: int, data: bytes) -> Entry:
+    """Puts a member in place, once it is on the disk."""
+    entry = Entry(policy, number, checksum(data))
+    path = entry.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(aside, path)
+    return entry
+
+
+def entries(folder: Path, policy: str) -> list[Entry]:
+    """The members of `policy`, oldest first."""
+    place = folder / FOLDER / policy
+    if not place.is_dir():
+        return []
+    names = (_NAME.fullmatch(name) for name in os.listdir(place))
+    found = {int(match[1]): match[2] for match in names if match is not None}
+    return [Entry(policy, number, found[number]) for number in sorted(found)]
+
+
+def verify(entry: Entry, data: bytes) -> bytes:
+    """`data`, if it is the member's; ConfigurationError otherwise."""
+    found = checksum(data)
+    if found != entry.checksum:
+        raise ConfigurationError(
+            f"the library's file of {entry.name} should have the checksum {entry.checksum} but has {found}; it was "
+            "changed or damaged: begin the run in another folder, or put the file back"
+        )
+    return data

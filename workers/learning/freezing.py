@@ -1,0 +1,74 @@
+"""When a player of a league joins the library: its weights of that moment as an immutable file.
+
+In flows: rows that the player has learned from, its networks. Out flow: files of the library.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from protocol.config import PolicyConfig, Run
+from protocol.errors import ConfigurationError
+from protocol.spaces import DictPopulation, World
+from protocol.version import Version
+from workers.league import library
+from workers.league_plan import PlayerPlan
+from workers.policies import exported
+from workers.policies.build import Policy
+from workers.policies.interface import Interface
+from workers.policies.manifest import Provenance
+from workers.policies.trained import describe
+
+__all__ = ["Freezing"]
+
+log = logging.getLogger(__name__)
+
+
+class Freezing:
+    """Of `player`, whose members lie in the run's `folder`; those that earlier incarnations made count."""
+
+    def __init__(
+        self,
+        player: PlayerPlan,
+        run: Run,
+        interface: Interface,
+        world: World,
+        config: PolicyConfig,
+        folder: Path | None,
+    ) -> None:
+        if folder is None:
+            raise ConfigurationError(
+                "the run's folder cannot be seen from here, and the league's library lies there; start the learners "
+                "where the coordinator runs"
+            )
+        assert run.league is not None
+        self._player, self._every, self._config, self._folder = player, run.league.snapshot_every, config, folder
+        agent = interface.place.agent
+        self._world = World(id=world.id, population=DictPopulation(agents=(agent,)))
+        self.count = len(library.entries(folder, player.name))
+        """Members so far."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the player begins again whenever it has joined."""
+        return self._player.fresh
+
+    def due(self, rows: int) -> bool:
+        """Whether the player is to join, having learned from so many rows; at first as it is."""
+        return self.count < self._player.most and rows >= self.count * self._every
+
+    def freeze(self, policy: Policy, version: Version, train_steps: int, rows: int) -> None:
+        """Adds the next member."""
+        source = Provenance(
+            run="",
+            folder=self._folder.name,
+            incarnation=version.incarnation,
+            version=version.version,
+            train_steps=train_steps,
+            rows=rows,
+        )
+        manifest = describe(self._player.name, self._world, self._config, policy, source)
+        entry = library.add(self._folder, self._player.name, self.count, exported.to_bytes(manifest, policy))
+        self.count += 1
+        log.info("event=frozen member=%s rows=%d checksum=%s", entry.name, rows, entry.checksum)
