@@ -34,7 +34,7 @@ class ActorReport:
         performers: dict[str, Performer],
         subscribers: dict[str, WeightSubscriber],
         seats: Mapping[str, Sequence[Seat | FixedSeat]],
-        idle: Sequence[FixedSeat | LeagueSeat],
+        idle: Sequence[FixedSeat | LeagueSeat] = (),
     ) -> None:
         self.state = "starting"
         self._counters = counters

@@ -13,7 +13,7 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import World, parse_world
 from workers.entries import find, said
-from workers.environments import gymnasium_adapter, gymnasium_multi, pettingzoo_adapter
+from workers.environments import gymnasium_adapter, gymnasium_multi, openspiel_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
 from workers.environments.collections import Collection
@@ -51,8 +51,8 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = (
-    f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, gymnasium_multi:ID, pettingzoo:MODULE or module:function of "
-    "your own"
+    f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, gymnasium_multi:ID, openspiel:GAME, pettingzoo:MODULE or "
+    "module:function of your own"
 )
 
 
@@ -122,6 +122,8 @@ def _one(config: EnvironmentConfig) -> Environment:
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("gymnasium_multi:"):
         return gymnasium_multi.from_id(config.id, config.copies, config.settings)
+    if config.id.startswith("openspiel:"):
+        return openspiel_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):
         states = config.central_state == "state"
         return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode, states)

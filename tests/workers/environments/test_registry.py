@@ -172,7 +172,8 @@ def test_a_users_module_that_cannot_be_imported_says_why(own: str, tmp_path: Pat
 @pytest.mark.parametrize("id", ["treasure_hant", "CartPole-v1", ""])
 def test_an_unknown_id_is_refused_with_the_known_forms(id: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"treasure_hunt, .*, gymnasium:ID, gymnasium_multi:ID, pettingzoo:MODULE or module"
+        ConfigurationError,
+        match=r"treasure_hunt, .*, gymnasium:ID, gymnasium_multi:ID, openspiel:GAME, pettingzoo:MODULE or module",
     ):
         make(config(id))
 
