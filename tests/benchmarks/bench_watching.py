@@ -8,8 +8,8 @@
   second, where Prometheus' default is once a minute.
 
 Prints for each the median agent steps a second, and a second of processor time of all processes of the run, and the
-medians over rounds of what these are of the same round's `alone`. The latter also holds on a machine that does other
-work.
+medians over rounds of what these are of the same round's `alone`; and which part of the processor time of the run was
+the coordinator's, the one figure that holds on a machine that does other work.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from protocol.counters import read_counters
 
 
 class Rates(NamedTuple):
-    """Agent steps a second, and a second of processor time."""
+    """Agent steps a second, and a second of processor time; which part of this time the coordinator took."""
 
     a_second: float
     a_processor_second: float
+    coordinator: float
 
 
 _WAYS = ("alone", "told", "watched")
@@ -63,12 +64,14 @@ def compare(preset: str, rounds: int, seconds: float) -> dict[str, Any]:
     """Rates of each way, medians over `rounds`, and their ratios to `alone` within a round."""
     found: dict[str, list[Rates]] = {way: [] for way in _WAYS}
     with tempfile.TemporaryDirectory() as name, _training(preset, Path(name) / "run") as (folder, launcher):
+        _moment("watched", folder, launcher, 1.0)  # what answers is loaded at the first question
         for number in range(rounds):
             turn = number % len(_WAYS)
             for way in (*_WAYS[turn:], *_WAYS[:turn]):
                 found[way].append(_moment(way, folder, launcher, seconds))
     told: dict[str, Any] = {"preset": preset, "rounds": rounds}
-    for key in Rates._fields:
+    told["coordinator"] = {way: statistics.median(one.coordinator for one in found[way]) for way in _WAYS}
+    for key in ("a_second", "a_processor_second"):
         rates = {way: [getattr(one, key) for one in moments] for way, moments in found.items()}
         told[key] = {way: statistics.median(values) for way, values in rates.items()}
         for way in _WAYS[1:]:
@@ -89,10 +92,12 @@ def _moment(way: str, folder: Path, launcher: psutil.Process, seconds: float) ->
         thread.start()
     try:
         time.sleep(_SETTLE)
-        steps, used, since = _steps(folder), _used(launcher), time.monotonic()
+        its = psutil.Process(coordinator["pid"])
+        steps, (own, used), since = _steps(folder), _used(its, launcher), time.monotonic()
         time.sleep(seconds)
-        made = _steps(folder) - steps
-        return Rates(made / (time.monotonic() - since), made / (_used(launcher) - used))
+        made, (own_now, used_now) = _steps(folder) - steps, _used(its, launcher)
+        spent = used_now - used
+        return Rates(made / (time.monotonic() - since), made / spent, (own_now - own) / spent)
     finally:
         os.kill(coordinator["pid"], signal.SIGCONT)
         over.set()
@@ -100,10 +105,11 @@ def _moment(way: str, folder: Path, launcher: psutil.Process, seconds: float) ->
             thread.join()
 
 
-def _used(launcher: psutil.Process) -> float:
-    """Seconds of processor time of the run so far."""
-    times = [process.cpu_times() for process in (launcher, *launcher.children(recursive=True))]
-    return sum(time.user + time.system for time in times)
+def _used(coordinator: psutil.Process, launcher: psutil.Process) -> tuple[float, float]:
+    """Seconds of processor time so far: of the coordinator, of the whole run."""
+    found = {one.pid: one.cpu_times() for one in (launcher, *launcher.children(recursive=True))}
+    spent = {pid: times.user + times.system for pid, times in found.items()}
+    return spent[coordinator.pid], sum(spent.values())
 
 
 def _watch(url: str, over: threading.Event) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.workers.web.browser import browser
 from tests.workers.web.pages import shown
 
@@ -28,6 +26,8 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert window.text("loop-queue") == "queue 50 % full, 16 on their way"
         assert window.do("return matchMedia('(prefers-color-scheme: dark)').matches")
         assert window.do("return document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out on a phone
+        edge = "return document.querySelector('#workers button').getBoundingClientRect().right <= innerWidth"
+        assert window.do(edge), "logs are reached there without scrolling sideways"
         window.do("document.querySelector('#workers button').click()")
         window.until("return document.getElementById('log').textContent === 'event=<b>acting</b>\\n'")
         curve = run.books.history.curves("return")["agent_0"][1]
@@ -57,7 +57,6 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert strange == []
 
 
-@pytest.mark.slow
 def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Path, run_dir: Path) -> None:
     """Of some updates the quickest: others may have the machine meanwhile."""
     with shown(run_dir, policies=110, workers=100) as (run, url), browser(tmp_path) as window:
