@@ -27,6 +27,7 @@ class Shown:
         self.books = Books(Run(steps=1_000_000), self.policies, folder, credits=credits)
         self.controls = Controls(threading.Event())
         self.stage, self.stalled = "running", ""
+        self.league: dict[str, Any] = {}
         self._workers = [self._worker(i) for i in range(workers)]
 
     def look(self) -> dict[str, Any]:
@@ -48,7 +49,7 @@ class Shown:
     def told(self) -> dict[str, Any]:
         """What the page gets."""
         told = {"id": "0123abcd", "stage": self.stage, "paused": self.controls.paused, "stalled": self.stalled}
-        return {**self.books.view, **told}
+        return {**self.books.view, **told, **({"league": self.league} if self.league else {})}
 
     def _worker(self, index: int) -> dict[str, Any]:
         role, state = ("actor", "acting") if index % 2 == 0 else ("learner", "learning")

@@ -8,6 +8,13 @@ from tests.workers.web.browser import browser
 from tests.workers.web.pages import shown
 
 TAB, ENTER = "\ue004", "\ue007"
+LEAGUE = {
+    "members": [
+        {"name": "red.1", "elo": -80.4, "games": 30, "chance": 0.25},
+        {"name": "blue.2", "elo": 80.4, "games": 40, "chance": 0.75},
+    ],
+    "win_rates": [[None, 0.25], [0.75, None]],
+}
 CELLS = "return [...document.querySelectorAll(arguments[0])].map((cell) => cell.textContent)"
 
 
@@ -15,6 +22,7 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
     with shown(run_dir) as (run, url), browser(tmp_path, width=420, height=900, dark=True) as window:
         window.open(url)
         run.stalled = "nothing moved for 60 s: actor-0 waits for credit"
+        run.league = LEAGUE
         view = run.look()
         (run_dir / "logs").mkdir()
         (run_dir / "logs" / "actor-0.log").write_text("event=<b>acting</b>\n")
@@ -23,6 +31,17 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert window.text("verdict") == view["verdict"]
         assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
         assert window.do(CELLS, "#workers tbody tr:first-child td")[:4] == ["actor-0", "acting", "here", "100"]
+        assert window.do(CELLS, "#league tbody td") == [
+            "1. blue.2",
+            "80",
+            "40",
+            "75 %",
+            "2. red.1",
+            "-80",
+            "30",
+            "25 %",
+        ]
+        assert window.do(CELLS, "#wins tbody *:is(th, td)") == ["1. blue.2", "–", "75 %", "2. red.1", "25 %", "–"]
         assert window.text("loop-queue") == "queue 50 % full, 16 on their way"
         assert window.do("return matchMedia('(prefers-color-scheme: dark)').matches")
         assert window.do("return document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out on a phone

@@ -104,6 +104,7 @@ function show(view) {
     say(at("left"), duration(Math.max(0, view.steps - view.made) / rate));
     say(at("verdict"), view.verdict);
     Loop.show(view, number, percent);
+    League.show(view.league, number, percent);
     showPolicies(view);
     showWorkers(view);
     showHealth(view);
