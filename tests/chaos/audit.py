@@ -48,9 +48,9 @@ def audit_books(summary: dict[str, Any], steps: int | None) -> list[str]:
     return found
 
 
-def audit_notes(notes: Iterable[Note], *, every: bool) -> list[str]:
+def audit_notes(notes: Iterable[Note], dropped: int = 0) -> list[str]:
     """Of what was seen: nothing is copied twice by one learner, nor again after it was settled; what is settled was
-    copied (where `every` segment is to be sent); versions grow."""
+    copied, but for so many segments as the books call `dropped`; versions grow."""
     found: list[str] = []
     copied: dict[tuple[Any, ...], set[int]] = defaultdict(set)
     by_process: dict[tuple[Any, ...], set[int]] = defaultdict(set)
@@ -76,10 +76,10 @@ def audit_notes(notes: Iterable[Note], *, every: bool) -> list[str]:
             found.append(f"process {pid} took segments {again[:5]} of {key}, settled up to {settled[key]}, again")
         by_process[(pid, *key)].update(numbers)
         copied[key].update(numbers)
-    for key, upto in settled.items() if every else ():
-        lost = set(range(1, upto + 1)) - copied[key]
-        if lost:
-            found.append(f"segments {sorted(lost)[:5]} of {key} were acknowledged and never taken ({len(lost)} in all)")
+    lost = {key: sorted(set(range(1, upto + 1)) - copied[key]) for key, upto in settled.items()}
+    if (count := sum(map(len, lost.values()))) > dropped:
+        some = {key: numbers[:5] for key, numbers in lost.items() if numbers}
+        found.append(f"{count} segments were acknowledged and never taken, {dropped} were to be dropped: {some}")
     return found
 
 

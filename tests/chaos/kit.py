@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Report:
     seconds: float = 0.0
     runs: Counter[str] = field(default_factory=Counter)
     thrown: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
     restarts: Counter[str] = field(default_factory=Counter)
     ended_early: Counter[str] = field(default_factory=Counter)
     returns: dict[str, list[float]] = field(default_factory=dict)
@@ -50,11 +52,12 @@ class Report:
             f"seed {self.seed}, {self.seconds / 60:.1f} minutes, {sum(self.runs.values())} runs under faults, "
             f"{sum(self.thrown.values())} faults, {self.segments:,} segments accounted for",
             "",
-            "| fault | " + " | ".join(_PHASES) + " |",
-            "|---|" + "---|" * len(_PHASES),
+            "| fault | " + " | ".join((*_PHASES, *_TARGETS)) + " |",
+            "|---|" + "---|" * len((*_PHASES, *_TARGETS)),
         ]
         for kind in KINDS:
             counts = [self.thrown[f"{kind} {phase}"] for phase in _PHASES]
+            counts += [self.met[f"{kind} {target}"] for target in _TARGETS]
             if any(counts):
                 lines.append(f"| {kind} | " + " | ".join(map(str, counts)) + " |")
         lines += ["", "| run | runs | return undisturbed | under faults |", "|---|---|---|---|"]
@@ -71,6 +74,7 @@ class Report:
 
 
 _PHASES = ("running", "starting", "recovering", "ending")
+_TARGETS = ("actor", "learner", "coordinator", "all")
 
 
 def chaos(
@@ -82,9 +86,12 @@ def chaos(
     scale: float = 1.0,
     learn: bool = True,
     keep: str | None = None,
+    pause: float = 1.5,
+    seconds: float = 60.0,
 ) -> Report:
     """Runs of `worlds` (all of them, in turn) until `minutes` are over, one at least. `learn`: returns are compared
-    with those of undisturbed runs, which come first and count to no time."""
+    with those of undisturbed runs, which come first and count to no time. Each has faults for `seconds`, with a `pause`
+    between them on average."""
     report, began, peace = Report(seed), time.monotonic(), 0.0
     chosen = list(worlds) or list(WORLDS)
     undisturbed: dict[str, dict[str, Any]] = {}
@@ -96,11 +103,12 @@ def chaos(
             if learn and world not in undisturbed:
                 pause = time.monotonic()
                 say(f"{world}, undisturbed")
-                undisturbed[world] = _one(report, world, steps, seed, iter(()), say, keep)
+                undisturbed[world] = _one(report, world, steps, seed, None, say, keep)
                 report.returns[world] = [_mean(undisturbed[world])]
                 peace += time.monotonic() - pause
             say(f"{world}, run {number} of seed {seed}")
-            returns = _one(report, world, steps, seed + number, None, say, keep, number)
+            plan = partial(faults, f"{seed}-{number}", longest=_LONGEST, pause=pause)
+            returns = _one(report, world, steps, seed + number, plan, say, keep, number, seconds)
             if learn and returns:
                 report.returns[world].append(_mean(returns))
                 found = audit_returns(returns, undisturbed[world], WORLDS[world][2])
@@ -117,27 +125,28 @@ def _one(
     world: str,
     steps: int,
     seed: int,
-    plan: Iterator[Fault] | None,
+    plan: Callable[[Sequence[str]], Iterator[Fault]] | None,
     say: Callable[[str], None],
     keep: str | None,
     number: int = 0,
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """One run and its audit; its returns."""
+    """One run, undisturbed without a `plan` for the kinds of faults that are possible, and its audit; its returns."""
     with ground() as place:
         report.missing = place.missing
-        kinds = [kind for kind in KINDS if kind in ("kill", "stop", "kill_all", *place.kinds)]
+        kinds = [kind for kind in KINDS if kind in ("kill", "stop", "clock", "kill_all", *place.kinds)]
         mark = uuid.uuid4().hex
-        scene = Scene(place, configuration(world, steps, seed), mark, say)
+        scene = Scene(place, configuration(world, steps, seed), mark, say, seconds=seconds)
         if plan is None:
-            plan = faults(f"{report.seed}-{number}", kinds, _LONGEST)
-            scene.live(plan)
-        else:
             scene.undisturbed()
+        else:
+            scene.live(plan(kinds))
         found, summary = audit(scene, steps)
         for finding in found:
             say(f"  FOUND {finding}")
         report.findings += [f"{world} {number}: {finding}" for finding in found]
         report.thrown += Counter({name: n for name, n in scene.thrown.items() if name != "in the ending"})
+        report.met += scene.met
         report.restarts += Counter(summary.get("restarts", {}))
         report.ended_early += Counter(scene.ended_early)
         report.segments += summary.get("segments", {}).get("produced", 0)
@@ -152,12 +161,18 @@ def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
     path = scene.folder / "summary.json"
     summary = json.loads(path.read_text()) if path.exists() else {}
     found += audit_books(summary, None if scene.over else steps) if summary else ["there is no summary"]
-    found += audit_notes(read_notes(scene.notes), every=scene.data["policy"].get("flow", "block") == "block")
+    found += audit_notes(read_notes(scene.notes), _to_be_dropped(scene.data["policy"], summary))
     found += audit_descriptors(scene.descriptors)
     found += left_over(scene.mark, scene.ground.left(), scene.folder)
     if "Traceback" in scene.said.read_text():
         found.append("the command showed a traceback")
     return found, summary
+
+
+def _to_be_dropped(policy: dict[str, Any], summary: dict[str, Any]) -> int:
+    """Segments that were written over before they were taken, which only replay and flows that drop may do."""
+    may = policy.get("flow", "block") != "block" or "buffer_capacity" in policy["algorithm"]
+    return sum(summary["segments"]["dropped"].values()) if may and summary else 0
 
 
 def _keep(place: Ground, folder: Path) -> None:

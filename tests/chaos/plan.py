@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 __all__ = ["KINDS", "PHASES", "ROLES", "Fault", "faults"]
 
-KINDS = {"kill": 8, "stop": 5, "full_disk": 2, "slow_disk": 2, "full_memory": 2, "cut": 3, "kill_all": 1}
+KINDS = {"kill": 8, "stop": 5, "full_disk": 2, "slow_disk": 2, "full_memory": 2, "cut": 3, "clock": 3, "kill_all": 1}
 """Kind of a fault -> how often it is drawn, as a weight: kill -9, SIGSTOP and SIGCONT, no room on the run's disk, a
-disk that answers nobody for a while, no room for shared memory, a silent cut of the network, and kill -9 of everything
-at once, after which the same command is given again."""
+disk that answers nobody for a while, no room for shared memory, a silent cut of the network, a jump of the clocks that
+a worker is told, and kill -9 of everything at once, after which the same command is given again."""
 OF_ALL = {"full_disk", "slow_disk", "full_memory", "cut", "kill_all"}
 """Kinds that meet all workers at once."""
 ROLES = {"actor": 2, "learner": 2, "coordinator": 1}
@@ -32,26 +32,29 @@ class Fault:
     delay: float
     seconds: float
     pause: float
+    wall: float
+    """Seconds by which the wall clock jumps; the monotonic one leaps `seconds`."""
 
     def __str__(self) -> str:
-        target = "" if self.kind in OF_ALL else f" {self.role}"
+        target = "" if self.kind in OF_ALL and self.phase == "running" else f" {self.role}"
         lasting = "" if self.kind in ("kill", "kill_all") else f" for {self.seconds:.1f} s"
         return f"{self.kind}{target} {self.phase}+{self.delay:.1f} s{lasting}"
 
 
-def faults(seed: str, kinds: Sequence[str], longest: float) -> Iterator[Fault]:
-    """Without end; none of `kinds` lasts longer than `longest` seconds. The first is the one for the run's end."""
+def faults(seed: str, kinds: Sequence[str], longest: float, pause: float = 1.5) -> Iterator[Fault]:
+    """Without end; none of `kinds` lasts longer than `longest` seconds, and between them are `pause` seconds of peace
+    on average. The first is the one for the run's end."""
     chance = random.Random(seed)
     weights = [KINDS[kind] for kind in kinds]
     ending = ("kill", "stop") if {"kill", "stop"} <= set(kinds) else kinds
-    yield _draw(chance, chance.choice(ending), "ending", longest)
+    yield _draw(chance, chance.choice(ending), "ending", longest, pause)
     while True:
         kind = chance.choices(kinds, weights)[0]
-        phase = "running" if kind in OF_ALL else chance.choices([*PHASES], [*PHASES.values()])[0]
-        yield _draw(chance, kind, phase, longest)
+        phase = chance.choices([*PHASES], [*PHASES.values()])[0]
+        yield _draw(chance, kind, phase, longest, pause)
 
 
-def _draw(chance: random.Random, kind: str, phase: str, longest: float) -> Fault:
+def _draw(chance: random.Random, kind: str, phase: str, longest: float, pause: float) -> Fault:
     return Fault(
         kind,
         chance.choices([*ROLES], [*ROLES.values()])[0],
@@ -59,5 +62,6 @@ def _draw(chance: random.Random, kind: str, phase: str, longest: float) -> Fault
         chance.randrange(8),
         delay=chance.uniform(0.0, 3.0 if phase == "starting" else 1.0),
         seconds=chance.uniform(0.2, longest),
-        pause=chance.expovariate(1 / 1.5),
+        pause=chance.expovariate(1 / pause),
+        wall=chance.uniform(-3600.0, 3600.0),
     )

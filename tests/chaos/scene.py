@@ -19,9 +19,9 @@ from typing import Any
 import psutil
 import yaml
 
-from tests.chaos import witness
+from tests.chaos import clocks, witness
 from tests.chaos.ground import Ground
-from tests.chaos.plan import Fault
+from tests.chaos.plan import OF_ALL, Fault
 from tests.leak_guard import MARK
 from tests.tools import ROOT, require
 
@@ -41,6 +41,8 @@ class Scene:
     say: Callable[[str], None]
     thrown: Counter[str] = field(default_factory=Counter)
     """Kind and phase of a fault -> how often."""
+    met: Counter[str] = field(default_factory=Counter)
+    """Kind of a fault and the role that it met, or `all` -> how often."""
     ended_early: list[str] = field(default_factory=list)
     """What the command said when a fault ended it."""
     descriptors: dict[int, list[int]] = field(default_factory=dict)
@@ -63,6 +65,11 @@ class Scene:
     def notes(self) -> Path:
         """What the workers were seen to do; not on the disk that is filled."""
         return self.ground.folder / "witness.jsonl"
+
+    @property
+    def clocks(self) -> Path:
+        """What time its processes are told."""
+        return self.ground.folder / "clocks"
 
     @property
     def said(self) -> Path:
@@ -109,12 +116,14 @@ class Scene:
         config.write_text(yaml.safe_dump(self.data))
         site = self.ground.folder / "site"
         site.mkdir(exist_ok=True)
+        self.clocks.mkdir(exist_ok=True)
         (site / "sitecustomize.py").write_text(witness.SITE)
         environment = {
             **os.environ,
             "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
             "ROOKERY_MEMORY": str(self.ground.memory),
             witness.VARIABLE: str(self.notes),
+            clocks.VARIABLE: str(self.clocks),
             MARK: f"{os.environ.get(MARK, '')}:{self.mark}".strip(":"),
         }
         command = [require("rookery"), "train", str(config), "--run-dir", str(self.folder), "--no-progress"]
@@ -159,14 +168,14 @@ class Scene:
             before = self._hit(popen, first, fault.number, signal.SIGKILL)
             if before is None:
                 return
-            self._count("kill", "running")
+            self._count("kill", "running", first)
             if fault.phase == "starting":
                 fresh = self._wait(popen, lambda: before not in (now := self._workers(popen, first)) and len(now) > 0)
                 if not fresh:
                     return
         self._sleep(popen, fault.delay)
         if popen.poll() is None and self._do(popen, fault):
-            self._count(fault.kind, fault.phase)
+            self._count(fault.kind, fault.phase, "all" if fault.kind in OF_ALL else fault.role)
             self.say(f"  {fault}")
 
     def _do(self, popen: subprocess.Popen[bytes], fault: Fault) -> bool:
@@ -182,6 +191,9 @@ class Scene:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
             return pid is not None
+        if fault.kind == "clock":
+            there = self._target(popen, fault.role, fault.number, newest=fault.phase == "starting")
+            return there is not None and clocks.jump(self.clocks, there, fault.seconds, fault.wall)
         if fault.kind in ("full_disk", "full_memory"):
             place = ground.disk if fault.kind == "full_disk" else ground.memory
             ground.fill(place)
@@ -209,14 +221,16 @@ class Scene:
         self, popen: subprocess.Popen[bytes], role: str, number: int, what: signal.Signals, newest: bool = False
     ) -> int | None:
         """Sends a signal to a worker; its pid, None if there is none."""
-        there = self._workers(popen, role)
-        if not there:
-            return None
-        pid = there[-1] if newest else there[number % len(there)]
-        with suppress(ProcessLookupError):
-            os.kill(pid, what)
-            return pid
+        pid = self._target(popen, role, number, newest=newest)
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, what)
+                return pid
         return None
+
+    def _target(self, popen: subprocess.Popen[bytes], role: str, number: int, *, newest: bool) -> int | None:
+        there = self._workers(popen, role)
+        return (there[-1] if newest else there[number % len(there)]) if there else None
 
     def _kill_all(self, popen: subprocess.Popen[bytes]) -> None:
         family = [
@@ -257,8 +271,9 @@ class Scene:
         while popen.poll() is None and not early() and (left := end - time.monotonic()) > 0:
             time.sleep(min(0.05, left))
 
-    def _count(self, kind: str, phase: str) -> None:
+    def _count(self, kind: str, phase: str, role: str) -> None:
         self.thrown[f"{kind} {phase}"] += 1
+        self.met[f"{kind} {role}"] += 1
 
     def _where(self, popen: subprocess.Popen[bytes]) -> str:
         roles = {role: self._workers(popen, role) for role in ("coordinator", "learner", "actor")}

@@ -19,7 +19,7 @@ from typing import Any
 __all__ = ["SITE", "VARIABLE", "install"]
 
 VARIABLE = "ROOKERY_WITNESS"
-SITE = "from tests.chaos.witness import install\n\ninstall()\n"
+SITE = "from tests.chaos import clocks, witness\n\nclocks.install()\nwitness.install()\n"
 """The text of a `sitecustomize.py` for those who shall be watched."""
 
 
@@ -37,8 +37,8 @@ def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:
     plain = getattr(owner, name)
 
     @functools.wraps(plain)
-    def told(*given: Any) -> Any:
-        answer = plain(*given)
+    def told(*given: Any, **named: Any) -> Any:
+        answer = plain(*given, **named)
         tell(*given)
         return answer
 
@@ -59,11 +59,14 @@ def _replay(module: ModuleType) -> None:
 
         def append(self, records: Any, arrival: Any) -> int:
             rows = super().append(records, arrival)
-            policy = arrival.ring.path.name if arrival.ring.path is not None else "pool"
-            note("copied", os.getpid(), policy, arrival.actor, arrival.incarnation, records["number"].tolist())
+            note("copied", os.getpid(), self.policy, arrival.actor, arrival.incarnation, records["number"].tolist())
             return int(rows)
 
+    def told(replay: Any, policy: str, *_: Any) -> None:
+        replay._all.policy = policy
+
     module.Admitted = Told  # type: ignore[attr-defined]
+    _after(module.Replay, "__init__", told)
 
 
 def _arrivals(module: ModuleType) -> None:
