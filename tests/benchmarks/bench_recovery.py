@@ -1,6 +1,6 @@
 """How soon a worker is at work again after kill -9, in a run that trains.
 
-    python -m tests.benchmarks.bench_recovery [--kills N]
+    python -m tests.benchmarks.bench_recovery [--kills N] [--role ROLE]...
 
 For an actor until the first segment of the next incarnation, for a learner until its first update, for the coordinator
 until it has written down the run again, with the longest time in which no step was made meanwhile. A bare `import
@@ -38,9 +38,10 @@ def main() -> None:
     """Prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=5)
-    kills = parser.parse_args().kills
+    parser.add_argument("--role", choices=list(_TARGETS), action="append", help="only this; may be repeated")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rookery-recovery-") as name, _training(Path(name)) as folder:
-        found = {role: [_death(folder, role) for _ in range(kills)] for role in _TARGETS}
+        found = {role: [_death(folder, role) for _ in range(asked.kills)] for role in asked.role or _TARGETS}
     result = {role: _summary(role, deaths) for role, deaths in found.items()}
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
 

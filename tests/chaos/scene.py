@@ -51,7 +51,7 @@ class Scene:
     over: bool = False
     """Whether a fault ended the run in order, before its end."""
     seconds: float = 60.0
-    """How long faults are thrown; then the run may come to its end."""
+    """How long faults are thrown, from the first learner's start on; then the run may come to its end."""
 
     def __post_init__(self) -> None:
         self._until = 0.0
@@ -79,7 +79,7 @@ class Scene:
     def live(self, plan: Iterator[Fault]) -> None:
         """From the start to the end of the run, with faults of `plan` (its first for the end) as long as there are any,
         and again where it was killed."""
-        ending, self._until = next(plan), time.monotonic() + self.seconds
+        ending = next(plan)
         while True:
             code = self._one_life(plan, ending)
             if code == 0:
@@ -146,6 +146,7 @@ class Scene:
 
     def _throw_all(self, popen: subprocess.Popen[bytes], plan: Iterator[Fault], ending: Fault) -> None:
         self._wait(popen, lambda: bool(self._workers(popen, "learner")))
+        self._until = self._until or time.monotonic() + self.seconds
         while popen.poll() is None and not self._ends():
             fault = next(plan, None) if time.monotonic() < self._until else None
             if fault is None:
