@@ -3,6 +3,7 @@
 # make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
 # make chaos    kill -9, full disks and worse while training        (MINUTES=30 SEED=1; all kinds of it need root)
+# make pairs    ends of actors and learners, started and killed a thousand times  (ARGS="--cycles 5000")
 # make soak     a run in peace: what its processes hold stays flat     (MINUTES=60)
 # make bench    what this machine can do
 # make lint-k8s the manifests by checkov, in an environment of its own (400 MB)
@@ -22,7 +23,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test learning fuzz chaos soak bench lint-k8s clean
+.PHONY: train test learning fuzz chaos pairs soak bench lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -40,6 +41,9 @@ fuzz: $(TESTABLE)
 
 chaos: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+pairs: $(TESTABLE)
+	$(BIN)/python -m tests.chaos.pairs $(ARGS)
 
 soak: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
