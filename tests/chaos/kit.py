@@ -101,11 +101,11 @@ def chaos(
             world = chosen[number % len(chosen)]
             steps = int(WORLDS[world][1] * scale)
             if learn and world not in undisturbed:
-                pause = time.monotonic()
+                peace_from = time.monotonic()
                 say(f"{world}, undisturbed")
                 undisturbed[world] = _one(report, world, steps, seed, None, say, keep)
                 report.returns[world] = [_mean(undisturbed[world])]
-                peace += time.monotonic() - pause
+                peace += time.monotonic() - peace_from
             say(f"{world}, run {number} of seed {seed}")
             plan = partial(faults, f"{seed}-{number}", longest=_LONGEST, pause=pause)
             returns = _one(report, world, steps, seed + number, plan, say, keep, number, seconds)
