@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["Budget"]
 
 _EARLY_SECONDS = 10.0
-"""Who dies before that has hardly begun its work: the pause doubles."""
+"""Who dies before that has hardly begun its work: it pauses, each time twice as long. Others begin again at once."""
 _LONGEST_PAUSE = 10.0
 _SOUND_SECONDS = 300.0
 """Who lived so long has its whole budget again: what it dies of now is nothing that it began with."""
@@ -37,4 +37,4 @@ class Budget:
             return None
         self.used += 1
         self.again += 1
-        return float(min(_LONGEST_PAUSE, 0.25 * 2 ** max(0, self._early - 1)))
+        return float(min(_LONGEST_PAUSE, 0.25 * 2 ** (self._early - 1))) if self._early else 0.0

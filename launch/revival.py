@@ -93,4 +93,5 @@ class Revival:
             raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
         process.again_at = now + pause
         comma = "," if process.fault else ";"
-        self._tell(f"{process.role} (pid {process.popen.pid}) {why}{comma} starting it again in {pause:g} s")
+        when = f" in {pause:g} s" if pause else ""
+        self._tell(f"{process.role} (pid {process.popen.pid}) {why}{comma} starting it again{when}")
