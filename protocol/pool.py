@@ -7,6 +7,7 @@ run that is long enough is taken, which keeps the memory in use small and warm.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import pairwise
@@ -149,13 +150,13 @@ class Pool:
 
 def _copy(target: NDArray, source: NDArray, look: bool) -> bool:
     """Copies; if it is to `look`, tells whether any of it is `doubtful`: piece by piece, while a cache has it."""
-    if not look or source.nbytes <= _PIECE:
+    if not look or source.nbytes <= _PIECE or source.dtype.itemsize < 4:
         target[...] = source
         return look and doubtful(source)
     to, of, step = target.reshape(-1), source.reshape(-1), _PIECE // source.dtype.itemsize
-    found = False
+    squares = 0.0
     for start in range(0, len(of), step):
         piece = of[start : start + step]
         to[start : start + step] = piece
-        found |= doubtful(piece)
-    return found
+        squares += float(piece.dot(piece))
+    return not math.isfinite(squares)

@@ -90,6 +90,21 @@ def test_a_reward_that_is_not_finite_is_refused_and_the_next_segment_taken_H1(
     assert "reason=field 'reward' with a number that is not finite; send numbers" in caplog.text
 
 
+def test_what_is_not_finite_is_refused_where_it_would_wait_for_room_too_H1(stranger: Stranger) -> None:
+    """And is not taken for announced: sent again as it should be, it is taken."""
+    for number in (1, 2):
+        stranger.send(number)
+        assert stranger.receives() == 1
+    announced = stranger.receiver._intakes[POLICY].announced
+    for number, reward in ((3, np.nan), (3, 1.0), (4, np.inf)):
+        stranger.send(number, reward=reward)
+        assert stranger.receives() == 0
+        assert announced == {("actor-0", 1): 2 if np.isnan(reward) else 3}
+    assert stranger.refused == 2
+    stranger.receiver.give_back(POLICY, stranger.receiver.arrivals(POLICY).popleft().records["slot"])
+    assert stranger.receiver.receive() == 1
+
+
 def test_a_stranger_cannot_fill_the_ledger_under_ever_new_names(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
