@@ -207,6 +207,8 @@ class Run(Section):
     """Times a worker that died is started again."""
     checkpoint_interval: float = Field(default=30.0, gt=0)
     """Seconds between two checkpoints of a policy; one more is written at the end."""
+    checkpoint_steps: int | None = Field(default=None, ge=1)
+    """Agent steps between two checkpoints as well, counted through all restarts; None: by time alone."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """How many of the newest checkpoints of a policy are kept, besides the best."""
     logging: bool = True

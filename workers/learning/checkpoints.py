@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Of `policy` under the run's `folder`. One that cannot be written is counted and said, and the run goes on."""
+    """Of `policy`, whose part of the run's agent steps is `share`, under the run's `folder`. One that cannot be written
+    is counted and said, and the run goes on."""
 
     def __init__(
         self,
@@ -46,23 +47,28 @@ class Checkpoints:
         update: Update,
         replay: Replay | None,
         counters: Counters,
+        share: float = 1.0,
     ) -> None:
         self._plan, self._run, self._folder = plan, run, folder / "checkpoints" / plan.name
         self._parts = policy, update, replay
         self._counters = counters
         self._taken_at = -math.inf  # the first update is saved at once, so that a restart finds it
+        self._every = None if run.checkpoint_steps is None else max(1.0, run.checkpoint_steps * share)
+        self._rows_at = 0
         self._thread: threading.Thread | None = None
         self._fault: BaseException | None = None
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time for one, and the last one is on disk."""
-        return time.monotonic() - self._taken_at >= self._run.checkpoint_interval and not self._writing
+    def due(self, rows: int) -> bool:
+        """Whether it is time for one, by the clock or by the `rows` that all incarnations received, and the last one is
+        on disk."""
+        late = time.monotonic() - self._taken_at >= self._run.checkpoint_interval
+        grown = self._every is not None and rows // self._every > self._rows_at // self._every
+        return (late or grown) and not self._writing
 
     def write(self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0) -> None:
         """Takes all of this moment into memory and begins to write it, once the last one is on disk; where that takes
         more than `seconds`, it is given up."""
-        self._taken_at = time.monotonic()
+        self._taken_at, self._rows_at = time.monotonic(), rows
         if not self.wait(seconds):
             self._failed(f"the one before took longer than {seconds:g} s; look at the disk")
             return
@@ -79,6 +85,7 @@ class Checkpoints:
         found = checkpoint.load_newest(self._folder, flatten_(policy).hash)
         if found is None:
             return None
+        self._rows_at = found.manifest.rows
         path = self._folder / str(found.manifest.step)
         try:
             policy.load_state_dict(found.weights)

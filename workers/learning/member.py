@@ -117,7 +117,7 @@ class Member:
         self._checkpoints: Checkpoints | None = None
         if folder is not None:
             replay = None if plan.static else self._replay  # a dataset is there again
-            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, replay, counters)
+            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, replay, counters, share)
 
     @property
     def progress(self) -> float:
@@ -307,7 +307,7 @@ class Member:
 
     def save_if_due(self) -> None:
         """Hands a checkpoint over when its time has come."""
-        if self._checkpoints is not None and self.update.train_steps and self._checkpoints.due:
+        if self._checkpoints is not None and self.update.train_steps and self._checkpoints.due(self._rows):
             self._save(self._checkpoints, 0.0)
 
     def save(self) -> None:

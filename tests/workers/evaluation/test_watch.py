@@ -94,7 +94,7 @@ def test_the_last_weights_are_evaluated_once(tmp_path: Path) -> None:
     evaluation.close()
 
 
-def test_evaluations_are_due_by_steps_or_seconds_and_none_is_made_up_for() -> None:
+def test_evaluations_are_due_by_steps_or_seconds_and_none_is_made_up_for_L6() -> None:
     now = 0.0
     due = Due(EvaluationConfig(every_steps=100, every_seconds=10), lambda: now)
     assert [due.now(made) for made in (0, 99, 100, 101, 350, 399, 400)] == [

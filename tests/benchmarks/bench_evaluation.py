@@ -1,0 +1,111 @@
+"""What evaluating without a pause costs the training beside it, in one run.
+
+    python -m tests.benchmarks.bench_evaluation [--rounds N] [--seconds S]
+
+Training is kept on one core. In turn the evaluation is stopped (A), goes on at another core that is free (B), or at
+the same core as training (C); agent steps a second are counted in each. `free_core_costs` is what B lacks of A, which
+should be 0.05 at most; `same_core_costs` what C lacks, at most the share of one process among those on the core.
+Medians over rounds, whose order alternates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from protocol.counters import read_counters
+from tests.flows.runs import config, until
+from tests.tools import ROOT, require
+
+_PATIENCE = 180.0
+_KINDS = ("A", "B", "C")
+
+
+def main() -> None:
+    """Prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    given = parser.parse_args()
+    rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+    with tempfile.TemporaryDirectory(prefix="rookery-evaluation-") as name, _training(Path(name)) as folder:
+        for number in range(given.rounds):
+            for kind in _KINDS if number % 2 == 0 else _KINDS[::-1]:
+                rates[kind].append(_rate(folder, kind, given.seconds))
+    alone, free, same = (statistics.median(rates[kind]) for kind in _KINDS)
+    told = {
+        "steps_per_second": {kind: round(statistics.median(found)) for kind, found in rates.items()},
+        "free_core_costs": round(1 - free / alone, 4),
+        "same_core_costs": round(1 - same / alone, 4),
+        "share": round(1 / 3, 4),
+        "rounds": given.rounds,
+    }
+    sys.stdout.write(json.dumps(told, indent=2) + "\n")
+
+
+def _rate(folder: Path, kind: str, seconds: float) -> float:
+    """Agent steps a second in a while of this kind."""
+    members = json.loads((folder / "run" / "state.json").read_text())["members"]
+    pids = {member["name"]: member["pid"] for member in members if member["role"] != "supervisor"}
+    first, *others = sorted(os.sched_getaffinity(0))
+    evaluation = pids["evaluation-0"]
+    for name, pid in pids.items():
+        _keep(pid, others[0] if others and name == "evaluation-0" and kind != "C" else first)
+    os.kill(evaluation, signal.SIGSTOP if kind == "A" else signal.SIGCONT)
+    time.sleep(0.3)
+    before, began = _made(folder), time.monotonic()
+    time.sleep(seconds)
+    made, took = _made(folder) - before, time.monotonic() - began
+    os.kill(evaluation, signal.SIGCONT)
+    return made / took
+
+
+def _made(folder: Path) -> float:
+    return read_counters(folder / "run" / "counters" / "actor-0.1")["agent_steps"]
+
+
+def _keep(pid: int, core: int) -> None:
+    """All threads of a process on one core."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), {core})
+
+
+@contextmanager
+def _training(folder: Path) -> Iterator[Path]:
+    """A run of one actor and one learner that is evaluated all the time, whose folder is `folder/run`."""
+    data = config(
+        steps=10**12, num_learner_processes=1, evaluation={"every_steps": 1, "episodes": 8}, actor_timeout=60.0
+    )
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(data))
+    with (folder / "train.txt").open("w") as stream:
+        popen = subprocess.Popen(
+            [require("rookery"), "train", str(file), "--run-dir", str(folder / "run"), "--no-progress"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+        )
+    try:
+        until(lambda: (folder / "run" / "evaluations.jsonl").exists(), _PATIENCE, "it is evaluated")
+        yield folder
+    finally:
+        popen.send_signal(signal.SIGTERM)
+        popen.wait(60)
+
+
+if __name__ == "__main__":
+    main()

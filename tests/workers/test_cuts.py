@@ -1,0 +1,106 @@
+"""Cuts of lock-step: the newest that is whole, what is removed, a full disk, and what tells no state (L1)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.config import EnvironmentConfig, Run, parse_run
+from protocol.errors import ConfigurationError
+from tests.workers import scripted
+from workers import cuts as module
+from workers.cuts import Cuts, cuts_of
+from workers.environments.registry import describe
+from workers.learning.round_log import RoundLog
+
+STATE = {"numbers": np.arange(3)}
+
+
+def in_step(**keys: Any) -> Run:
+    return parse_run({"schedule": "lockstep", "act_block": 4, "environment": {"copies": 8}, "actors": 2, **keys})
+
+
+def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_path: Path) -> None:
+    def cuts() -> Cuts:
+        found = cuts_of(in_step(cut_rounds=5), ["one"], tmp_path)
+        assert found is not None
+        return found
+
+    first = cuts()
+    assert first.newest is None
+    assert [number for number in range(15) if first.due(number)] == [4, 9, 14]
+    parts = ["actor-0", "actor-1", "policy-one"]
+    for number in (4, 9):
+        for part in parts:
+            first.write(part, number, STATE)
+    first.write("actor-0", 14, STATE)
+    again = cuts()
+    assert again.newest == 9
+    assert not again.due(9)
+    assert again.read("actor-1")["numbers"].tolist() == [0, 1, 2]
+    (folder,) = (tmp_path / "cuts").iterdir()
+    assert sorted(path.name for path in (folder / "4").iterdir()) == ["actor-1.safetensors", "policy-one.safetensors"]
+    (folder / "9" / "actor-1.safetensors").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match=r"actor-1.safetensors cannot be read .*; remove "):
+        again.read("actor-1")
+    assert cuts_of(in_step(cut_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
+    assert not folder.exists()
+    assert cuts_of(in_step(cut_rounds=0), ["one"], tmp_path) is None
+    assert cuts_of(in_step(), ["one"], None) is None
+
+
+def test_without_room_for_a_cut_the_one_before_stays_and_it_is_said_L1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cuts = Cuts(tmp_path, 1, ["actor-0"])
+    cuts.write("actor-0", 0, STATE)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with caplog.at_level(logging.ERROR):
+        cuts.write("actor-0", 1, STATE)
+    assert "event=disk_full" in caplog.text
+    assert Cuts(tmp_path, 1, ["actor-0"]).newest == 0
+
+
+def test_the_log_of_rounds_tells_a_full_disk_in_a_sentence_and_the_run_goes_on_L1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rounds = RoundLog(tmp_path / "rounds" / "one.jsonl", scripted.layout_of(scripted.config(scripted.PPO())), 2)
+    weights = np.zeros(4, np.uint8)
+    rounds.end(0, 2, 1, weights)
+    kept = rounds.get_state()
+    rounds.end(1, 3, 2, weights)
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as changed, caplog.at_level(logging.ERROR):
+        changed.setattr("workers.disk.os.write", full)
+        rounds.end(2, 4, 3, weights)
+    assert "event=disk_full" in caplog.text
+    rounds.set_state(kept)
+    rounds.end(1, 3, 2, weights)
+    rounds.close()
+    assert [line[:10] for line in (tmp_path / "rounds" / "one.jsonl").read_text().splitlines()] == [
+        '{"round": ',
+        '{"round": ',
+    ]
+
+
+def test_a_world_that_tells_no_state_is_refused_unless_there_are_no_cuts_L1() -> None:
+    world = EnvironmentConfig(id="gymnasium:Acrobot-v1")
+    with pytest.raises(ConfigurationError, match=r"Acrobot-v1 does not tell its state .* set cut_rounds to 0"):
+        describe(world, cut=True)
+    assert describe(world).agents
+    scripted_policy = {"agent_1": {"algorithm": {"name": "scripted"}}}
+    with pytest.raises(ConfigurationError, match="'agent_1' is scripted, a program that tells no state for a cut"):
+        in_step(policies=scripted_policy)
+    assert not in_step(policies=scripted_policy, cut_rounds=0).cuts
