@@ -16,10 +16,10 @@ def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(
 ) -> None:
     data = runs.paced(
         tmp_path,
-        16_000,
+        8_000,
         pause=0.001,
         agents={"agent_0": "main", "agent_1": "main"},
-        league={"snapshot_every": 1_500, "matchmaking": "prioritised", "latest": 0.2, "arena": 0.25},
+        league={"snapshot_every": 900, "matchmaking": "prioritised", "latest": 0.2, "arena": 0.25},
     )
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: len(library.entries(tmp_path / "run", "main")) > 1, 300, "a second member")
