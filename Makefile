@@ -6,6 +6,7 @@
 # make pairs    ends of actors and learners, started and killed a thousand times  (ARGS="--cycles 5000")
 # make soak     a run in peace: what its processes hold stays flat     (MINUTES=60)
 # make bench    what this machine can do
+# make bench-peers  other systems on the same workloads, each in an environment of its own beside our torch
 # make lint-k8s the manifests by checkov, in an environment of its own (400 MB)
 # make clean    removes what these made; runs/ stays
 #
@@ -23,7 +24,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test learning fuzz chaos pairs soak bench lint-k8s clean
+.PHONY: train test learning fuzz chaos pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -52,6 +53,16 @@ bench: $(TESTABLE)
 	@set -- tests/benchmarks/bench_*.py; \
 	if [ ! -e "$$1" ]; then echo "There is no tests/benchmarks/bench_*.py to run." >&2; exit 1; fi; \
 	for file; do $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)" $(ARGS) || exit 1; done
+
+# what is installed in $(VENV), torch above all, is seen from there and not fetched again
+bench-peers: $(TESTABLE)
+	$(BIN)/python -m venv build/peers/stable-baselines3
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> build/peers/stable-baselines3/lib/$$(ls build/peers/stable-baselines3/lib)/site-packages/ours.pth
+	build/peers/stable-baselines3/bin/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS) \
+		stable-baselines3==2.9.2
+	OMP_NUM_THREADS=1 build/peers/stable-baselines3/bin/python -m tests.benchmarks.peers.stable_baselines3_w1 $(ARGS)
+	$(BIN)/rookery bench pipeline --workload W1 --json
 
 $(BIN)/python:
 	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
