@@ -115,8 +115,10 @@ def train(
 @main.command()
 def presets() -> None:
     """The ready-made configurations."""
-    for name in preset_names():
-        click.echo(f"{name:22} {sentence(name)}")
+    names = list(preset_names())
+    width = max(map(len, names))
+    for name in names:
+        click.echo(f"{name:{width}} {sentence(name)}")
 
 
 @main.command()
@@ -196,8 +198,9 @@ def make_keys(folder: Path) -> None:
 
     A machine needs all *.public files and the *.secret files of the roles that run on it.
     """
-    for path in new_keys(folder):
-        click.echo(f"wrote {path}")
+    with told_in_a_sentence("another DIR"):
+        for path in new_keys(folder):
+            click.echo(f"wrote {path}")
 
 
 def _hand_over(module: str, does: str) -> click.Command:

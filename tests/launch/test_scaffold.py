@@ -46,6 +46,13 @@ def test_a_name_that_python_cannot_import_or_knows_is_refused(tmp_path: Path, na
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_place_that_cannot_be_written_asks_for_another(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["new", "my_maze", "--in", "/proc"])
+    assert told.exit_code == 1
+    assert "cannot write /proc/my_maze: " in told.output
+    assert "or give another --in" in told.output
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["single", "multi"])

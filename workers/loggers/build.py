@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def loggers_of(run: Run, folder: Path) -> list[Outlet]:
 def _begin(name: str, run: Run, folder: Path) -> Logger:
     from workers.loggers import ml_flow, weights_and_biases  # here: they load what is large
 
-    kinds = {"wandb": weights_and_biases.Wandb, "mlflow": ml_flow.MLflow}
+    kinds: dict[str, Callable[[Run, Path, str], Logger]] = {"wandb": weights_and_biases.Wandb, "mlflow": ml_flow.MLflow}
     return kinds[name](run, folder, _identity(folder))
 
 
