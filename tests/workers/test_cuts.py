@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from protocol.config import EnvironmentConfig, Run, parse_run
+from protocol.config import IQN, PPO, EnvironmentConfig, Run, parse_run
 from protocol.errors import ConfigurationError
+from protocol.version import Version
 from tests.workers import scripted
 from workers import cuts as module
+from workers.acting.seat import Seat
 from workers.cuts import Cuts, cuts_of
 from workers.environments.registry import describe
 from workers.learning.round_log import RoundLog
+from workers.learning.stage import Stage
 
 STATE = {"numbers": np.arange(3)}
 
@@ -73,7 +77,7 @@ def test_without_room_for_a_cut_the_one_before_stays_and_it_is_said_L1(
 def test_the_log_of_rounds_tells_a_full_disk_in_a_sentence_and_the_run_goes_on_L1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rounds = RoundLog(tmp_path / "rounds" / "one.jsonl", scripted.layout_of(scripted.config(scripted.PPO())), 2)
+    rounds = RoundLog(tmp_path / "rounds" / "one.jsonl", scripted.layout_of(scripted.config(PPO())), 2)
     weights = np.zeros(4, np.uint8)
     rounds.end(0, 2, 1, weights)
     kept = rounds.get_state()
@@ -104,3 +108,55 @@ def test_a_world_that_tells_no_state_is_refused_unless_there_are_no_cuts_L1() ->
     with pytest.raises(ConfigurationError, match="'agent_1' is scripted, a program that tells no state for a cut"):
         in_step(policies=scripted_policy)
     assert not in_step(policies=scripted_policy, cut_rounds=0).cuts
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_seat_that_is_put_back_finishes_the_segments_that_were_open_with_the_same_rows_L1(frames: int) -> None:
+    policy = scripted.config(IQN(frames=frames) if frames > 1 else PPO(), 4)
+    copies, cut, turns = 2, 6, 13
+    ends: dict[int, tuple[list[int], list[int]]] = {3: ([1], []), 5: ([], [0]), 6: ([], [1]), 8: ([0], [])}
+
+    def seat() -> tuple[scripted.Sender, Seat]:
+        sender = scripted.Sender(scripted.layout_of(policy), copies, 8)
+        return sender, scripted.seat(sender, scripted.Performer(), copies)
+
+    def act(chair: Seat, first: int, last: int) -> None:
+        for t in range(first, last):
+            chair.act(scripted.present(t, copies, *ends.get(t, ([], []))), scripted.never)
+
+    (whole, one), (rest, other) = seat(), seat()
+    act(one, 0, cut)
+    state = {name: array.copy() for name, array in one.get_state().items()}
+    act(one, cut, turns)
+    other.set_state(state, scripted.never)
+    act(other, cut, turns)
+    assert (one.segments == other.segments).all()
+    assert one.take_episodes() == other.take_episodes()
+    assert len(rest.finished) == len(whole.finished) - 1 == 2
+    for expected, found in zip(whole.finished[1:], rest.finished, strict=True):
+        for name in ("stream", "stream_sequence", "valid", "version_min", "version_max", "episode"):
+            assert (expected[name] == found[name]).all(), name
+        for name, column in whole.ring.columns.items():
+            assert column[expected["slot"]].tobytes() == rest.ring.columns[name][found["slot"]].tobytes(), name
+
+
+def test_a_stage_that_is_put_back_fills_the_batch_that_had_begun_L1() -> None:
+    policy = scripted.config(PPO())
+    sender = scripted.acted(policy, 2, copies=2)
+
+    def stage() -> tuple[Stage, scripted.Source]:
+        source = scripted.Source()
+        form = scripted.Performer().interface, scripted.layout_of(policy), 3, source, scripted.counters()
+        return Stage("one", *form, torch.device("cpu")), source
+
+    (first, came), (second, comes) = stage(), stage()
+    came.arrive(sender.ring, sender.finished[0])
+    assert not first.fill(Version(1, 1))
+    second.set_state(first.get_state())
+    for one, source in ((first, came), (second, comes)):
+        source.arrive(sender.ring, sender.finished[1])
+        assert one.fill(Version(1, 1))
+    expected, found = first.take(), second.take()
+    for name in ("observation", "action", "reward", "valid", "final_row", "final_observation"):
+        assert getattr(expected, name).numpy().tobytes() == getattr(found, name).numpy().tobytes(), name
+    assert first.provenance() == second.provenance()
