@@ -458,7 +458,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_what_is_written_is_o
     learner.member.save_if_due()
     checkpoints_of = learner.member._checkpoints
     assert checkpoints_of is not None
-    assert not checkpoints_of.due
+    assert not checkpoints_of.due(0)
     assert not checkpoints_of.wait(0.01)
     go_on.set()
     learner.member.close()
