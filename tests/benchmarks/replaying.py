@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,8 @@ __all__ = ["Replaying", "main"]
 
 Recorded = dict[str, NDArray]
 """Column -> a block of segments."""
-_PATIENCE = 120.0
+_PATIENCE, _AT_ONCE = 120.0, 25
+"""Seconds for what others have to do; actors that leave at the same time."""
 
 
 class Replaying:
@@ -130,8 +132,8 @@ def main() -> None:
         for actor in herd:
             actor.turn(start)
         time.sleep(max(0.0, 0.02 - (time.monotonic() - start)))
-    for actor in herd:
-        actor.end()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(Replaying.end, herd))
 
 
 if __name__ == "__main__":
