@@ -45,6 +45,11 @@ class League:
         folder: Path | None,
         counters: Counters,
     ) -> None:
+        if folder is None:
+            raise ConfigurationError(
+                "the run's folder cannot be seen from here, and the league's library lies there; start the actors "
+                "where the coordinator runs"
+            )
         self._told, self._plan, self._folder = Told(), plan, folder
         noise = {
             (agent, group): hand.noise(seed_of(run.seed, "opponents"), agent, group)
@@ -103,11 +108,6 @@ class League:
         return sum(seat.steps for seat in self.seats.values())
 
     def _find(self, member: str) -> Path:
-        if self._folder is None:
-            raise ConfigurationError(
-                "the run's folder cannot be seen from here, and the league's library lies there; start the actors "
-                "where the coordinator runs"
-            )
         policy, _, number = member.partition("/")
         entry = library.Entry(policy, int(number), self._told.files[member])
         path = entry.path(self._folder)
