@@ -19,6 +19,7 @@ from protocol.version import NOTHING, Version, pack
 from protocol.weights import WeightPublisher, WeightSubscriber
 from tests.protocol.parts import until
 from workers import actor as actor_module
+from workers.acting.cut import Progress
 from workers.acting.performer import Performer
 from workers.actor import Actor
 from workers.policies.build import build
@@ -106,7 +107,7 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
         _life=SimpleNamespace(client=None),
     )
     for turn in range(15):
-        Actor._sync(actor, turn)  # type: ignore[arg-type]
+        Actor._sync(actor, Progress(turn))  # type: ignore[arg-type]
     assert [at for at, name in looks if name == "often"] == [0, 3, 6, 9, 12]
     assert [at for at, name in looks if name == "seldom"] == [0, 7, 14]
 
