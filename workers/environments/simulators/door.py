@@ -32,7 +32,8 @@ __all__ = ["COUNTERS", "Door"]
 log = logging.getLogger(__name__)
 
 COUNTERS = ("admitted", "left", "lost", "faults", "quarantined", "ignored", "held")
-_AT_ONCE = 4096
+_AT_ONCE = 256
+"""Messages taken in before those who asked are answered; sockets give each connection its turn."""
 _INBOX = 64
 """Messages of one simulator that may wait to be looked at."""
 _LOOK_EVERY = 0.5
@@ -59,6 +60,7 @@ class Door:
         self._on_admit, self._on_cut = on_admit, on_cut
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a connection that is gone is an error, not silence
         self._ear = Ear(socket)
+        self._at_once = max(_AT_ONCE, 2 * terms.copies)
         self.guests: dict[bytes, Guest] = {}
         """By connection."""
         self._named: dict[str, Guest] = {}
@@ -80,7 +82,7 @@ class Door:
         while said is not None:
             count += 1
             self._hear(said[0], said[1:], now)
-            said = self._ear.hear(0) if count < _AT_ONCE else None
+            said = self._ear.hear(0) if count < self._at_once else None
         self._expire(now)
         return count
 

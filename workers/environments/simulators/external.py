@@ -137,6 +137,7 @@ class External(Environment):
         # nothing is left to be told of: who is to be answered next has yet to speak
         wait = 0 if any(guest.inbox for guest in door.guests.values()) or self._hearing.ended else _IDLE_MS
         while True:
+            before = len(self._hearing.requests)
             heard = door.receive(wait)
             for guest in [guest for guest in door.guests.values() if guest.inbox]:
                 for fault in self._hearing.listen(guest):
@@ -145,7 +146,9 @@ class External(Environment):
             if requests and due == math.inf:
                 due = now + self._settings.batch_wait / 1000
             everybody = len(requests) >= len(door.guests)
-            if heard and not everybody and now < idle:
+            # who says much else, or nothing but nonsense, does not hold up those who asked
+            more = heard > 0 and (len(requests) > before or not requests)
+            if more and not everybody and now < idle:
                 wait = 0
             elif now >= idle or (requests and (everybody or now >= due)) or self._hearing.ended:
                 return self._tell()

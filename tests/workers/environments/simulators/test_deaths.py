@@ -267,3 +267,31 @@ def test_who_is_refused_for_good_is_told_at_once() -> None:
         thread.join(10)
         assert "all 1 copies of this actor are taken" in str(ended[0])
         assert not isinstance(ended[0], RunOver)
+
+
+def test_a_robot_comes_pauses_is_reset_by_hand_vanishes_and_comes_back_while_others_act_I12() -> None:
+    """I12: its data is used as it comes; whoever else is there is given actions all along."""
+    with serving() as served, Simulator(served.address, "other") as other:
+        with Simulator(served.address, "robot", lease=1_000.0) as robot:
+            assert robot.act([1.0, 0.0]) == 1
+            for step in range(4):  # it pauses, saying only that it is there
+                robot.ping()
+                assert other.act([2.0, float(step)], 1.0 if step else 0.0) == 2
+            assert robot.act([1.0, 1.0], 3.0) == 1
+            robot.end_episode(4.0, truncated=True, observation=[1.0, 2.0])  # taken by a hand
+            assert robot.act([1.0, 10.0]) == 1
+            vanish(robot)
+            assert other.act([3.0, 0.0]) == 3
+        with Simulator(served.address, "robot") as robot:
+            assert robot.act([5.0, 0.0]) == 5
+            assert robot.session.admitted is not None
+            assert (robot.session.admitted.copy_number, robot.session.admitted.incarnation) == (1, 2)
+            assert other.act([4.0, 0.0]) == 4
+        until(lambda: served.rows(copy=1)[-1].closed, what="it has left")
+        assert [(row.reward, row.end) for row in served.rows(copy=1)] == [
+            (3.0, ""),
+            (4.0, "truncated"),
+            (0.0, "truncated"),
+            (0.0, "truncated"),
+        ]
+        assert not any(row.end for row in served.rows(copy=0)[:-1])

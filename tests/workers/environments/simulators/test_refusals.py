@@ -202,6 +202,29 @@ def test_who_asks_without_waiting_is_quarantined() -> None:
         assert (fault.code, fault.fatal) == ("rate", True)
 
 
+def test_who_floods_holds_nobody_up() -> None:
+    """Hundreds of messages of a simulator that wait are no reason to let another one wait for its action."""
+    with serving(rate=1_000_000) as served, raw(served.address) as one, Simulator(served.address, "neighbour") as sim:
+        one.begin()
+        door = served.external._door
+        assert door is not None
+        taken: list[int] = []
+        receive = door.receive
+
+        def counted(milliseconds: int) -> int:
+            taken.append(receive(milliseconds))
+            return taken[-1]
+
+        door.receive = counted  # type: ignore[method-assign]
+        ping = encode(Ping())
+        for _ in range(900):  # as many answers as may wait unread
+            one.say(ping)
+        for _ in range(20):
+            assert sim.act([3.0, 0.0]) == 3
+        assert all(isinstance(one.hear(30.0), Pong) for _ in range(900))
+        assert max(taken) <= 256
+
+
 def test_a_huge_message_costs_the_connection_and_nothing_else() -> None:
     with serving() as served, raw(served.address) as one, Simulator(served.address, "neighbour") as sim:
         one.begin()
