@@ -24,7 +24,7 @@ from tests.flows.far import Machines, address, machines
 from workers.environments.registry import describe
 from workers.plan import plan_policies
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 PORT = 5600
 DELAY, RATE = 20.0, 200
@@ -164,7 +164,6 @@ def test_of_a_segment_hardly_more_than_its_size_travels_a_late_slow_way_and_cred
     assert 1.0 < scene.wire() < 1.0 + WIRE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("way", "seconds"), [("to the actors", 5.0), ("to the learners", 5.0), ("both", 30.0)])
 def test_a_cut_in_one_direction_or_in_both_costs_no_acknowledged_segment(
     scene: Scene, way: str, seconds: float
@@ -181,7 +180,6 @@ def test_a_cut_in_one_direction_or_in_both_costs_no_acknowledged_segment(
     scene.finish()
 
 
-@pytest.mark.slow
 def test_with_20_ms_of_delay_actors_wait_no_longer_for_credit_than_without(scene: Scene) -> None:
     """The same switch, the same run, as fast as it goes: at once and late by turns; the medians. What delay may not
     cost is a wait for credit; where all share two cores, the switch's own work costs speed too, which is shown."""
