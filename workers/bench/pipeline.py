@@ -31,7 +31,7 @@ from workers.bench.workloads import PRESETS, workload
 __all__ = ["measure"]
 
 _WARM_UPDATES = 16
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 _RATES = {"env_steps": "env_steps", "agent_steps": "agent_steps", "train_steps": "steps_made"}
 
 
