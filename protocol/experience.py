@@ -168,7 +168,7 @@ class ExperienceSender:
         self._send_held()
         self._levels()
 
-    def drain(self, seconds: float, on_wait: Callable[[], None]) -> bool:
+    def drain(self, seconds: float, on_wait: Callable[[], object]) -> bool:
         """Announces and waits until everything is acknowledged; False if that took longer than `seconds`."""
         start = time.monotonic()
         self.pump()

@@ -12,8 +12,8 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from workers.acting.fixed_seat import FixedSeat
 from workers.acting.seat import Seat
+from workers.acting.seating import AnySeat
 from workers.cuts import Cuts
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
@@ -38,9 +38,7 @@ class Progress:
 class ActorCut:
     """Of actor number `index`, whose `environment` guards what it was dealt."""
 
-    def __init__(
-        self, cuts: Cuts, index: int, environment: Checked, seats: Mapping[tuple[int, int], Seat | FixedSeat]
-    ) -> None:
+    def __init__(self, cuts: Cuts, index: int, environment: Checked, seats: Mapping[tuple[int, int], AnySeat]) -> None:
         self._cuts, self._part = cuts, f"actor-{index}"
         self._environment, self._seats = environment, seats
 
@@ -77,5 +75,5 @@ class ActorCut:
         return dealt
 
 
-def _state(seat: Seat | FixedSeat) -> State:
+def _state(seat: AnySeat) -> State:
     return seat.get_state() if isinstance(seat, Seat) else taken(seat)

@@ -29,16 +29,19 @@ from workers.plan import PolicyPlan, seed_of
 from workers.policies import trained
 from workers.policies.frozen import Frozen
 
-__all__ = ["Hand", "Table", "seat_agents", "seat_fixed", "watched"]
+__all__ = ["AnySeat", "Hand", "Table", "seat_agents", "seat_fixed", "watched"]
 
 log = logging.getLogger(__name__)
+
+
+AnySeat = Seat | FixedSeat | LeagueSeat
 
 
 class Table:
     """All seats of one actor by (agent, group), by policy, and those whose policies learn; each agent's policy."""
 
     def __init__(self) -> None:
-        self.seats: dict[tuple[int, int], Seat | FixedSeat | LeagueSeat] = {}
+        self.seats: dict[tuple[int, int], AnySeat] = {}
         self.of: dict[str, list[Seat | FixedSeat]] = {}
         self.writing: list[Seat] = []
         self.policy_of: dict[int, str] = {}

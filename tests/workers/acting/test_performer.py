@@ -103,7 +103,7 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
         _in_step=None,
         _sync_intervals={"often": 3, "seldom": 7},
         _performers=performers,
-        _subscribers=dict.fromkeys(performers),
+        _links=SimpleNamespace(subscribers=dict.fromkeys(performers)),
         _life=SimpleNamespace(client=None),
     )
     for turn in range(15):
@@ -120,19 +120,19 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
         _in_step=None,
         _sync_intervals={},
         _performers={},
-        _plans={},
         _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
         _report=SimpleNamespace(collect=lambda: None),
         _table=SimpleNamespace(writing=[], policy_of={}),
-        _senders={"one": SimpleNamespace(pump=lambda: pumped.append("one"))},
-        _follow_routes=lambda: None,
+        _links=SimpleNamespace(pump=lambda _: pumped.append("one"), follow=lambda: None),
+        _silent=frozenset(),
+        _hear=lambda _: None,
         _counters=None,
         _environment=None,
     )
     for turn in range(4):
         if turn % 2:
             changed.set()
-        Actor._sync(actor, turn)  # type: ignore[arg-type]
+        Actor._sync(actor, Progress(turn))  # type: ignore[arg-type]
     assert pumped == ["one"] * 2
 
 

@@ -1,0 +1,210 @@
+"""What ties an actor to others: of each policy its weights that come in, and its segments that go out.
+
+In flows: routes to learners, by the coordinator's pulse; weights and beacons. Out flow: finished segments, at the
+latest when the run drains.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.common import COMMON
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.errors import Timeout, TrainingFault
+from protocol.experience import ExperienceSender
+from protocol.inheritance import deliver_inheritance, rings_of
+from protocol.manifest import Manifest
+from protocol.memory import PREFIX, memory_dir, unlink_if_unused
+from protocol.messages import Pulse, Welcome
+from protocol.outlet import Outlets
+from protocol.version import Version
+from protocol.weights import WeightSubscriber
+from workers.acting.performer import Performer
+from workers.common_plan import CommonPlan
+from workers.life import Life
+from workers.plan import Plan
+from workers.reporting import ActorReport
+
+__all__ = ["Links"]
+
+log = logging.getLogger(__name__)
+
+_WEIGHTS_PATIENCE = 120.0
+_PUMP_EVERY = 0.5
+"""Seconds, while an actor in lock-step waits for weights."""
+_NONE_NEWER = Version(2**24, 0)
+"""No weights are newer: to listen without adopting."""
+_NOWHERE: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+
+class Links:
+    """Of the actor that was given `welcome`, for all `plans` (those of auxiliaries, by whose weights nobody here acts,
+    among them) with the `manifests` of their weights; `common`: what all agents see is sent once."""
+
+    def __init__(
+        self,
+        life: Life,
+        welcome: Welcome,
+        run: Run,
+        plans: Mapping[str, Plan],
+        manifests: Mapping[str, Manifest],
+        common: CommonPlan | None,
+        counters: Counters,
+    ) -> None:
+        self._life, self._welcome, self._run, self._plans = life, welcome, run, plans
+        self._counters = counters
+        self.subscribers = {
+            name: WeightSubscriber(life.context, name, manifest, run.transport) for name, manifest in manifests.items()
+        }
+        self.common = None if common is None else common.writer(self._memory(COMMON))
+        self._outlets = Outlets(life.context)
+        self.senders = {name: self._sender(plan) for name, plan in plans.items()}
+        self._seen: object = None
+        self._unsettled = False
+        """Whether a learner's beacon is still to come, which says how to send to it."""
+        self.drain_by: float | None = None
+        """Set once the coordinator says drain: until when a wait for credit may go on."""
+
+    def follow(self) -> Pulse | None:
+        """Learners that moved are followed; the coordinator's newest word, if there was any since."""
+        client = self._life.client
+        pulse = client.pulse if client is not None else None
+        if pulse is None or (pulse is self._seen and not self._unsettled):
+            return None
+        self._seen, self._unsettled = pulse, False
+        if pulse.command == "drain" and self.drain_by is None:
+            self.drain_by = time.monotonic() + self._run.learner_timeout
+        for route in pulse.routes:
+            subscriber = self.subscribers.get(route.policy)
+            if subscriber is None:
+                continue
+            subscriber.route(route)
+            if subscriber.same_node is None:  # its beacon tells; who came back must not wait for our next turn
+                _listen(subscriber)
+            if subscriber.same_node is None:
+                self._unsettled = True
+            else:
+                self.senders[route.policy].route(route, not subscriber.same_node or route.experience_relay > 0)
+        return pulse
+
+    def follow_anew(self) -> Pulse | None:
+        """The same, though the coordinator said nothing new."""
+        self._seen = None
+        return self.follow()
+
+    def pump(self, silent: set[str] | frozenset[str] = frozenset()) -> None:
+        """What is held or was lost waits for no further block, which may be long in coming; `silent`: policies whose
+        learners nobody listens to otherwise."""
+        for sender in self.senders.values():
+            sender.pump()
+        for name in silent:
+            _listen(self.subscribers[name])
+
+    def first_weights(self, performers: Mapping[str, Performer], check: Callable[[], None]) -> None:
+        """An actor acts with the learners' weights from the first step on, never with its own initial ones."""
+        for name, performer in performers.items():
+            started = time.monotonic()
+            version = self.subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, check)
+            if version is None:
+                raise Timeout(
+                    f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? "
+                    "see `logs/`"
+                )
+            performer.swap(version)
+            waited = time.monotonic() - started
+            log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, waited)
+
+    def keep_step(self, wanted: int, performers: Mapping[str, Performer], check: Callable[[], None]) -> bool:
+        """Waits until each policy has version `wanted`, unless the run ends before; whether a round ended with that."""
+        for name, performer in performers.items() if wanted else ():
+            started = time.monotonic()
+            while performer.version.version < wanted and not self._life.must_stop and self.drain_by is None:
+                self.pump()
+                news = self.subscribers[name].wait(performer.spare, _PUMP_EVERY, check, performer.version)
+                if news is not None and news.incarnation != performer.version.incarnation:
+                    raise TrainingFault(
+                        f"the learner of policy {name!r} came back in a run in lock-step without the others; start all "
+                        "workers of the run anew, as `rookery train` does"
+                    )
+                if news is not None:
+                    performer.swap(news)
+            self._counters.add(f"waits.step.{name}", time.monotonic() - started)
+        return wanted > 0 and all(performer.version.version >= wanted for performer in performers.values())
+
+    def inherit(self, check: Callable[[], None]) -> None:
+        """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
+        client, welcome = self._life.client, self._welcome
+        pulse = client.pulse if client is not None else None
+        heir = welcome.incarnation > 1 and not self._run.lockstep  # there all is made again
+        before = (welcome.run, welcome.name, welcome.incarnation)
+        for route in pulse.routes if pulse is not None and heir else ():
+            subscriber, plan = self.subscribers.get(route.policy), self._plans.get(route.policy)
+            if subscriber is None or plan is None or subscriber.same_node:
+                continue
+            count = deliver_inheritance(
+                self._life.context,
+                *before,
+                route,
+                plan.layout,
+                plan.block,
+                Counters(None, *ActorReport.names(list(self._plans))),
+                self._run.learner_timeout,
+                check,
+                plan.common,
+            )
+            log.info("event=inherited policy=%s segments=%d", route.policy, count)
+        left = {incarnation for policy in self._plans for incarnation, _ in rings_of(*before, policy)}
+        if not any(subscriber.same_node for subscriber in self.subscribers.values()):  # nobody here takes from it
+            for incarnation, path in rings_of(*before, COMMON):
+                if incarnation not in left:
+                    unlink_if_unused(path)
+
+    def drain(self, seconds: float) -> None:
+        """Sees to it that everything finished has arrived, as far as that is possible in that time."""
+        end = time.monotonic() + seconds
+        for name, sender in self.senders.items():
+            if not sender.drain(max(0.0, end - time.monotonic()), self.follow):
+                log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
+
+    def close(self) -> None:
+        """Lets go of sockets and memory."""
+        for sender in self.senders.values():
+            sender.close(linger=1.0)
+        if self.common is not None:
+            self.common.ring.remove()
+        for subscriber in self.subscribers.values():
+            subscriber.close()
+
+    def _memory(self, name: str) -> Path:
+        """The file of one of this actor's rings; also where nobody shares it, as it survives this process."""
+        welcome = self._welcome
+        return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
+
+    def _sender(self, plan: Plan) -> ExperienceSender:
+        welcome = self._welcome
+        return ExperienceSender(
+            self._life.context,
+            welcome.run,
+            welcome.name,
+            welcome.incarnation,
+            plan.name,
+            plan.ring(self._memory(plan.name), self._counters),
+            plan.credit(),
+            plan.block,
+            self._counters,
+            plan.config.compress,
+            self.common,
+            self._outlets,
+        )
+
+
+def _listen(subscriber: WeightSubscriber) -> None:
+    """Takes in what a learner tells of itself, and no weights."""
+    subscriber.adopt(_NOWHERE, _NONE_NEWER)
