@@ -54,7 +54,9 @@ class Streamed(Section):
     value_coefficient: float = Field(default=0.5, ge=0)
     """Weight of the value function's error in the loss."""
     entropy_coefficient: float = Field(default=0.01, ge=0)
-    """Weight of the entropy bonus in the loss."""
+    """Weight of the entropy bonus in the loss; at the start, where it is annealed."""
+    anneal_entropy: bool = False
+    """Let the entropy bonus fall to 0 by the end of the run, for a policy that is sure of what it does."""
     rho_clip: float = Field(default=1.0, gt=0)
     """V-trace: greatest ratio that weights a row's own error."""
     c_clip: float = Field(default=1.0, gt=0)

@@ -32,7 +32,7 @@ from workers.policies.scaled import Scaled
 from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace
 
-__all__ = ["Objective", "PPOUpdate", "objective"]
+__all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective"]
 
 
 class Objective(NamedTuple):
@@ -46,14 +46,18 @@ class Objective(NamedTuple):
 
 
 def objective(
-    policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, config: OnStream
+    policy: ActorCritic | CentralActorCritic | StackedActorCritic,
+    batch: Minibatch,
+    config: OnStream,
+    entropy_weight: float | Tensor | None = None,
 ) -> Objective:
     """PPO's clipped objective (Schulman et al. 2017, equation 9), or IMPALA's policy gradient, with V-trace advantages
     against the behaviour policy.
 
     One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
     Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
-    Segments with an `importance` have their advantages times that.
+    `entropy_weight`: one number, one for each of K policies, or None: that of `config`. Segments with an `importance`
+    have their advantages times that.
     """
     shape, rows = batch.reward.shape, batch.reward.numel()
     recall = batch.recall
@@ -87,7 +91,9 @@ def objective(
     entropy = _total(uncertainty.view(shape) * weight, many)
     error = value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip)
     value_loss = _total(error * weight, many)
-    loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
+    if entropy_weight is None:
+        entropy_weight = config.entropy_coefficient
+    loss = policy_loss + config.value_coefficient * value_loss - entropy_weight * entropy
     with torch.no_grad():
         metrics = {
             "loss": loss,
@@ -162,6 +168,11 @@ def value_error(
     return 0.5 * error
 
 
+def entropy_weight_of(config: OnStream, progress: float) -> float:
+    """What the entropy bonus counts when `progress` in [0, 1] of the run is over."""
+    return config.entropy_coefficient * (1 - progress if config.anneal_entropy else 1.0)
+
+
 class PPOUpdate:
     """Updates `policy`, which must be on its final device, from batches of segments."""
 
@@ -190,6 +201,7 @@ class PPOUpdate:
             return {"loss": 0.0, "rows": 0.0}
         algorithm = self.algorithm
         learning_rate = self.config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
+        entropy_weight = entropy_weight_of(algorithm, progress)
         before = self.optimizer.parameters.clone()
         if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along
             batch = replace(batch, value=self._standing(batch).value)
@@ -199,7 +211,7 @@ class PPOUpdate:
         targets = [] if standing is None else [standing.advantages().target[batch.mask.bool()]]
         for epoch in range(algorithm.epochs):
             for index, minibatch in self._minibatches(batch, standing, progress):
-                found = objective(self.policy, minibatch, algorithm)
+                found = objective(self.policy, minibatch, algorithm, entropy_weight)
                 if standing is not None:
                     standing.enter(index, found.seen)
                 norm = self.optimizer.backward(found.loss, self.config.max_grad_norm)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.adam import TINY, FlatAdam, broken
-from workers.algorithms.ppo import PPOUpdate, objective
+from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.preparation import Batch, prepare
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
@@ -64,12 +64,13 @@ class PPOStack:
         rates = [self._rate(update, part) for update, part in zip(self._updates, progress, strict=True)]
         self._policy.gather()
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
-        return self._train(batch, rates)
+        entropy_weights = [entropy_weight_of(self._algorithm, part) for part in progress]
+        return self._train(batch, rates, batch.reward.new_tensor(entropy_weights))
 
     def _rate(self, update: PPOUpdate, progress: float) -> float:
         return update.config.learning_rate * (1 - progress if self._algorithm.anneal_learning_rate else 1.0)
 
-    def _train(self, batch: Batch, rates: Sequence[float]) -> list[Outcome]:
+    def _train(self, batch: Batch, rates: Sequence[float], entropy_weight: Tensor) -> list[Outcome]:
         faults: dict[int, TrainingFault] = {}
         before = self._policy.parameters.clone()
         many, (length, columns) = len(self._updates), batch.reward.shape
@@ -81,7 +82,7 @@ class PPOStack:
                 if not index.numel():
                     continue
                 minibatch = batch.minibatch(index.flatten(), self._scratch, members=many)
-                found = objective(self._policy, minibatch, self._algorithm)
+                found = objective(self._policy, minibatch, self._algorithm, entropy_weight)
                 norm = self._adam.backward(found.loss)
                 self._stop(found.loss, norm, faults)
                 self._adam.step()

@@ -223,6 +223,16 @@ def test_steps_are_counted_and_metrics_are_finite_numbers() -> None:
     assert all(isinstance(number, float) and np.isfinite(number) for number in metrics.values())
 
 
+def test_an_annealed_entropy_bonus_is_the_smaller_one_of_that_moment() -> None:
+    annealed = updater(entropy_coefficient=0.5, anneal_entropy=True)
+    smaller, whole = updater(entropy_coefficient=0.125), updater(entropy_coefficient=0.5)
+    for update in (annealed, smaller, whole):
+        update.update(experience(update.policy, 1), 0.75)
+    weights = [flatten_(update.policy).bytes_view() for update in (annealed, smaller, whole)]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert (weights[0] != weights[2]).any()
+
+
 def test_a_resumed_update_goes_on_bit_by_bit() -> None:
     first = updater(minibatches=2)
     first.update(experience(first.policy, 1))

@@ -73,7 +73,7 @@ def difference(one: list[PPOUpdate], other: list[PPOUpdate]) -> float:
 @pytest.mark.parametrize(
     ("heads", "core", "algorithm"),
     [
-        (Heads((3,)), None, {"epochs": 2, "value_clip": 0.2}),
+        (Heads((3,)), None, {"epochs": 2, "value_clip": 0.2, "entropy_coefficient": 0.3, "anneal_entropy": True}),
         (Heads((3,), 2), None, {"normalize_return": False}),
         (Heads((3,)), "lstm", {}),
         (Heads((3,)), "gru", {}),
