@@ -37,7 +37,7 @@ def run_pytest(folder: Path, bodies: dict[str, str]) -> subprocess.CompletedProc
     """Runs a test for each body under this repository's conftest, in a process of its own, with half the patience."""
     tests = folder / "tests"
     tests.mkdir()
-    for name in ("__init__.py", "conftest.py", "leak_guard.py"):
+    for name in ("__init__.py", "conftest.py", "leak_guard.py", "ports.py"):
         text = (ROOT / "tests" / name).read_text()
         (tests / name).write_text(text.replace("PATIENCE = 2.0", "PATIENCE = 1.0"))
     (tests / "test_leak.py").write_text(

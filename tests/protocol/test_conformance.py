@@ -70,9 +70,9 @@ def rewards(self: Any, message: Any, rows: Any) -> list[float]:
     return (message.rewards or [0.0] * len(rows))[: len(rows)]
 
 
-def give(self: door.Door, guest: Any, act: Any, frame: bytes) -> bool:
+def give(self: door.Door, guest: Any, number: int, *more: Any) -> bool:
     """To another observe."""
-    return GIVE(self, guest, {**act, "answers": act["answers"] + 1}, frame)
+    return GIVE(self, guest, number + 1, *more)
 
 
 def blame(self: door.Door, guest: Any, fault: Any) -> None:

@@ -19,6 +19,7 @@ from protocol.messages import Beat
 from workers.accounting import environment_books
 from workers.books import Books
 from workers.environments.base import Environment, Episodes
+from workers.events import EventLog
 from workers.reporting import ActorReport, count_environment
 
 MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
@@ -79,13 +80,13 @@ def test_the_longest_names_fit_into_a_heartbeat() -> None:
         parse_run(config)
 
 
-def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path) -> None:
+def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over time it is the mean of what ended since the last look."""
     run = parse_run({"environment": {"members": MEMBERS, "adversarial": {}}})
     key = ("actor-0", 1)
     with closing(Books(run, ["p"], run_dir)) as books:
         scalars: list[dict[str, float]] = []
-        books._events.scalars = lambda step, values: scalars.append(dict(values))  # type: ignore[method-assign]
+        monkeypatch.setattr(EventLog, "scalars", lambda _, step, values: scalars.append(dict(values)))
         pages: list[dict[str, float]] = [
             {"agent_steps": 10, "episodes.p/small": 2, "returns.p/small": 6.0},
             {"agent_steps": 20, "episodes.p/small": 3, "returns.p/small": 16.0, "episodes.p/large": 1},

@@ -32,6 +32,7 @@ METRICS: dict[str, Metric] = {
     "env_steps": _grows("env_steps", "turns of one copy of an environment"),
     "agent_steps": _grows("agent_steps", "actions taken"),
     "fixed_steps": _grows("fixed_steps", "of these by policies that do not learn"),
+    "resumed_steps": _level("resumed_steps", "agent steps made before the cut that this worker went on from"),
     "unfinished_steps": _level("unfinished_steps", "steps in segments that were open at the end"),
     "environment_restarts": _grows("environment_restarts", "environments made anew"),
     "environment": _grows("environment", "what the world counts itself", "counter"),

@@ -73,7 +73,8 @@ def test_members_are_files_that_never_change_and_are_checked(tmp_path: Path) -> 
 
 
 def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    counters, loads = Counters(None, ["league_loads", "league_redrawn"]), []
+    counters = Counters(None, ["league_loads", "league_redrawn"])
+    loads: list[str] = []
     cast = a_cast(2, counters, loads, monkeypatch)
     one, two = cast.take("main/1"), cast.take("main/2")
     assert cast.take("main/3") is None  # both are playing
