@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from protocol.counters import read_counters
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed
@@ -41,4 +43,36 @@ def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(
             assert league["games"][i][j] == league["games"][j][i] == sum(counted)
     assert sum(map(sum, league["games"])) > 0
     assert summary["fixed_steps"] > summary["agent_steps"] / 2  # members' and those of the arena
+    assert runs.balanced(summary["segments"])
+
+
+@pytest.mark.slow
+def test_an_exploiter_meets_the_newest_main_agent_which_meets_all_of_its_pasts_alike_J7(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    """An exploiter that no agent of the run names, with `latest` and `fresh`; a main agent with `uniform`."""
+    players = {
+        "main": {"opponents": ["main"]},
+        "exploiter": {"agents": ["agent_0", "agent_1"], "opponents": ["main"], "matchmaking": "latest", "fresh": True},
+    }
+    data = runs.config(
+        steps=24_000,
+        environment={"id": "treasure_hunt", "copies": 16},
+        agents={"agent_0": "main", "agent_1": "main"},
+        league={"snapshot_every": 1_500, "size": 32, "arena": 0.25, "players": players},
+    )
+    result = runs.train(data, tmp_path, "--no-progress")
+    assert result.returncode == 0, result.stderr
+    summary = runs.summary_of(tmp_path)
+    members = {name: [e.name for e in library.entries(tmp_path / "run", name)] for name in players}
+    assert all(len(names) >= 2 for names in members.values())
+    whom = summary["league"]["whom"]
+    assert whom["exploiter"] == {"main": 1.0}
+    assert whom["main"] == {name: pytest.approx(1 / len(members["main"]), abs=1e-4) for name in members["main"]}
+    names = [one["name"] for one in summary["league"]["members"]]
+    games = summary["league"]["games"]
+    assert sum(games[names.index(a)][names.index(b)] for a in members["main"] for b in members["exploiter"]) > 0
+    pages = [read_counters(page) for page in sorted((tmp_path / "run" / "counters").glob("actor-0.*"))]
+    assert sum(page[f"league.games.main:{name}"] for page in pages for name in members["main"]) > 0
+    assert all(page[f"league.games.exploiter:{name}"] == 0 for page in pages for name in members["main"])
     assert runs.balanced(summary["segments"])

@@ -34,8 +34,9 @@ def chances(kind: Matchmaking, games: Array, points: Array, payoffs: Array) -> A
     return np.full(count, 1 / count)
 
 
-def pair_chances(games: Array) -> Array:
-    """[P]: with which pairs of members meet in the arena that have played `games` [P], so that all are measured alike:
-    who has met half as often is four times as likely to."""
-    wanted = 1 / (games + 10.0) ** 2
+def pair_chances(games: Array, weights: Array) -> Array:
+    """[P]: with which pairs of members meet in the arena that have played `games` [P], so that these come to stand to
+    each other as `weights` [P]. Of equal weights, who has met half as often is four times as likely to; so that games
+    grow as the weights, which solve g' = w^3 / g^2."""
+    wanted = weights**3 / (games + 10.0) ** 2
     return wanted / wanted.sum()

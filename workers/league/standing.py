@@ -45,6 +45,7 @@ class Standing:
         self._since: dict[tuple[str, str], tuple[float, float]] = {}
         """(player, member) -> games and points when the player's newest member joined."""
         self._looked_at = -math.inf
+        self._solved = any(player.matchmaking == "nash" for player in plan.players.values())
         self.told: dict[str, Any] = {}
         """What actors need."""
         self.view: dict[str, Any] = {}
@@ -75,7 +76,7 @@ class Standing:
         mixed = self._mixture(names, payoffs)
         ratings = elo(games, points)
         whom = {player.name: self._whom(player, names, payoffs, counts) for player in self._plan.players.values()}
-        self._tell(whom, names, games)
+        self._tell(whom, names, games, mixed if self._solved else {})
         self._show(
             whom, names, (games, points, margins), ratings, mixed, sum(page.get("league_loads", 0.0) for page in pages)
         )
@@ -128,10 +129,14 @@ class Standing:
             found |= {names[j]: float(chance) for j, chance in zip(columns, weighed, strict=True)}
         return found
 
-    def _tell(self, whom: dict[str, dict[str, float]], names: list[str], games: Array) -> None:
+    def _tell(self, whom: dict[str, dict[str, float]], names: list[str], games: Array, mixed: dict[str, float]) -> None:
+        """`mixed`: chances by which pairs are measured, since the error of an equilibrium is that of the payoffs
+        against whom it mixes; an even share beside it is for newcomers."""
         at = {name: i for i, name in enumerate(names)}
         pairs = [pair for pair in self._names if pair[0] in at and pair[1] in at]
-        wanted = pair_chances(np.array([games[at[one], at[other]] for one, other in pairs]))
+        even = 1 / len(names)
+        weights = np.array([even + sum(mixed.get(name, 0.0) for name in pair) for pair in pairs])
+        wanted = pair_chances(np.array([games[at[one], at[other]] for one, other in pairs]), weights)
         self.told = {
             "files": {entry.name: entry.checksum for entry in self._entries},
             "whom": whom,

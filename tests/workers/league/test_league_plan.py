@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.league_plan import plan_league
 from workers.plan import plan_policies
+from workers.sequential import Sequential
 
 AGENTS = tuple(Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=3)) for name in "ab")
 WORLD = World(id="pair", agents=AGENTS)
@@ -78,6 +80,8 @@ def test_players_of_one_seat_each_meet_those_of_the_other_J7() -> None:
         ({}, {"policies": {"main": {"algorithm": {"name": "scripted"}}}}, "two agents or more whose policies learn"),
         ({}, {"schedule": "lockstep", "policy": {"segment_length": 8}}, "schedule is lockstep"),
         ({}, {"actors": 0}, "no actors"),
+        ({}, {"multiprocessing": {"enabled": False}}, "is of one process without one; remove league"),
+        ({}, {"environment": {"id": "external", "copies": 16}}, "simulators play with whom they want"),
         ({"opponents": 3}, {}, "unknown configuration key 'league.opponents'"),
     ],
 )
@@ -85,3 +89,9 @@ def test_a_league_that_cannot_be_is_refused_in_one_sentence(league: Any, keys: A
     """J7: an opponent that does not exist, a population larger than the library, a programme that goes nowhere."""
     with pytest.raises(ConfigurationError, match=why):
         plan_league(run(league, **keys), WORLD)
+
+
+def test_a_league_in_one_process_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="leave --sequential out, or remove league"):
+        Sequential(run({}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

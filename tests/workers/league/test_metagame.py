@@ -78,7 +78,15 @@ def test_each_matchmaking_meets_whom_it_says() -> None:
 
 
 def test_pairs_that_met_seldom_meet_next() -> None:
-    found = pair_chances(np.array([0.0, 10, 1000]))
+    found = pair_chances(np.array([0.0, 10, 1000]), np.ones(3))
     assert found.sum() == pytest.approx(1)
     assert found[0] == pytest.approx(4 * found[1])
     assert found[2] < 0.001
+
+
+def test_games_of_pairs_come_to_stand_to_each_other_as_their_weights() -> None:
+    """J7: whose payoffs the equilibrium rests on are known best."""
+    weights, games = np.array([4.0, 2.0, 1.0]), np.zeros(3)
+    for _ in range(300):
+        games += 100 * pair_chances(games, weights)
+    np.testing.assert_allclose(games / games[2], weights, rtol=0.05)
