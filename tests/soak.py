@@ -74,7 +74,7 @@ def soak(minutes: float, world: str, say: Callable[[str], None]) -> list[str]:
     with (
         tempfile.TemporaryDirectory(prefix="rookery-soak-") as name,
         tempfile.TemporaryDirectory(
-            prefix="rookery-soak-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+            prefix="soak-rookery-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         ) as memory_folder,
     ):
         folder, place = Path(name), Path(memory_folder)

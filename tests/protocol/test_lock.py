@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from protocol.counters import Counters
@@ -18,7 +19,7 @@ from protocol.errors import Timeout
 from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.memory import SharedFile, sweep
 from protocol.ring import Ring
-from tests.protocol.parts import LAYOUT, line, python
+from tests.protocol.parts import LAYOUT, line, python, until
 
 HOLD = """
 import sys
@@ -60,10 +61,12 @@ def write(ring: Ring) -> None:
 
 
 @pytest.mark.parametrize("held", ["reading", "writing"])
-def test_G6_a_wait_beyond_the_timeout_is_one_sentence_and_counted(memory_dir: Path, held: str) -> None:
-    """G6: the sentence says who waits, for what, and what to do; nothing was changed."""
+def test_G6_a_wait_for_one_that_is_stopped_is_one_sentence_and_counted(memory_dir: Path, held: str) -> None:
+    """G6: the sentence says who waits, for what, and what to do; nothing was changed, and all goes on when it does."""
     with locked(memory_dir) as (ring, counters), python(HOLD, ring.path, held) as process:
         assert line(process) == "ready"
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
         before = ring.table.copy()
         start = time.monotonic()
         with pytest.raises(
@@ -79,6 +82,7 @@ def test_G6_a_wait_beyond_the_timeout_is_one_sentence_and_counted(memory_dir: Pa
         if held == "writing":
             with pytest.raises(Timeout, match="for reading within"), ring.reading():
                 pass
+        process.send_signal(signal.SIGCONT)
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()

@@ -52,7 +52,7 @@ words = out.view(np.uint64)
 reads = torn = backwards = 0
 versions, last, end = set(), NOTHING, time.monotonic() + float(sys.argv[4])
 while (reads < int(sys.argv[3]) or len(versions) < 500 or mailbox.retries < 50) and time.monotonic() < end:
-    version = mailbox.read(out, 5.0)
+    version = mailbox.read(out, 30.0)
     if version is None:
         break
     reads += 1
@@ -190,7 +190,7 @@ def _hostile(memory_dir: Path, mode: Mode, readers: int, reads: int, seconds: fl
 @MODES
 def test_C4_no_torn_read_from_a_hostile_publisher(memory_dir: Path, mode: Mode) -> None:
     """C4, U3: at least 10,000 whole reads by two processes against one that never pauses; C3: versions only grow."""
-    seen = _hostile(memory_dir, mode, readers=2, reads=5_000, seconds=25)
+    seen = _hostile(memory_dir, mode, readers=2, reads=5_000, seconds=150)
     assert seen["reads"] >= 10_000
     assert seen["versions"] >= 1_000
     assert seen["retries"] >= 20  # copies were overtaken
@@ -201,7 +201,7 @@ def test_C4_no_torn_read_from_a_hostile_publisher(memory_dir: Path, mode: Mode) 
 @MODES
 def test_C4_no_torn_read_in_many_more(memory_dir: Path, mode: Mode) -> None:
     """C4: at least 100,000 reads by four processes."""
-    seen = _hostile(memory_dir, mode, readers=4, reads=25_000, seconds=100)
+    seen = _hostile(memory_dir, mode, readers=4, reads=25_000, seconds=200)
     assert seen["reads"] >= 100_000
     assert seen["retries"] >= 200
     assert seen["torn"] == seen["backwards"] == 0

@@ -14,7 +14,17 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.sockets import BLOCK, Ports, arrived, check_bind, connect, endpoint_host, is_loopback, poll
+from protocol.sockets import (
+    BLOCK,
+    HIGH_WATER,
+    Ports,
+    arrived,
+    check_bind,
+    connect,
+    endpoint_host,
+    is_loopback,
+    poll,
+)
 from tests.protocol.parts import until
 from tests.tools import ROOT, require, skip_or_fail
 
@@ -166,6 +176,27 @@ def test_Z3_sending_to_nobody_is_bounded(context: zmq.Context[zmq.Socket[bytes]]
         sender.close()
     context.term()
     assert time.monotonic() - started < 2
+
+
+def test_Z2_all_that_is_published_waits_for_readers_that_do_not_look(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    """Z2: a publisher throws away in silence what is beyond a mark, so the mark is far beyond what is ever under way:
+    20 MB are more than the kernel's buffers hold."""
+    ports = Ports(context, "127.0.0.1", 0)
+    address = ports.bind({0: zmq.XPUB})[0]
+    publisher, count, text = ports.sockets[0], 20_000, bytes(1_000)
+    readers = [connect(context, zmq.SUB, address) for _ in range(2)]
+    for reader in readers:
+        reader.setsockopt(zmq.SUBSCRIBE, b"")
+        assert publisher.poll(60_000)
+        assert publisher.recv() == b"\x01"
+    for end in (publisher, *readers):
+        assert end.getsockopt(zmq.SNDHWM) == end.getsockopt(zmq.RCVHWM) == HIGH_WATER
+    for number in range(count):
+        publisher.send(number.to_bytes(4, "big") + text, zmq.NOBLOCK)
+    for reader in readers:
+        for number in range(count):
+            assert reader.poll(60_000), f"{number} of {count} came"
+            assert int.from_bytes(reader.recv()[:4], "big") == number
 
 
 def test_a_message_is_taken_without_waiting_for_one(context: zmq.Context[zmq.Socket[bytes]]) -> None:
