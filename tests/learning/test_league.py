@@ -54,7 +54,7 @@ MEASURES = {
     [
         "rock-paper-scissors-psro",
         pytest.param(
-            "kuhn-poker", marks=pytest.mark.xfail(strict=False, reason="0.15 was measured (workers/README.md)")
+            "kuhn-poker", marks=pytest.mark.xfail(strict=False, reason="0.083 was measured (workers/README.md)")
         ),
     ],
 )
