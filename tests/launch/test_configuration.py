@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def test_every_preset_is_valid_and_says_in_a_sentence_what_it_is(name: str) -> N
     said = sentence(name)
     assert said.endswith(".")
     assert len(said) > 20
+    assert re.search(r"\b(seconds|minutes?|as long as)\b", said), "how long it takes"
 
 
 def test_settings_reach_any_depth_and_are_typed_as_in_yaml() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,27 @@ def test_settings_are_told_apart_by_the_interquartile_means_of_their_seeds(
     assert slow["settings"] == {"policy.learning_rate": 0.1}
     assert slow["iqm"] == pytest.approx(np.mean([2, 3, 4, 5]))
     assert fast["iqm"] == 1.0, "one lucky run of eight does not lead it"
+
+
+def test_the_line_for_rliable_gives_an_array_of_runs_and_tasks_for_each_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    """The line is read from the document; its arrays have the interquartile means that the sweep tells."""
+    found = trials(tmp_path, seeds=[*range(4)], settings={"policy.learning_rate": [0.1, 0.2]}, cores=100)
+    earned = {f"policy.learning_rate={rate} seed-{s}": s + 10 * rate for rate in (0.1, 0.2) for s in range(4)}
+    monkeypatch.setattr(module, "begin", Runs({**earned}).begin)
+    run_all(found, 100, True, lambda _line: None)
+    lines = aggregate(found)
+    (tmp_path / "sweeps" / "rates").mkdir(parents=True)
+    (tmp_path / "sweeps" / "rates" / "sweep.json").write_text(json.dumps(lines))
+    monkeypatch.chdir(tmp_path)
+    document = Path(module.__file__).with_name("README.md").read_text()
+    (line,) = re.findall(r"`(\{str\(one\[\"settings\"\]\).*?\})`", document)
+    scores = eval(line, {"np": np, "json": json})
+    assert [one.shape for one in scores.values()] == [(4, 1), (4, 1)]
+    assert {name: np.sort(one[:, 0])[1:3].mean() for name, one in scores.items()} == pytest.approx(
+        {str(one["settings"]): one["iqm"] for one in lines}
+    )
 
 
 @pytest.mark.slow

@@ -74,6 +74,12 @@ def test_what_cannot_be_shown_is_refused_with_the_remedy(tmp_path: Path, command
     )
 
 
+def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, command: Any) -> None:
+    told = command(tmp_path, "-o", tmp_path / "film.gif")
+    assert told.exit_code == 2
+    assert "is no run's folder (it has no config.yaml)" in told.output
+
+
 @pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea"])
 def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
     environment: Environment = Checked(make(EnvironmentConfig(id=id, copies=2)))
