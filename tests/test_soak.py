@@ -18,21 +18,6 @@ def test_growth_after_the_warm_up_is_measured_and_growth_before_it_is_not() -> N
     assert growing.ends[1] > growing.ends[0]
 
 
-def test_what_was_there_for_one_look_is_no_leak_and_what_stays_is() -> None:
-    assert Course([(t / 10, 30.0 + (t == 98)) for t in range(100)]).ends == (30.0, 30.0)
-    assert Course([(t / 10, 30.0 + (t >= 70)) for t in range(100)]).ends == (30.0, 31.0)
-
-
-@pytest.mark.parametrize("leaks_at", [None, 600, 1200])
-def test_a_leak_is_seen_among_what_comes_and_goes_and_what_comes_and_goes_is_none(leaks_at: int | None) -> None:
-    """Looks at a learner that writes a checkpoint now and then, which no look of the first quarter happens to meet."""
-    looks = range(1800)
-    passing = {look for look in looks if look > 1000 and look % 15 == 0}
-    held = [30.0 + (look in passing) + (leaks_at is not None and look >= leaks_at) for look in looks]
-    first, last = Course([(look / 30, amount) for look, amount in zip(looks, held, strict=True)]).ends
-    assert (last > first) == (leaks_at == 1200)  # what was there before the warm-up ended is none
-
-
 def test_a_run_that_never_began_is_a_finding_and_no_traceback() -> None:
     held = {"launcher": Course([(0.1, 47.0), (0.2, 0.0)])}
     said: list[str] = []

@@ -153,15 +153,15 @@ def test_weights_cross_once_for_all_actors_of_a_node_and_segments_once_to_that_o
     summary = scene.finish()
     learners, weights, segments = scene.page("learner"), scene.page(near), scene.page(far)
     passed = sum(weights[f"weights_passed.{policy}"] for policy in POLICIES)
-    answered = learners["weights_answered"]
-    assert passed <= answered <= passed + AGENTS, "only the relay asked; its last answers may find it gone"
+    assert passed == learners["weights_answered"], "only the relay asked"
     assert weights["weights_answered"] == 0, "every actor took them from memory"
-    assert passed > 2 * AGENTS
+    assert passed > 5 * AGENTS
     print(f"{crossed / learners['weights_bytes']:.2f} of the weights' bytes crossed; {passed:.0f} versions")  # noqa: T201
     assert crossed < 1.5 * learners["weights_bytes"], "acknowledgements, heartbeats and one copy of the weights"
     assert sum(segments[f"passed.{policy}"] for policy in POLICIES) == summary["segments"]["produced"]
     assert sum(segments[f"held.{policy}"] for policy in POLICIES) == 0
     assert summary["restarts"] == {}
+    assert summary["segments"]["duplicates"] == 0
 
 
 @pytest.mark.slow
