@@ -1,6 +1,7 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
+# make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root; ARGS="-k drain")
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
 # make chaos    kill -9, full disks and worse while training        (MINUTES=30 SEED=1; all kinds of it need root)
 # make pairs    ends of actors and learners, started and killed a thousand times  (ARGS="--cycles 5000")
@@ -24,7 +25,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test learning fuzz chaos pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test test-cluster learning fuzz chaos pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -32,10 +33,16 @@ train: $(INSTALLED)
 
 test: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile \
-		-m "not learning and not slow" $(ARGS)
+		-m "not learning and not slow and not cluster" $(ARGS)
 
 learning: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)
+
+test-cluster: $(TESTABLE)
+	tests/cluster/machine.sh install
+	tests/cluster/kubernetes.sh
+	tests/cluster/image.sh
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -x -s -m cluster tests/cluster $(ARGS)
 
 fuzz: $(TESTABLE)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -11,9 +12,10 @@ from typing import Any
 
 import yaml
 
-from tests.tools import require, skip_or_fail
+from protocol.security import new_keys
+from tests.tools import ROOT, require, skip_or_fail
 
-__all__ = ["CUSTOM", "build", "named", "pods", "unrestricted"]
+__all__ = ["CUSTOM", "build", "named", "pods", "unrestricted", "with_keys"]
 
 Document = dict[str, Any]
 CUSTOM = {"JobSet", "PodMonitor", "ScaledObject"}
@@ -22,6 +24,13 @@ _WORKLOADS = ("Deployment", "StatefulSet", "Job")
 _VOLUMES = {
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret",
 }  # fmt: skip
+
+
+def with_keys(folder: Path) -> Path:
+    """A copy of k8s/ in `folder`, as it is after `rookery keys new k8s/components/keys`."""
+    shutil.copytree(ROOT / "k8s", folder, ignore=shutil.ignore_patterns("*.secret", "*.public"))
+    new_keys(folder / "components" / "keys")
+    return folder
 
 
 def build(overlay: Path) -> list[Document]:
