@@ -81,10 +81,10 @@ def goes_on(cluster: Kubernetes, what: str) -> float:
     return round(cluster.until(further, PATIENCE, f"updates go on {what}"), 1)
 
 
-def workers(cluster: Kubernetes, role: str) -> float:
-    """How many of them live, as the run tells."""
+def told_of_actors(cluster: Kubernetes, count: int) -> bool:
+    """Whether as many live, as the run tells."""
     told = cluster.run_metrics().items()
-    return sum(value for name, value in told if name.startswith("rookery_run_workers{") and f'role="{role}"' in name)
+    return count == sum(value for name, value in told if name.startswith("rookery_run_workers{") and '"actor"' in name)
 
 
 def test_the_first_update_comes_within_a_minute_of_apply(cluster: Kubernetes, figures: Figures, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_actors_scale_from_one_to_four_and_back(cluster: Kubernetes, figures: Fi
         begin = time.monotonic()
         cluster("scale", "deployment/actor", f"--replicas={count}")
         cluster.until(partial(cluster.ready, "actor", count), PATIENCE, f"{count} actors are ready")
-        cluster.until(lambda wanted=count: workers(cluster, "actor") == wanted, PATIENCE, f"{count} actors in the run")
+        cluster.until(partial(told_of_actors, cluster, count), PATIENCE, f"{count} actors in the run")
         figures[f"scaled to {count} actors, s"] = round(time.monotonic() - begin, 1)
         goes_on(cluster, f"with {count} actors")
     after = incarnations(cluster)
