@@ -34,8 +34,8 @@ WIRE = 0.03
 SOON = 12.0
 """Seconds from the healing of the network to the next steps, on a busy machine."""
 SETTLING = 13.0
-"""Seconds until a longer way is believed to be longer: TCP by BBR, the default of many kernels, allows as much on its way
-as the shortest round trip of the last ten seconds asks for."""
+"""Seconds until a longer way is believed to be longer: TCP by BBR, the default of many kernels, allows as much on its
+way as the shortest round trip of the last ten seconds asks for."""
 RADIUS = 10
 """Of what agents see: segments of 85 kB."""
 POLICIES = ("agent_0", "agent_1")
