@@ -280,6 +280,7 @@ for _module, _does in (
     ("workers.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     ("workers.watch", "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells"),
     ("workers.export", "Writes a policy of a run as a file that acts without it"),
+    ("workers.dataset", "Writes what a run recorded as a dataset of Minari"),
     ("workers.bench", "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline"),
     ("launch.simulate", "A simulator to try the wire with, or a check of one"),
 ):
