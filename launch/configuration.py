@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,9 @@ def _read(source: str) -> dict[str, Any]:
     if "/" in source or source.endswith((".yaml", ".yml")) or not path.exists():
         path = Path(source)
     if not path.is_file():
+        meant = "".join(f" (is {name} meant?)" for name in get_close_matches(source, preset_names(), 1))
         raise ConfigurationError(
-            f"{source!r} is neither a preset nor a file; the presets are {', '.join(preset_names())}, "
+            f"{source!r} is neither a preset nor a file{meant}; the presets are {', '.join(preset_names())}, "
             "a file ends in .yaml"
         )
     return read_mapping(path)

@@ -68,7 +68,11 @@ def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "settings", "said"),
     [
-        ("tresure-hunt", [], "'tresure-hunt' is neither a preset nor a file; the presets are .*treasure-hunt"),
+        (
+            "tresure-hunt",
+            [],
+            r"neither a preset nor a file \(is treasure-hunt meant\?\); the presets are .*treasure-hunt",
+        ),
         ("./none.yaml", [], "'./none.yaml' is neither a preset nor a file"),
         ("cartpole", ["learning_rat=1"], "unknown configuration key 'learning_rat'; remove it or correct"),
         ("cartpole", ["policy.learning_rate=fast"], r"policy.learning_rate: .*number.*got 'fast'; correct it"),

@@ -47,6 +47,8 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert window.do("return document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out on a phone
         edge = "return document.querySelector('#workers button').getBoundingClientRect().right <= innerWidth"
         assert window.do(edge), "logs are reached there without scrolling sideways"
+        fits = "return [...document.querySelectorAll('.scroll')].every((box) => box.scrollWidth <= box.clientWidth)"
+        assert window.do(fits), "nor is any table cut off"
         window.do("document.querySelector('#workers button').click()")
         window.until("return document.getElementById('log').textContent === 'event=<b>acting</b>\\n'")
         curve = run.books.history.curves("return")["agent_0"][1]
