@@ -49,8 +49,8 @@ class LeagueConfig(Section):
     latest: float = Field(default=0.0, ge=0, le=1)
     """Share of the episodes that is played against an opponent's newest weights, whatever the matchmaking."""
     fresh: bool = False
-    """Players begin again with new weights and moments whenever they have joined the library (PSRO, exploiters);
-    otherwise they go on (self-play, main agents)."""
+    """Players begin again with new weights, moments and schedules whenever they have joined the library (PSRO,
+    exploiters); otherwise they go on (self-play, main agents)."""
     arena: float = Field(default=0.25, ge=0, lt=1)
     """Share of the copies in which members play each other, by which they are rated; nobody learns there."""
     loaded: int = Field(default=16, ge=2, le=256)

@@ -54,6 +54,11 @@ class Freezing:
         """Whether the player begins again whenever it has joined."""
         return self._player.fresh
 
+    def progress(self, rows: int) -> float:
+        """How far a player that begins again has come, 0..1, on its way to joining as the next member: by this its
+        schedules go, which begin again with it."""
+        return min(1.0, max(0.0, rows / self._every - (self.count - 1)))
+
     def due(self, rows: int) -> bool:
         """Whether the player is to join, having learned from so many rows; at first as it is."""
         return self.count < self._player.most and rows >= self.count * self._every

@@ -121,7 +121,10 @@ class Member:
 
     @property
     def progress(self) -> float:
-        """How much of its part of the run this policy has received, or of a dataset trained on: 0..1."""
+        """How much of its part of the run this policy has received, or of a dataset trained on: 0..1. Of a player that
+        begins again and again, its part is what it learns from until it joins its league's library."""
+        if self._freezing is not None and self._freezing.fresh:
+            return self._freezing.progress(self._rows)
         return min(1.0, self._rows / self._rows_expected)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from protocol.errors import ConfigurationError, TrainingFault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from tests.workers import scripted
+from workers.learning.freezing import Freezing
 from workers.learning.member import Member
 from workers.plan import PolicyPlan, plan_policies
 
@@ -24,7 +26,14 @@ COPIES = 4
 class Bench:
     """A member with its surroundings."""
 
-    def __init__(self, run: Run, folder: Path | None = None, incarnation: int = 1, rows_before: int = 0) -> None:
+    def __init__(
+        self,
+        run: Run,
+        folder: Path | None = None,
+        incarnation: int = 1,
+        rows_before: int = 0,
+        freezing: Callable[[PolicyPlan], Freezing] | None = None,
+    ) -> None:
         self.plan: PolicyPlan = plan_policies(run, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
         self.published: list[tuple[Version, NDArray[np.uint8]]] = []
@@ -39,6 +48,7 @@ class Bench:
             self._publish,
             folder,
             rows_before,
+            freezing=None if freezing is None else freezing(self.plan),
         )
 
     def _publish(self, _: str, weights: WeightSource, version: Version) -> None:
