@@ -14,7 +14,7 @@ import msgpack
 import zmq
 from pydantic import ValidationError
 
-from protocol import messages, schema, simulator_messages
+from protocol import library_messages, messages, schema, simulator_messages
 from protocol.errors import WireError
 from protocol.messages import Message
 
@@ -46,7 +46,8 @@ _CONTAINERS = (dict, list)
 
 _CLASSES: dict[str, tuple[type[Message], Callable[[Any], Any], frozenset[str] | None]] = {
     cls.type: (cls, cls.__pydantic_validator__.validate_python, frozenset(cls.model_fields) if cls.stable else None)
-    for cls in (*vars(messages).values(), *vars(simulator_messages).values())
+    for module in (messages, library_messages, simulator_messages)
+    for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
 }
 """type -> class, validator and, where what is unknown is ignored, the fields that are known."""

@@ -96,6 +96,16 @@ class ControlClient:
         return "go" if last is None or last.command == "rejoin" else last.command
 
     @property
+    def token(self) -> str:
+        """By which the coordinator knows this process."""
+        return self._join.token
+
+    @property
+    def coordinator(self) -> str:
+        """Its address."""
+        return self._coordinator
+
+    @property
     def pulse(self) -> Pulse | None:
         """The newest answer of the coordinator."""
         return self._last

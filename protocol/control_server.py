@@ -1,4 +1,4 @@
-"""The coordinator's end of the control sockets: joins, heartbeats and farewells in, answers out.
+"""The coordinator's end of the control sockets: joins, heartbeats, farewells and wishes for files in, answers out.
 
 What a peer sends is checked before it is handed on; one that keeps sending what is no message is not listened to.
 """
@@ -12,6 +12,7 @@ import zmq
 from protocol import SCHEMA, schema
 from protocol.codec import decode, encode
 from protocol.errors import WireError
+from protocol.library_messages import Fetch
 from protocol.messages import Beat, Join, Leave, Message, Refusal
 from protocol.schema import Schemas
 from protocol.sockets import peer_host, poll
@@ -71,13 +72,13 @@ class ControlServer:
             found.append((peer, message))
         return found
 
-    def answer(self, peer: bytes, message: Message) -> None:
+    def answer(self, peer: bytes, message: Message, *frames: bytes) -> None:
         """Sends `message` to `peer`, in the schema of its request; one that is gone is no error."""
         number = self._numbers.get(peer, SCHEMA)
         if number != message.schema_number:
             message = message.model_copy(update={"schema_number": number})
         try:
-            self._socket.send_multipart([peer, encode(message)], zmq.NOBLOCK)
+            self._socket.send_multipart([peer, encode(message), *frames], zmq.NOBLOCK)
         except zmq.ZMQError as fault:
             log.info("event=answer_not_sent reason=%s", fault.strerror)
 
@@ -96,9 +97,9 @@ class ControlServer:
         self.answer(peer, Refusal(reason=reason))
 
 
-def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave:
+def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave | Fetch:
     message, _ = decode(frames)
-    if not isinstance(message, Join | Beat | Leave):
+    if not isinstance(message, Join | Beat | Leave | Fetch):
         raise WireError(f"a {message.type} message is no request to a coordinator; see protocol/README.md")
     return message
 

@@ -109,7 +109,7 @@ class LeaguePlan:
         """Names of an actor's counters: whole ones, and sums of margins."""
         names = [f"{one}:{other}" for one, other in self.pairs]
         whole = [f"league.{kind}.{name}" for kind in ("games", "points") for name in names]
-        return [*whole, "league_loads", "league_redrawn"], [f"league.margin.{name}" for name in names]
+        return [*whole, "league_loads", "league_redrawn", "league_fetched"], [f"league.margin.{name}" for name in names]
 
 
 def plan_league(run: Run, world: World) -> LeaguePlan | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from protocol.config import Run
 from protocol.control_server import check_schemas
+from protocol.library_messages import Fetch
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from workers.disk import Disk
 from workers.places import Places, Steps
@@ -289,7 +290,11 @@ class Membership:
             retry=self._patient or not all(holder.heard for holder in holders),
         )
 
-    def _of(self, message: Beat | Leave) -> Member | None:
+    def knows(self, asking: Fetch) -> bool:
+        """Whether a member asks."""
+        return self._of(asking) is not None
+
+    def _of(self, message: Beat | Leave | Fetch) -> Member | None:
         member = self._register.members.get(message.name)
         if member is None or member.token != message.token or member.incarnation != message.incarnation:
             return None

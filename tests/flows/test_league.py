@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from protocol.counters import read_counters
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed
+from tests.tools import skip_or_fail
 from workers.league import library
 from workers.policies.frozen import Frozen
 
@@ -75,4 +78,49 @@ def test_an_exploiter_meets_the_newest_main_agent_which_meets_all_of_its_pasts_a
     pages = [read_counters(page) for page in sorted((tmp_path / "run" / "counters").glob("actor-0.*"))]
     assert sum(page[f"league.games.main:{name}"] for page in pages for name in members["main"]) > 0
     assert all(page[f"league.games.exploiter:{name}"] == 0 for page in pages for name in members["main"])
+    assert runs.balanced(summary["segments"])
+
+
+@pytest.mark.slow
+def test_actors_that_do_not_see_the_runs_folder_fetch_each_member_once_for_their_node_J7(
+    tmp_path: Path, memory_dir: Path, free_port_block: int
+) -> None:
+    """Two actors of another machine: one with a folder for memory of its own, where the run's folder is empty."""
+    data = runs.paced(
+        tmp_path,
+        12_000,
+        pause=0.004,
+        agents={"agent_0": "main", "agent_1": "main"},
+        actors=2,
+        league={"snapshot_every": 1_000, "arena": 0.25},
+    )
+    there = memory_dir / "there"
+    there.mkdir()
+    hidden = f'mount -t tmpfs none {tmp_path / "run"} && export ROOKERY_MEMORY={there} && exec "$@"'
+    far = ["unshare", "--mount", "bash", "-c", hidden, "far"]
+    if subprocess.run([*far[:2], "true"], capture_output=True, check=False).returncode:
+        skip_or_fail("no mount namespaces here; run as root")
+    address = ["--coordinator", f"tcp://127.0.0.1:{free_port_block}", "--patience", "60"]
+    path = str(runs.write(data, tmp_path))
+    command = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"127.0.0.1:{free_port_block}"]
+    with ExitStack() as stack:
+        workers = [stack.enter_context(runs.started(command, tmp_path, "coordinator"))]
+        runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")
+        workers.append(stack.enter_context(runs.started(["learner", *address], tmp_path, "learner")))
+        for number in range(2):
+            actor = [runs.PYTHON, "-P", "-m", "workers.actor", *address, "--node", "far"]
+            workers.append(stack.enter_context(runs.started(actor, tmp_path, f"actor-{number}", far)))
+        for worker in workers:
+            assert worker.wait(300) == 0, worker.said
+            assert "Traceback" not in worker.said
+    summary = runs.summary_of(tmp_path)
+    members = [entry.name for entry in library.entries(tmp_path / "run", "main")]
+    fetched = [word for worker in workers[2:] for word in worker.said.split() if word.startswith("member=")]
+    assert sorted(fetched) == [f"member={name}" for name in members[: len(fetched)]]  # each once, by one of the two
+    assert len(fetched) >= 2
+    assert summary["league"]["loads"] > len(fetched)
+    assert sum(map(sum, summary["league"]["games"])) > 0
+    assert runs.files(there) == []
+    there.rmdir()
+    assert runs.files(memory_dir) == []
     assert runs.balanced(summary["segments"])

@@ -25,6 +25,7 @@ from protocol.codec import encode
 from protocol.config import PolicyConfig
 from protocol.conformance.vectors import GOLDEN as FOLDER
 from protocol.layout import Layout, segment_layout
+from protocol.library_messages import Fetch, Part
 from protocol.mailbox import Mailbox
 from protocol.messages import (
     Ack,
@@ -63,6 +64,8 @@ MANIFEST = json.dumps(
 )
 MANIFEST_HASH = hashlib.sha256(MANIFEST.encode()).hexdigest()[:16]
 VERSION = Version(1, 5)
+LIBRARY_FILE = b"a member, frozen"
+LIBRARY_CHECKSUM = hashlib.blake2b(LIBRARY_FILE, digest_size=16).hexdigest()
 
 
 def flat_weights() -> np.ndarray:
@@ -197,6 +200,11 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
         "ack": (
             Ack(policy=POLICY, learner_incarnation=1, actor=ACTOR, incarnation=1, settled=1, announced=1),
             [],
+        ),
+        "fetch": (Fetch(**identity, member=f"{POLICY}/0", checksum=LIBRARY_CHECKSUM, offset=0), []),
+        "part": (
+            Part(member=f"{POLICY}/0", checksum=LIBRARY_CHECKSUM, offset=0, size=len(LIBRARY_FILE)),
+            [LIBRARY_FILE],
         ),
         "leave": (Leave(**identity, counters={"agent_steps": 1000.0, "env_steps": 1000.0}), []),
         **simulation(),

@@ -35,6 +35,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "label or empty": {"type": "string", "maxLength": 128, "pattern": f"^({_LABEL})?$"},
     "path": {"type": "string", "maxLength": 4096, "pattern": r"^[^\x00]*$"},
     "nonce": {"type": "string", "maxLength": 64},
+    "checksum": {"type": "string", "maxLength": 32, "pattern": "^[0-9a-f]{32}$"},
     "text": {"type": "string", "maxLength": 65_536},
     "document": {"type": "string", "maxLength": 1_000_000},
     "count": {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**63},

@@ -1,7 +1,8 @@
 """Who an actor has at hand to play against those that learn: members of the library, and players as they are now.
 
-In flows: files of the library, read once and checked; the newest weights of every player, which its performer adopts.
-Out flow: a player for each agent. At most so many members are in memory; who was not met for longest makes room.
+In flows: files of the library, each read when it is first met; the newest weights of every player, which its performer
+adopts. Out flow: a player for each agent. At most so many members are in memory; who was not met for longest makes
+room.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ class _Role:
 
 class Cast:
     """`newest`: players as they learn, by name, always there; `most` members beside them. `find` gives the file of a
-    member, `make` a player of a decider for (agent, group)."""
+    member, or None while it is on its way; `forget` hears who has left memory; `make` makes a player of a decider for
+    (agent, group)."""
 
     def __init__(
         self,
         newest: Mapping[str, Decider],
         most: int,
-        find: Callable[[str], Path],
+        find: Callable[[str], Path | None],
+        forget: Callable[[str], None],
         make: Callable[[Decider, int, int], FrozenPlayer],
         counters: Counters,
     ) -> None:
-        self._most, self._find, self._make, self._counters = most, find, make, counters
+        self._most, self._find, self._forget, self._make, self._counters = most, find, forget, make, counters
         self._roles: dict[int, _Role] = {number: _Role(*pair) for number, pair in enumerate(newest.items())}
         self._numbers = {name: number for number, name in enumerate(newest)}
         self._always = len(newest)
@@ -52,10 +55,12 @@ class Cast:
         return len(self._roles) - self._always
 
     def take(self, name: str) -> int | None:
-        """The number of `name`, who plays in one more seat; None where all that are in memory are playing."""
+        """The number of `name`, who plays in one more seat; None where all that are in memory are playing, or its file
+        is on its way."""
         number = self._numbers.get(name)
-        if number is None and self._make_room():
-            number = self._load(name)
+        if number is None and self._room and (path := self._find(name)) is not None:
+            self._make_room()
+            number = self._load(name, path)
         if number is not None:
             self.use(number)
         return number
@@ -78,19 +83,25 @@ class Cast:
             player = role.players[agent, group] = self._make(role.decider, agent, group)
         return player
 
-    def _make_room(self) -> bool:
-        if self.loaded < self._most:
-            return True
-        idle = [(role.used_at, n) for n, role in self._roles.items() if n >= self._always and not role.uses]
-        if not idle:
-            return False
-        _, oldest = min(idle)
-        del self._numbers[self._roles.pop(oldest).name]
-        return True
+    @property
+    def _room(self) -> bool:
+        """Whether one more fits in, perhaps in the place of one that does not play."""
+        return self.loaded < self._most or any(not self._roles[n].uses for n in self._members)
 
-    def _load(self, name: str) -> int:
+    @property
+    def _members(self) -> list[int]:
+        return [number for number in self._roles if number >= self._always]
+
+    def _make_room(self) -> None:
+        if self.loaded == self._most:
+            oldest = min((n for n in self._members if not self._roles[n].uses), key=lambda n: self._roles[n].used_at)
+            name = self._roles.pop(oldest).name
+            del self._numbers[name]
+            self._forget(name)
+
+    def _load(self, name: str, path: Path) -> int:
         number, self._next = self._next, self._next + 1
-        self._roles[number] = _Role(name, Frozen.load(self._find(name)))
+        self._roles[number] = _Role(name, Frozen.load(path))
         self._numbers[name] = number
         self._counters.add("league_loads")
         return number

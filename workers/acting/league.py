@@ -1,6 +1,7 @@
 """The league as one actor plays it: who is at hand, who meets whom in each copy, and the seats of all agents.
 
-In flows: turns; what the coordinator tells of the league; files of the library. Out flows: seats; counts of games.
+In flows: turns; what the coordinator tells of the league; files of the library, from the run's folder or else from the
+node's shelf. Out flows: seats; counts of games.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any
 
 from protocol.config import Run
 from protocol.counters import Counters
-from protocol.errors import ConfigurationError
 from protocol.spaces import World
 from workers.acting.cast import Cast
 from workers.acting.fixtures import Fixtures, Told
@@ -20,9 +20,10 @@ from workers.acting.league_seat import LeagueSeat
 from workers.acting.performer import Performer
 from workers.acting.seat import Seat
 from workers.acting.seating import Hand
+from workers.acting.shelf import Shelf
 from workers.environments.base import Outcome, Turn
 from workers.evaluation.live import Live
-from workers.league import library
+from workers.league.library import Entry, verify
 from workers.league_plan import LeaguePlan
 from workers.plan import PolicyPlan, seed_of
 
@@ -31,7 +32,7 @@ __all__ = ["League"]
 
 class League:
     """Of an actor that plays `hand` of `run` in `world`. `learning`: the seats that learn, by player and then by
-    (agent, group); `folder`: the run's, None where it cannot be seen."""
+    (agent, group); `library`: the run's folder, or the node's shelf where it cannot be seen."""
 
     def __init__(
         self,
@@ -42,15 +43,12 @@ class League:
         plans: Mapping[str, PolicyPlan],
         performers: Mapping[str, Performer],
         learning: Mapping[str, Mapping[tuple[int, int], Seat]],
-        folder: Path | None,
+        library: Path | Shelf,
         counters: Counters,
     ) -> None:
-        if folder is None:
-            raise ConfigurationError(
-                "the run's folder cannot be seen from here, and the league's library lies there; start the actors "
-                "where the coordinator runs"
-            )
-        self._told, self._plan, self._folder = Told(), plan, folder
+        self._told, self._plan, self._library = Told(), plan, library
+        self._at_hand: dict[str, Entry] = {}
+        """Members whose files were found."""
         noise = {
             (agent, group): hand.noise(seed_of(run.seed, "opponents"), agent, group)
             for agent in plan.seats
@@ -61,7 +59,7 @@ class League:
             return FrozenPlayer(decider, plan.copies, noise[agent, group])
 
         newest = {name: Live(plans[name], performers[name]) for name in plan.players}
-        cast = Cast(newest, plan.config.loaded, self._find, make, counters)
+        cast = Cast(newest, plan.config.loaded, self._find, self._forget, make, counters)
         self._fixtures = [
             Fixtures(
                 plan,
@@ -107,9 +105,21 @@ class League:
         """Actions so far of those who do not learn."""
         return sum(seat.steps for seat in self.seats.values())
 
-    def _find(self, member: str) -> Path:
+    def close(self) -> None:
+        """Lets go of files."""
+        if isinstance(self._library, Shelf):
+            self._library.close()
+
+    def _find(self, member: str) -> Path | None:
         policy, _, number = member.partition("/")
-        entry = library.Entry(policy, int(number), self._told.files[member])
-        path = entry.path(self._folder)
-        library.verify(entry, path.read_bytes())
+        entry = self._at_hand[member] = Entry(policy, int(number), self._told.files[member])
+        if isinstance(self._library, Shelf):
+            return self._library.take(entry)
+        path = entry.path(self._library)
+        verify(entry, path.read_bytes())
         return path
+
+    def _forget(self, member: str) -> None:
+        entry = self._at_hand.pop(member)
+        if isinstance(self._library, Shelf):
+            self._library.give_back(entry)

@@ -37,15 +37,22 @@ def planned(**league: Any) -> LeaguePlan:
     return plan
 
 
-def a_cast(most: int, counters: Counters, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> Cast:
+def a_cast(
+    most: int, counters: Counters, loads: list[str], monkeypatch: pytest.MonkeyPatch, away: set[str] | None = None
+) -> Cast:
+    """`loads`: whose files were found, and with a minus who left memory; `away`: whose are on their way."""
     monkeypatch.setattr("workers.acting.cast.Frozen.load", lambda path: path)
 
-    def find(name: str) -> Path:
+    def find(name: str) -> Path | None:
+        if away and name in away:
+            return None
         loads.append(name)
         return Path(name)
 
     newest = {"main": cast(Decider, None)}
-    return Cast(newest, most, find, lambda *_: cast(FrozenPlayer, Player()), counters)
+    return Cast(
+        newest, most, find, lambda name: loads.append(f"-{name}"), lambda *_: cast(FrozenPlayer, Player()), counters
+    )
 
 
 def turn(rewards: tuple[float, float], over: bool, copies: int = 16) -> Turn:
@@ -75,7 +82,9 @@ def test_members_are_files_that_never_change_and_are_checked(tmp_path: Path) -> 
 def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(None, ["league_loads", "league_redrawn"])
     loads: list[str] = []
-    cast = a_cast(2, counters, loads, monkeypatch)
+    away = {"main/4"}
+    cast = a_cast(2, counters, loads, monkeypatch, away)
+    assert cast.take("main/4") is None  # its file is on its way
     one, two = cast.take("main/1"), cast.take("main/2")
     assert cast.take("main/3") is None  # both are playing
     assert one is not None
@@ -83,8 +92,15 @@ def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(m
     assert cast.take("main/3") not in (None, one, two)
     assert cast.loaded == 2
     assert cast.take("main/2") == two
-    assert loads == ["main/1", "main/2", "main/3"]
+    assert loads == ["main/1", "main/2", "main/3", "-main/1"]
     assert counters["league_loads"] == 3
+    cast.give_back(two)
+    cast.give_back(two)
+    assert cast.take("main/4") is None
+    assert cast.loaded == 2  # nobody makes room for who is not there yet
+    away.clear()
+    assert cast.take("main/4") is not None
+    assert loads[-2:] == ["main/4", "-main/2"]
     assert cast.take("main") == 0
 
 

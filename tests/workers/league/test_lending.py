@@ -1,0 +1,104 @@
+"""A library's file reaches who does not see the run's folder: in parts, whole, and what its name says (J7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+
+from protocol.control_server import ControlServer
+from protocol.errors import Refused, Timeout
+from protocol.library_client import LibraryClient
+from protocol.library_messages import PART_BYTES, Fetch
+from protocol.messages import Refusal, Welcome
+from protocol.sockets import Ports, open_context
+from workers.league import library
+from workers.league.lending import lend
+
+TOKEN = "00112233445566ff"
+WELCOME = Welcome(run="run1", name="actor-0", incarnation=2, config="{}", world="{}", policies=[], lease=5.0, beat=1.0)
+DATA = bytes(range(256)) * (10 * PART_BYTES // 1024)
+"""Two parts and a half."""
+NOBODY = "0" * 32
+
+
+@contextmanager
+def coordinator(folder: Path, members: dict[str, str]) -> Iterator[str]:
+    """The address of one that lends; whoever has TOKEN takes part."""
+    context, ending = open_context("", "coordinator"), threading.Event()
+    ports = Ports(context, "127.0.0.1", 0)
+    address = ports.bind({0: zmq.ROUTER})[0]
+
+    def serve() -> None:
+        server = ControlServer(ports.sockets[0])
+        while not ending.is_set():
+            for peer, message in server.requests(20):
+                assert isinstance(message, Fetch)
+                server.answer(peer, *lend(folder, members, message, message.token == TOKEN))
+
+    thread = threading.Thread(target=serve, name="lender")
+    thread.start()
+    try:
+        yield address
+    finally:
+        ending.set()
+        thread.join(10)
+        ports.close()
+        context.destroy(linger=0)
+
+
+@contextmanager
+def client(address: str, token: str = TOKEN) -> Iterator[LibraryClient]:
+    context = open_context("", "actor")
+    made = LibraryClient(context, address, WELCOME, token)
+    try:
+        yield made
+    finally:
+        made.close()
+        context.destroy(linger=0)
+
+
+def test_a_file_of_several_parts_arrives_whole_and_another_than_the_members_is_refused_J7(tmp_path: Path) -> None:
+    entry = library.add(tmp_path, "main", 3, DATA)
+    other = library.add(tmp_path, "main", 4, b"another")
+    members = {entry.name: entry.checksum, other.name: other.checksum}
+    other.path(tmp_path).chmod(0o600)
+    other.path(tmp_path).write_bytes(b"changed")
+    never = threading.Event()
+    with coordinator(tmp_path, members) as address, client(address) as mine:
+        assert mine.fetch(entry.name, entry.checksum, 60, never) == DATA
+        with pytest.raises(Refused, match="main/4 should have the checksum"):
+            mine.fetch(other.name, other.checksum, 60, never)
+        with pytest.raises(Refused, match=f"no member main/3 with the checksum {NOBODY}; it has main/3, main/4"):
+            mine.fetch(entry.name, NOBODY, 60, never)
+        other.path(tmp_path).unlink()
+        with pytest.raises(Refused, match="cannot be read: No such file"):
+            mine.fetch(other.name, other.checksum, 60, never)
+
+
+def test_who_takes_no_part_gets_nothing_and_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
+    entry = library.add(tmp_path, "main", 0, b"weights")
+    with coordinator(tmp_path, {entry.name: entry.checksum}) as address:
+        with client(address, "stranger") as theirs, pytest.raises(Timeout, match="gave no part of main/0 within"):
+            theirs.fetch(entry.name, entry.checksum, 0.3, threading.Event())
+        told = threading.Event()
+        told.set()
+        with client(address) as mine, pytest.raises(Timeout):
+            mine.fetch(entry.name, entry.checksum, 60, told)
+
+
+def test_a_coordinator_that_has_not_looked_yet_says_not_yet_and_no_name_leaves_the_library(tmp_path: Path) -> None:
+    wanted = Fetch(name="actor-0", token=TOKEN, incarnation=1, member="../state/0", checksum=NOBODY, offset=0)
+    refusal = lend(tmp_path, {}, wanted, True)[0]
+    assert isinstance(refusal, Refusal)
+    assert refusal.retry
+    refusal = lend(tmp_path, {"main/0": NOBODY}, wanted, True)[0]
+    assert isinstance(refusal, Refusal)
+    assert not refusal.retry
+    entry = library.add(tmp_path, "main", 0, b"weights")
+    beyond = wanted.model_copy(update={"member": "main/0", "checksum": entry.checksum, "offset": 2**62})
+    assert lend(tmp_path, {"main/0": entry.checksum}, beyond, True)[1:] == (b"",)

@@ -1,0 +1,41 @@
+"""What the coordinator answers an actor that asks for a part of a library's file. Without torch.
+
+In flows: the request, which members there are. Out flow: the answer and its frames. Files never change, so that parts
+asked for one after another are of one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from protocol.library_messages import PART_BYTES, Fetch, Part
+from protocol.messages import Refusal
+from workers.league import library
+
+__all__ = ["lend"]
+
+
+def lend(folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool) -> tuple[Refusal] | tuple[Part, bytes]:
+    """`members`: name -> checksum of all of the library in the run's `folder`; `known`: whether a member of the run
+    asks."""
+    if not known:
+        return (Refusal(reason="who asks for a file takes no part in this run; join first", retry=True),)
+    if members.get(wanted.member) != wanted.checksum:
+        return (
+            Refusal(
+                reason=f"the library has no member {wanted.member} with the checksum {wanted.checksum}; it has "
+                f"{', '.join(members) or 'none yet'}",
+                retry=not members,  # a coordinator that has just come back looks within a second
+            ),
+        )
+    policy, _, number = wanted.member.partition("/")
+    path = library.Entry(policy, int(number), wanted.checksum).path(folder)
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(min(wanted.offset, size))
+            frame = file.read(PART_BYTES)
+    except OSError as fault:
+        return (Refusal(reason=f"{path} cannot be read: {fault.strerror}; put the file back"),)
+    return Part(member=wanted.member, checksum=wanted.checksum, offset=wanted.offset, size=size), frame
