@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from launch.configuration import load, preset_names
+from launch.machines import NamedMachines, check_fits
 from protocol.config import Run
 from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
@@ -40,6 +41,8 @@ class Sweep(Section):
     """None: one for each actor and learner process, or for a sequential run."""
     sequential: bool = False
     """Each run in one process."""
+    hosts: NamedMachines | None = Field(default=None, min_length=1)
+    """Machines that the runs are shared out to, with their cores; None: this one, with `cores`."""
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
@@ -103,10 +106,7 @@ def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
     if len({trial.folder for trial in trials}) < len(trials):
         raise ConfigurationError("two settings of the sweep have the same name in files; make their values differ more")
     most = max(trial.cores for trial in trials)
-    if most > sweep.cores:
-        raise ConfigurationError(
-            f"a run takes {most} cores and the sweep has {sweep.cores}; raise cores, or set cores_per_run"
-        )
+    check_fits(most, sweep.hosts, sweep.cores, "sweep")
     return trials
 
 

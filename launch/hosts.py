@@ -21,7 +21,7 @@ from protocol.section import Section
 from protocol.sockets import BLOCK, bracketed
 from protocol.spaces import Label
 
-__all__ = ["Command", "Host", "Hosts", "plan", "read_hosts"]
+__all__ = ["Command", "Host", "Hosts", "There", "no_option", "plan", "read_hosts"]
 
 _COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 6210
 """First ports of each role on a host; a block for each worker."""
@@ -33,7 +33,8 @@ def _no_home(path: str) -> str:
     return str(PurePosixPath(path))
 
 
-def _no_option(name: str) -> str:
+def no_option(name: str) -> str:
+    """Of what ssh is told."""
     if name.startswith("-"):
         raise ValueError(f"{name!r} would be an option of ssh; write USER@HOST or what ~/.ssh/config calls it")
     return name
@@ -46,7 +47,7 @@ There = Annotated[str, Field(min_length=1), AfterValidator(_no_home)]
 class Host(Section):
     """One machine."""
 
-    ssh: Annotated[str, AfterValidator(_no_option)] = ""
+    ssh: Annotated[str, AfterValidator(no_option)] = ""
     """Where `ssh` goes, as it is called in ~/.ssh/config or USER@HOST; empty: its name here."""
     address: str = ""
     """By which the others reach it; empty: its name here."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from launch.configuration import load
 from launch.grid import Trial, cores_of
+from launch.machines import check_fits
 from launch.population_file import PopulationFile
 from launch.sweep import done, scores_of
 from launch.trainer import Play, Trainer, played
@@ -96,11 +97,7 @@ class Population(Trainer):
             run = load(self._wanted.run, changes, steps=self._wanted.steps, seed=seed)
             begin = self._place(generation - 1, member.parent) if generation else None
             cores = cores_of(self._wanted.cores_per_run, self._wanted.sequential, run)
-            if cores > self._wanted.cores:
-                raise ConfigurationError(
-                    f"a run takes {cores} cores and the population has {self._wanted.cores}; raise cores, or set "
-                    "cores_per_run"
-                )
+            check_fits(cores, self._wanted.hosts, self._wanted.cores, "population")
             found.append(Trial(member.settings, run, self._place(generation, number), cores, begin))
         return found
 

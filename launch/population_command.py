@@ -13,9 +13,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from launch.grid import Trial
+from launch.machines import Machines
 from launch.population import Population
 from launch.population_file import read_population
-from launch.sweep import run_all
+from launch.sweep import run_all, told_first
 from launch.trainer import Together, train
 
 __all__ = ["pbt"]
@@ -24,8 +26,9 @@ __all__ = ["pbt"]
 @click.command()
 @click.argument("file", metavar="FILE.yaml", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Its folder; default populations/FILE.")
+@click.option("--dry-run", is_flag=True, help="Only tell where the first runs would be started.")
 @click.option("--json", "as_json", is_flag=True, help="Print what became of it as JSON.")
-def pbt(file: Path, out: Path | None, as_json: bool) -> None:
+def pbt(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
     """Trains the members of a population side by side; the worst take over from the best, and explore from there.
 
     \b
@@ -33,15 +36,16 @@ def pbt(file: Path, out: Path | None, as_json: bool) -> None:
     """
     wanted, console = read_population(file), Console(stderr=True)
     folder = (out or Path("populations") / file.stem).resolve()
-    populations = [
-        Population(
-            wanted,
-            seed,
-            folder,
-            lambda trials: run_all(trials, wanted.cores, wanted.sequential, lambda line: console.print(line)),
-        )
-        for seed in wanted.seeds
-    ]
+    machines = Machines(wanted.hosts, wanted.cores)
+
+    def play(trials: list[Trial]) -> list[Trial]:
+        return run_all(trials, machines, wanted.sequential, lambda line: console.print(line, markup=False))
+
+    populations = [Population(wanted, seed, folder, play) for seed in wanted.seeds]
+    if dry_run:
+        click.echo(told_first([trial for one in populations for trial in one.trials(0)], machines))
+        return
+    machines.check(folder)
     train(Together(file.stem, populations), wanted.generations)
     found = [one.told() for one in populations]
     (folder / "population.json").write_text(json.dumps(found, indent=2) + "\n")

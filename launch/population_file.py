@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from launch.configuration import preset_names
+from launch.machines import NamedMachines
 from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.section import Section
@@ -98,6 +99,8 @@ class PopulationFile(Section):
     """None: one for each actor and learner process, or for a sequential run."""
     sequential: bool = False
     """Each run in one process."""
+    hosts: NamedMachines | None = Field(default=None, min_length=1)
+    """Machines that the runs are shared out to, with their cores; None: this one, with `cores`."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -24,36 +24,37 @@ from launch.curves import groups_of, read_run
 from launch.folder import remove, take_checkpoints
 from launch.grid import Trial, read_sweep, trials_of
 from launch.interrupt import Interrupt
+from launch.machines import HERE, Machines, Running, end_all
 from launch.plot import draw
-from launch.processes import Process, begin, end_all
 from protocol.config import parse_run
 from protocol.document import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.intervals import interquartile_mean, interval
 
-__all__ = ["aggregate", "done", "run_all", "scores_of", "sweep"]
+__all__ = ["aggregate", "done", "run_all", "scores_of", "sweep", "told_first"]
 
 _LOOK_EVERY = 0.2
 _END_SECONDS = 30.0
 
 
-def run_all(trials: list[Trial], cores: int, sequential: bool, tell: Callable[[str], None]) -> list[Trial]:
-    """Runs all that are not done, as many at once as `cores` allow; those that failed. An interrupt ends all."""
+def run_all(trials: list[Trial], machines: Machines, sequential: bool, tell: Callable[[str], None]) -> list[Trial]:
+    """Runs all that are not done, as many at once as there are cores for; those that failed. An interrupt ends all."""
     waiting = [trial for trial in trials if not done(trial)]
-    running: list[tuple[Trial, Process]] = []
+    running: list[tuple[Trial, str, Running]] = []
     failed: list[Trial] = []
     tell(f"{len(trials)} runs, {len(trials) - len(waiting)} of them done")
     with Interrupt() as interrupt:
         try:
             while (waiting or running) and not interrupt.count:
-                free = cores - sum(trial.cores for trial, _ in running)
-                if waiting and waiting[0].cores <= free:
+                where = machines.free(waiting[0].cores) if waiting else None
+                if where is not None:
                     trial = waiting.pop(0)
-                    running.append((trial, _begin(trial, sequential)))
-                    tell(f"{trial.name}: started")
+                    running.append((trial, where, _begin(trial, where, machines, sequential)))
+                    tell(f"{trial.name}: started{'' if where == HERE else f' on {where}'}")
                     continue
-                for trial, process in [one for one in running if one[1].code is not None]:
-                    running.remove((trial, process))
+                for trial, where, process in [one for one in running if one[2].code is not None]:
+                    running.remove((trial, where, process))
+                    machines.ended(where, trial.cores)
                     if process.code or not done(trial):
                         failed.append(trial)
                         tell(f"{trial.name}: failed: {process.last_words(1) or process.code}")
@@ -61,7 +62,9 @@ def run_all(trials: list[Trial], cores: int, sequential: bool, tell: Callable[[s
                         tell(f"{trial.name}: done, {len(waiting) + len(running)} left")
                 time.sleep(_LOOK_EVERY)
         finally:
-            end_all([process for _, process in running], interrupt.patience(_END_SECONDS))
+            end_all([process for *_, process in running], interrupt.patience(_END_SECONDS))
+            for trial, where, _ in running:
+                machines.ended(where, trial.cores)
     if interrupt.count:
         raise ConfigurationError("interrupted; the same command goes on with what is left")
     return failed
@@ -109,7 +112,20 @@ def scores_of(folder: Path) -> dict[tuple[str, str], float]:
     return found
 
 
-def _begin(trial: Trial, sequential: bool) -> Process:
+def told_first(trials: list[Trial], machines: Machines) -> str:
+    """Which of `trials` that are not done would be started at once, and where: a line each."""
+    waiting = [trial for trial in trials if not done(trial)]
+    lines = []
+    for trial in waiting:
+        where = machines.free(trial.cores)
+        if where is None:
+            break
+        machines.take(where, trial.cores)
+        lines.append(f"{where}: {trial.folder}, {trial.cores} cores")
+    return "\n".join([*lines, f"{len(trials)} runs, {len(trials) - len(waiting)} of them done"])
+
+
+def _begin(trial: Trial, where: str, machines: Machines, sequential: bool) -> Running:
     """Starts a run anew, or goes on with one that was killed."""
     if (trial.folder / "summary.json").exists():  # it was told to stop, and left in order
         remove(trial.folder)
@@ -118,8 +134,9 @@ def _begin(trial: Trial, sequential: bool) -> Process:
         take_checkpoints(trial.begin, trial.folder)
     config = trial.folder.with_suffix(".yaml")
     config.write_text(yaml.safe_dump(trial.run.model_dump(mode="json"), sort_keys=False))
-    command = ["launch", "train", str(config), "--run-dir", str(trial.folder), "--no-progress"]
-    return begin("run", [*command, *(["--sequential"] if sequential else [])], trial.folder.with_suffix(".out"))
+    words = ["train", str(config), "--run-dir", str(trial.folder), "--no-progress"]
+    words += ["--sequential"] if sequential else []
+    return machines.begin(where, trial.cores, words, trial.folder.with_suffix(".out"))
 
 
 def done(trial: Trial) -> bool:
@@ -142,8 +159,9 @@ def _table(found: list[dict[str, Any]]) -> Table:
 @click.command()
 @click.argument("file", metavar="FILE.yaml", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Its folder; default sweeps/FILE.")
+@click.option("--dry-run", is_flag=True, help="Only tell where the first runs would be started.")
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
-def sweep(file: Path, out: Path | None, as_json: bool) -> None:
+def sweep(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
     """Runs every combination of settings and seeds in FILE.yaml side by side, and tells what each setting comes to.
 
     \b
@@ -152,8 +170,12 @@ def sweep(file: Path, out: Path | None, as_json: bool) -> None:
     wanted = read_sweep(file)
     folder = (out or Path("sweeps") / file.stem).resolve()
     trials = trials_of(wanted, folder)
-    console = Console(stderr=True)
-    failed = run_all(trials, wanted.cores, wanted.sequential, lambda line: console.print(line, markup=False))
+    console, machines = Console(stderr=True), Machines(wanted.hosts, wanted.cores)
+    if dry_run:
+        click.echo(told_first(trials, machines))
+        return
+    machines.check(folder)
+    failed = run_all(trials, machines, wanted.sequential, lambda line: console.print(line, markup=False))
     found = aggregate(trials)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(found, indent=2) + "\n")

@@ -1,0 +1,109 @@
+"""Many runs on several machines: shared out by cores, held by `ssh`, refused where the folder is not shared (J6)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from launch import sweep as module
+from launch.cli import main
+from launch.grid import Trial, read_sweep, trials_of
+from launch.machines import Machines
+from launch.sweep import run_all
+from protocol.errors import ConfigurationError
+from tests.launch.test_hosts import SSH
+
+ROOKERY = f"""#!{sys.executable}
+# a stand-in for `rookery train CONFIG --run-dir DIR ...`: earns 1, and says where it was
+import json, os, pathlib, shutil, sys
+config, folder = sys.argv[2], pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
+folder.mkdir()
+shutil.copy(config, folder / "config.yaml")
+(folder / "where").write_text(os.getcwd())
+if "--sequential" not in sys.argv:
+    sys.exit("the floor gave way")
+(folder / "summary.json").write_text(json.dumps({{"complete": True, "returns": {{"agent": {{"last": 1.0}}}}}}))
+"""
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Machines `a` and `b` to which the `ssh` in front of PATH leads."""
+    for name in ("bin", "machines/a", "machines/b"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, text in (("ssh", SSH), ("rookery-there", ROOKERY)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_HOSTS", str(tmp_path / "machines"))
+    monkeypatch.setattr(module, "_LOOK_EVERY", 0.02)
+    return {name: {"cores": cores, "rookery": "rookery-there"} for name, cores in (("a", 2), ("b", 4))}
+
+
+def sweep_file(folder: Path, **keys: Any) -> Path:
+    path = folder / "rates.yaml"
+    path.write_text(yaml.safe_dump({"run": "cartpole", "cores_per_run": 2, **keys}, sort_keys=False))
+    return path
+
+
+def trials(folder: Path, **keys: Any) -> tuple[list[Trial], Machines]:
+    wanted = read_sweep(sweep_file(folder, **keys))
+    return trials_of(wanted, folder / "out"), Machines(wanted.hosts, wanted.cores)
+
+
+def test_runs_are_shared_out_to_machines_by_their_cores_J6(tmp_path: Path, two: dict[str, Any]) -> None:
+    found, machines = trials(tmp_path, seeds=[0, 1, 2, 3], hosts=two, sequential=True)
+    told: list[str] = []
+    machines.check(tmp_path / "out")
+    assert run_all(found, machines, True, told.append) == []
+    where = [Path((trial.folder / "where").read_text()).name for trial in found]
+    assert where[:3] == ["b", "a", "b"]  # where most room is left
+    assert where[3] in ("a", "b")  # where room came first
+    assert "runs seed-1: started on a" in told
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
+
+
+def test_what_fails_on_a_machine_is_told_with_its_last_words(tmp_path: Path, two: dict[str, Any]) -> None:
+    found, machines = trials(tmp_path, seeds=[0], hosts=two)
+    told: list[str] = []
+    assert run_all(found, machines, False, told.append) == found
+    assert "runs seed-0: failed: the floor gave way" in told
+
+
+def test_a_machine_that_does_not_see_the_folder_or_is_not_there_is_refused_before_the_first_run(
+    tmp_path: Path, two: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = sweep_file(tmp_path, seeds=[0], hosts=two)
+    for code, said in ((1, "a does not see"), (255, "`ssh a` failed: no route; correct hosts.a")):
+        (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\necho no route >&2\nexit {code}\n")
+        told = CliRunner().invoke(main, ["sweep", str(path), "--out", str(tmp_path / "out")])
+        assert told.exit_code != 0
+        assert said in told.output
+        assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["sweep", "pbt"])
+def test_a_dry_run_tells_where_the_first_runs_would_be_and_starts_nothing(
+    tmp_path: Path, two: dict[str, Any], command: str
+) -> None:
+    rates = {"low": 0.1, "high": 0.2} if command == "pbt" else [0.1, 0.2, 0.3, 0.4]
+    more: dict[str, Any] = {"members": 4, "exploit": 0.25} if command == "pbt" else {}
+    path = sweep_file(tmp_path, seeds=[0], hosts=two, settings={"policy.learning_rate": rates}, **more)
+    told = CliRunner().invoke(main, [command, str(path), "--out", str(tmp_path / "out"), "--dry-run"])
+    assert told.exit_code == 0, told.output
+    assert [line.partition(":")[0] for line in told.output.splitlines()[:3]] == ["b", "a", "b"]
+    assert told.output.splitlines()[3] == "4 runs, 0 of them done"
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_fits_on_no_machine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a run takes 2 cores and the sweep has 1 on a host; raise cores"):
+        trials(tmp_path, seeds=[0], hosts={"a": {"cores": 1}, "b": {"cores": 1}})
+    with pytest.raises(ConfigurationError, match="would be an option of ssh"):
+        trials(tmp_path, seeds=[0], hosts={"a": {"ssh": "-oProxyCommand=x"}})
