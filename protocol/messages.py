@@ -272,7 +272,8 @@ class Pulse(Message):
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
     """The living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
-    """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for an actor `league`."""
+    """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for an actor `league` and
+    `programme`."""
     returns: dict[Name, Finite] = Field(default_factory=dict)
     """For a learner: mean return of the newest hundred episodes or so of each policy."""
     checkpoints: Count = 0

@@ -17,6 +17,7 @@ from protocol.common import CommonWriter
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError
+from protocol.library_client import fetching
 from protocol.messages import Pulse, Welcome
 from protocol.spaces import parse_world
 from workers import numerics
@@ -27,6 +28,7 @@ from workers.acting.league import League
 from workers.acting.links import Links
 from workers.acting.performer import Performer
 from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
+from workers.acting.shelf import Shelf
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.common_plan import plan_common
 from workers.cuts import cuts_of
@@ -82,7 +84,7 @@ class Actor:
         self._league: League | None = None
         if league is not None:
             shown = (plans, self._performers, learning)
-            self._league = League(league, run, world, hand, *shown, folder, self._counters)
+            self._league = League(league, run, world, hand, *shown, folder or self._shelf(), self._counters)
             self._table.seats |= self._league.seats
         self._in_step = InStep(run, self._table.writing) if run.lockstep else None
         cuts = cuts_of(run, [*plans], folder)
@@ -110,6 +112,8 @@ class Actor:
         """Lets go of sockets and memory."""
         self._links.close()
         self._environment.close()
+        if self._league is not None:
+            self._league.close()
 
     def _prepare(self) -> None:
         """Weights of every policy, opponents of a league, and what an earlier incarnation left to be sent."""
@@ -211,9 +215,11 @@ class Actor:
             raise Stop
 
     def _hear(self, pulse: Pulse | None) -> None:
-        """What the coordinator says of the league."""
+        """What the coordinator says of the league, and of which worlds are to be played."""
         if pulse is not None and self._league is not None:
             self._league.hear(pulse.view)
+        if pulse is not None and pulse.view.get("programme"):
+            self._environment.hear(pulse.view["programme"])
 
     def _drain(self) -> None:
         self._life.vitals.rest()
@@ -221,6 +227,12 @@ class Actor:
         self._links.drain(1.0 if self._life.orphaned else self._run.learner_timeout)
         self._counters.set("unfinished_steps", self._table.open_rows)
         count_environment(self._counters, self._environment, self._table.policy_of)
+
+    def _shelf(self) -> Shelf:
+        """Where the league's library is, if not in the run's folder."""
+        life = self._life
+        assert life.client is not None
+        return Shelf(self._welcome.run, fetching(life.context, life.client), self._counters, self._run.actor_timeout)
 
     def _open_counters(self, names: list[str], fixed: list[str], league: LeaguePlan | None) -> Counters:
         run_dir = run_dir_of(self._welcome)

@@ -18,6 +18,7 @@ from typing import Any
 
 from protocol.config import Run
 from protocol.control_server import ControlServer
+from protocol.library_messages import Fetch
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.spaces import World
@@ -28,10 +29,12 @@ from workers.cohorts import kind_of, pays
 from workers.facts import facts_of
 from workers.fixed_plan import plan_fixed
 from workers.history import History
+from workers.league.lending import lend
 from workers.league.standing import Standing
 from workers.league_plan import plan_league
 from workers.membership import Membership
 from workers.plan import plan_policies
+from workers.programme import programme_of
 from workers.register import Member
 from workers.stages import Stages
 from workers.stillness import Stillness
@@ -76,6 +79,7 @@ class Coordinator:
         self._tally = Tally(self._members, self._books)
         league = plan_league(run, world)
         self._standing = None if league is None else Standing(league, folder)
+        self._programme = programme_of(run, world, [*plans, *fixed], folder)
         self.controls = Controls(self._asked_to_stop)
         self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stages.now, None)
@@ -96,6 +100,8 @@ class Coordinator:
                     self._beat(peer, message)
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
+                elif isinstance(message, Fetch):
+                    self._lend(peer, message)
             now = time.monotonic()
             for lost in self._members.expire(now):
                 log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
@@ -157,6 +163,8 @@ class Coordinator:
         if self._standing is not None:
             self._standing.look(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view
+        if self._programme is not None:
+            summary["programme"] = self._programme.told
         self._books.write_summary(summary)
         return summary
 
@@ -252,7 +260,9 @@ class Coordinator:
         if member.role == "evaluation":
             view = {"made": self._books.made, "complete": self._members.complete}
         if member.role == "actor" and self._standing is not None:
-            view = {"league": self._standing.told}
+            view["league"] = self._standing.told
+        if member.role == "actor" and self._programme is not None:
+            view["programme"] = self._programme.told
         self._server.answer(
             peer,
             Pulse(
@@ -264,6 +274,11 @@ class Coordinator:
                 returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
             ),
         )
+
+    def _lend(self, peer: bytes, wanted: Fetch) -> None:
+        """A part of a member of the league's library."""
+        told = {} if self._standing is None else self._standing.told.get("files", {})
+        self._server.answer(peer, *lend(self._folder, told, wanted, self._members.knows(wanted)))
 
     def _view(self) -> dict[str, Any]:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
@@ -330,6 +345,8 @@ class Coordinator:
         )
         if self._standing is not None:
             self._standing.look(pages[0], time.monotonic())
+        if self._programme is not None:
+            self._programme.look(pages[0])
         self._members.save()
         if self._stages.now == "running":
             self._look_for_stalls({**pages[0], **pages[1]})

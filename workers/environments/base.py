@@ -13,8 +13,9 @@ an agent that stands for many, C = `Place.many` to a copy, every row `copy * C +
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +143,9 @@ class Environment(ABC):
     def take_episodes(self) -> Episodes:
         """Of a collection: what ended since the last call."""
         return {}
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """What whoever decides for all actors of a run says of the members of a collection; nothing to others."""
 
     def attend(self) -> None:
         """While the actor waits for credit, at least twenty times a second: for what must not wait as long."""

@@ -6,7 +6,7 @@ the same turns, or an EnvironmentFault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,10 @@ class Checked(Environment):
     def take_episodes(self) -> Episodes:
         """As the environment's."""
         return self._inner.take_episodes()
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """Handed on."""
+        self._run("hear", lambda: self._inner.hear(programme))
 
     def attend(self) -> None:
         """As the environment's; EnvironmentFault naming environment and cause if it raises."""

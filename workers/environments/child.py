@@ -83,6 +83,12 @@ class Child:
         """Orders a step with the actions that are in the shared memory."""
         self._send(Kind.STEP, group, 0)
 
+    def hear(self, programme: str) -> None:
+        """Hands on what is said of the members of a collection."""
+        said = programme.encode()
+        with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
+            self._wire.sendall(COMMAND.pack(Kind.HEAR, 0, len(said)) + said)
+
     def wait(self, group: int, deadline: Deadline) -> None:
         """Returns when the turn of `group` is written; raises `Lost`, or the fault that the process met."""
         while group in self.pending:

@@ -1,6 +1,7 @@
 """The few bytes that an actor and a process that steps copies say to each other, over a pair of sockets.
 
-`RESET` and `STEP` are answered by `TURN`, in order; `WORLD` is said once, first. What an error says is text.
+`RESET` and `STEP` are answered by `TURN`, in order; `HEAR`, of a programme as JSON, is not; `WORLD` is said once,
+first. What an error says is text.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import IntEnum
 __all__ = ["ANSWER", "COMMAND", "Kind"]
 
 COMMAND = struct.Struct("<BxHxxxxQ")
-"""kind, group, seed"""
+"""kind, group, seed (of HEAR: bytes of text that follow)"""
 ANSWER = struct.Struct("<BxHI")
 """kind, group (of FAULT: the error's exit code), bytes of text that follow"""
 
@@ -28,3 +29,5 @@ class Kind(IntEnum):
     """An error that was foreseen; the text is its sentence."""
     CRASH = 6
     """The last line of a traceback, before the process ends."""
+    HEAR = 7
+    """What is said of the members of a collection."""

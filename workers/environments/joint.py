@@ -10,7 +10,7 @@ Legend: `E` copies, `A` agents, `n` rows, `m` truncated ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,10 @@ class Joint(Environment):
     def step(self, actions: Sequence[NDArray]) -> Turn:
         """As the world's; all ends are told in the turn in which they come."""
         return self._widened(self._inner.step(actions))
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """Handed on."""
+        self._inner.hear(programme)
 
     def take_episodes(self) -> Episodes:
         """As the world's."""

@@ -9,11 +9,13 @@ Legend: `E` copies, `G` groups, `P` processes.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +72,8 @@ class ProcessEnvironment(Environment):
         self._groups: list[Group] = []
         self._used = [0] * config.processes
         self._seed = self._now = 0
+        self._programme = ""
+        """What was heard last, as JSON."""
         self._children: list[Child] = []
         self._episodes: Episodes = {}
         try:
@@ -99,6 +103,14 @@ class ProcessEnvironment(Environment):
             child.step(self._now)
         self._now = (self._now + 1) % self.groups
         return self._receive()
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """Handed on to all processes, unless they know it."""
+        said = json.dumps(programme)
+        if said != self._programme:
+            self._programme = said
+            for child in self._children:
+                child.hear(said)
 
     def take_episodes(self) -> Episodes:
         """What ended since the last call in all processes, whose shares of a collection know nothing of one another."""
@@ -179,6 +191,8 @@ class ProcessEnvironment(Environment):
             self._agree(self.world, world)
             assert self._memory is not None
             child.attach(self._memory.descriptor)
+            if self._programme:
+                child.hear(self._programme)
             for group in sorted(owed, key=lambda group: (group - self._now) % self.groups):
                 self._reset(index, group)
             return

@@ -53,11 +53,18 @@ class Stepper:
         shares = [Share(exchange, self._process, group) for group in range(self._division.groups)]
         while (command := self._wire.recv(COMMAND.size, socket.MSG_WAITALL)) != b"":
             kind, group, seed = COMMAND.unpack(command)
+            if kind == Kind.HEAR:
+                self._hear(self._wire.recv(seed, socket.MSG_WAITALL))
+                continue
             environment, share = self._environments[group], shares[group]
             fresh = kind == Kind.RESET
             share.write(share.cut(environment.reset(seed)) if fresh else environment.step(share.actions()))
             episodes = environment.take_episodes()
             _answer(self._wire, Kind.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
+
+    def _hear(self, said: bytes) -> None:
+        for environment in self._environments:
+            environment.hear(json.loads(said))
 
     def close(self) -> None:
         """Closes its environments."""

@@ -62,6 +62,10 @@ class TeamEnvironment(Environment):
         """As the environment's, teams for their members."""
         return self._outcomes(self._inner.conclude())
 
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """Handed on."""
+        self._inner.hear(programme)
+
     def take_episodes(self) -> Episodes:
         """As the environment's; a team's are those of its first member, with what all of them earned."""
         taken: Episodes = {}

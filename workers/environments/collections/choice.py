@@ -1,6 +1,7 @@
 """Which member of a collection the next episode is played in.
 
-In flows: the score of each episode that ended. Out flow: a member's ID for each one that begins.
+In flows: the score of each episode that ended, or what a coordinator says of those of all actors. Out flow: a member's
+ID for each one that begins.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,10 @@ class Choice(ABC):
 
     def ended(self, member: str, score: float) -> None:
         """An episode of `member` ended; `score` is the mean return of those who took part."""
+        return
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """What is known from all actors (workers/programme.py); from now on that counts, and not what `ended` tells."""
         return
 
 
@@ -50,6 +56,11 @@ class Ladder(Choice):
         self._members, self._curriculum, self._generator = members, curriculum, generator
         self._scores = _Scores([*curriculum.threshold], curriculum.episodes)
         self.mastered: set[str] = set()
+        self._led = False
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """`mastered`."""
+        self._led, self.mastered = True, {*programme["mastered"]}
 
     @property
     def open(self) -> list[str]:
@@ -68,7 +79,7 @@ class Ladder(Choice):
     def ended(self, member: str, score: float) -> None:
         """Mastered once the mean of enough episodes reaches the threshold."""
         threshold = self._curriculum.threshold.get(member)
-        if threshold is None:
+        if threshold is None or self._led:
             return
         self._scores.add(member, score)
         if self._scores.full(member) and self._scores.mean(member) >= threshold:
@@ -83,17 +94,28 @@ class Worst(Choice):
         self._scores = _Scores(members, adversarial.episodes)
         self._begun = dict.fromkeys(members, 0)
         self._ended = dict.fromkeys(members, 0)
+        self._told: Mapping[str, float] | None = None
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """`scores`, of those that were tried."""
+        self._told = programme["scores"]
 
     def choose(self) -> str:
         """The least tried one until all are tried, then the worst, or now and then any."""
-        if min(self._ended.values()) < self._adversarial.tries:
-            chosen = min(self._members, key=lambda member: self._begun[member])
+        untried = [member for member in self._members if not self._tried(member)]
+        if untried:  # those that are tried take turns with them until the others' episodes have ended
+            among = self._members if self._told is None else untried
+            chosen = min(among, key=lambda member: self._begun[member])
         elif self._generator.random() < self._adversarial.exploration:
             chosen = self._members[self._generator.integers(len(self._members))]
         else:
-            chosen = min(self._members, key=self._scores.mean)
+            score = self._scores.mean if self._told is None else self._told.__getitem__
+            chosen = min(self._members, key=score)
         self._begun[chosen] += 1
         return chosen
+
+    def _tried(self, member: str) -> bool:
+        return self._ended[member] >= self._adversarial.tries if self._told is None else member in self._told
 
     def ended(self, member: str, score: float) -> None:
         """Of the last episodes in each, the mean counts."""

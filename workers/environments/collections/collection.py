@@ -5,8 +5,9 @@ In flows: actions for all copies. Out flow: one turn of all copies, whichever me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,8 @@ class Collection(Environment):
 
     A copy that changes to another member leaves the environment it was in to whoever plays that member next, with the
     episode that has begun there. A member's agents need not act at once, nor its episodes end together: copies have
-    their own pace. The same seed gives the same choices and episodes. Scores are those of these copies alone.
+    their own pace. The same seed gives the same choices and episodes. Scores are those of these copies alone until
+    somebody tells those of all (`hear`).
 
     ConfigurationError where members differ in agents, spaces or common observations, or cannot be made.
     """
@@ -53,6 +55,7 @@ class Collection(Environment):
         self._merger = Merger(self.world, self.copies)
         self._seed = 0
         self._choice: Choice | None = None
+        self._programme: Mapping[str, Any] = {}
         self._playing: list[Stage] = []
         """[E]"""
 
@@ -60,6 +63,8 @@ class Collection(Environment):
         """New episodes in all copies, in members chosen anew: nothing is remembered of earlier scores."""
         self._seed = seed
         self._choice = choice_of(self._config, np.random.default_rng(seed))
+        if self._programme:
+            self._choice.hear(self._programme)
         self._fresh = dict.fromkeys(self._stages, 0)
         self._waiting = {member: [] for member in self._stages}
         for stages in self._stages.values():
@@ -72,6 +77,12 @@ class Collection(Environment):
         """Steps every copy's member; where an episode is over, another begins."""
         given = self._merger.split(actions)
         return self._merger.merge([self._advance(copy, given[copy]) for copy in range(self.copies)])
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """From now on scores are those of all actors; episodes that have begun are played to their ends."""
+        self._programme = programme
+        if self._choice is not None:
+            self._choice.hear(programme)
 
     def take_episodes(self) -> Episodes:
         """What ended since the last call."""

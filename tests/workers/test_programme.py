@@ -1,0 +1,117 @@
+"""What the coordinator of a run in several environments decides from what all actors counted, and what they do (I9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocol.config import Run, parse_run
+from workers.environments.collections.choice import Ladder, Worst, choice_of
+from workers.environments.registry import make
+from workers.programme import Programme, programme_of
+
+HUNT = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 4}}
+STAGES = {"after": {"hard": ["easy"]}, "threshold": {"easy": 2.0}, "episodes": 10, "rehearsal": 0.0}
+POLICIES = ["agent_0", "agent_1"]
+
+
+def run_in(members: tuple[str, ...] = ("easy", "hard"), **structure: Any) -> Run:
+    processes = structure.pop("processes", 0)
+    world = {"copies": 8, "members": dict.fromkeys(members, HUNT), "processes": processes, **structure}
+    return parse_run({"environment": world, **structure.pop("keys", {})})
+
+
+def programme(run: Run, folder: Path) -> Programme:
+    return Programme(run, POLICIES, 2, folder)
+
+
+class Actors:
+    """Counters of two actors, each of whose episodes counts for both agents."""
+
+    def __init__(self) -> None:
+        self.pages: dict[tuple[str, int], dict[str, float]] = {("actor-0", 1): {}, ("actor-1", 1): {}}
+
+    def end(self, actor: int, member: str, episodes: int, score: float) -> None:
+        page = self.pages[f"actor-{actor}", 1]
+        for policy in POLICIES:
+            for kind, value in (("episodes", episodes), ("returns", episodes * score)):
+                name = f"{kind}.{policy}/{member}"
+                page[name] = page.get(name, 0.0) + value
+
+
+def test_what_all_actors_together_have_mastered_is_open_to_all_and_stays_so_I9(tmp_path: Path) -> None:
+    """I9: neither actor alone has ended enough episodes; the last ones count, not the first."""
+    made, actors = programme(run_in(curriculum=STAGES), tmp_path), Actors()
+    actors.end(0, "easy", 9, -50.0)
+    made.look(actors.pages)
+    assert made.told == {"scores": {"easy": -50.0}, "mastered": []}
+    for actor in (0, 1):
+        actors.end(actor, "easy", 5, 3.0)
+    made.look(actors.pages)
+    assert made.mastered == ["easy"]
+    assert made.told["scores"] == {"easy": 3.0}  # of the newest 10
+    again = programme(run_in(curriculum=STAGES), tmp_path)
+    assert again.told == {"scores": {}, "mastered": ["easy"]}
+    again.look(actors.pages)  # what was counted before it came is not taken for news
+    actors.end(0, "hard", 1, 1.0)
+    again.look(actors.pages)
+    assert again.told == {"scores": {"hard": 1.0}, "mastered": ["easy"]}
+
+
+def test_the_worst_of_all_actors_is_told_once_each_was_tried_I9(tmp_path: Path) -> None:
+    made, actors = programme(run_in(adversarial={"tries": 2, "episodes": 4, "exploration": 0.0}), tmp_path), Actors()
+    actors.end(0, "easy", 1, 5.0)
+    made.look(actors.pages)
+    assert made.told == {"scores": {}}
+    actors.end(1, "easy", 1, 7.0)
+    actors.end(1, "hard", 2, -1.0)
+    made.look(actors.pages)
+    assert made.told == {"scores": {"easy": 6.0, "hard": -1.0}}
+
+
+def test_who_is_told_plays_what_he_is_told_whatever_his_own_episodes_were_I9() -> None:
+    ladder = choice_of(run_in(curriculum=STAGES).environment, np.random.default_rng(0))
+    assert isinstance(ladder, Ladder)
+    ladder.hear({"scores": {}, "mastered": []})
+    for _ in range(20):
+        ladder.ended("easy", 100.0)
+    assert {ladder.choose() for _ in range(20)} == {"easy"}
+    ladder.hear({"scores": {}, "mastered": ["easy"]})
+    assert {ladder.choose() for _ in range(20)} == {"hard"}
+    worst = choice_of(run_in(adversarial={"tries": 1, "exploration": 0.0}).environment, np.random.default_rng(0))
+    assert isinstance(worst, Worst)
+    worst.hear({"scores": {"hard": 1.0}})
+    worst.ended("hard", -9.0)
+    assert {worst.choose() for _ in range(5)} == {"easy"}  # nobody has tried it
+    worst.hear({"scores": {"hard": 1.0, "easy": 2.0}})
+    assert {worst.choose() for _ in range(5)} == {"hard"}
+
+
+def test_processes_that_step_copies_hear_of_it_too_I9() -> None:
+    world = make(run_in(curriculum=STAGES, processes=2).environment)
+    try:
+        turn = world.reset(0)
+        world.hear({"scores": {}, "mastered": ["easy"]})
+        told: dict[tuple[str, int], tuple[int, float]] = {}
+        for _ in range(40):
+            turn = world.step([np.zeros(len(one.observation), np.int64) for one in turn.present])
+            told |= world.take_episodes()
+        assert {member for member, _ in told} == {"easy", "hard"}  # those that had begun, and what is open since
+    finally:
+        world.close()
+
+
+def test_nobody_decides_in_lock_step_or_where_there_is_nothing_to_decide(tmp_path: Path) -> None:
+    stages = {"environment": {"copies": 8, "members": dict.fromkeys(("easy", "hard"), HUNT), "curriculum": STAGES}}
+    for run in (
+        parse_run({**stages, "schedule": "lockstep", "cut_rounds": 0, "act_block": 8}),
+        run_in(prior={"easy": 1, "hard": 2}),
+        parse_run({}),
+    ):
+        world = make(run.environment.model_copy(update={"processes": 0}))
+        try:
+            assert programme_of(run, world.world, POLICIES, tmp_path) is None
+        finally:
+            world.close()
