@@ -15,6 +15,22 @@ MEMBERS = {
     "small": {"id": "treasure_hunt", "settings": {**HUNT, "width": 7, "height": 7}},
     "large": {"id": "treasure_hunt", "settings": HUNT},
 }
+SLOW = """
+import time
+
+from workers.environments.treasure_hunt import TreasureHunt
+
+
+class Slow(TreasureHunt):
+    def step(self, actions):
+        time.sleep(0.006)
+        return super().step(actions)
+
+
+def hunt(copies, turn_mode=None, **settings):
+    return Slow(copies, turn_mode, **settings)
+"""
+"""So slow that who decides for all actors is heard in time, on a fast machine too."""
 OPEN_AT_ONCE = {"after": {"large": ["small"]}, "threshold": {"small": -1000.0}, "episodes": 1}
 
 
@@ -34,10 +50,14 @@ def agreed(summary: dict[str, Any], steps: int) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_run_in_a_curriculum_tells_returns_by_environment_I9(tmp_path: Path, processes: int) -> None:
-    world = {"copies": 8, "members": MEMBERS, "processes": processes, "curriculum": OPEN_AT_ONCE}
+    (tmp_path / "slow_worlds.py").write_text(SLOW)
+    members = {name: {**member, "id": "slow_worlds:hunt"} for name, member in MEMBERS.items()}
+    world = {"copies": 8, "members": members, "processes": processes, "curriculum": OPEN_AT_ONCE}
     result = runs.train(runs.config(steps=4_000, environment=world), tmp_path)
     assert result.returncode == 0, result.stderr
-    found = agreed(json.loads(result.stdout), 4_000)
+    summary = json.loads(result.stdout)
+    assert summary["programme"]["mastered"] == ["small"]
+    found = agreed(summary, 4_000)
     for places in found.values():
         assert places["small"]["episodes"] >= 8
         assert places["large"]["episodes"] > places["small"]["episodes"], "it opened, and rehearsal has a fifth"
