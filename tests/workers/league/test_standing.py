@@ -94,6 +94,7 @@ def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(m
     assert cast.take("main/2") == two
     assert loads == ["main/1", "main/2", "main/3", "-main/1"]
     assert counters["league_loads"] == 3
+    assert two is not None
     cast.give_back(two)
     cast.give_back(two)
     assert cast.take("main/4") is None
