@@ -19,6 +19,7 @@ from workers.environments.cleanup import Cleanup
 from workers.environments.collections import Collection
 from workers.environments.deep_sea import DeepSea
 from workers.environments.dm_env_adapter import DmEnv, is_dm_env
+from workers.environments.foraging import Foraging
 from workers.environments.gymnasium_vector import GymnasiumVector
 from workers.environments.joint import Joint
 from workers.environments.matrix_game import MatrixGame
@@ -48,6 +49,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "rendezvous": Rendezvous,
     "synthetic": Synthetic,
     "weather": Weather,
+    "foraging": Foraging,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = (

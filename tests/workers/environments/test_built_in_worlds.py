@@ -65,7 +65,7 @@ def rows(env: Rounds, seed: int, steps: int) -> list[bytes]:
 
 
 def test_every_world_of_rounds_is_tried_here() -> None:
-    assert set(SMALL) == set(BUILT_IN) - {"treasure_hunt", "synthetic"}
+    assert set(SMALL) == set(BUILT_IN) - {"treasure_hunt", "synthetic", "foraging"}
 
 
 @pytest.mark.parametrize(("id", "mode"), BOTH)
