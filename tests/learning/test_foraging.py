@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from workers.environments.gymnasium_multi import Several
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
 from workers.evaluate import frozen_policies, run_in
 
-ORIGINAL = "Foraging-{0}x{0}-2p-2f-coop-v3"
+ORIGINAL = "lbforaging:Foraging-{0}x{0}-2p-2f-coop-v3"
 EPISODES, SEED = 100, 20_000
 MOST = 0.5
 """Both foods, half of them to each agent."""
@@ -44,9 +45,7 @@ class Legal(Several):
 
 def foraged(folder: Path, size: int = 8) -> float:
     """What an agent earns on average in lbforaging, of the newest policies in `folder`, which do the likeliest."""
-    try:
-        import lbforaging  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("lbforaging") is None:
         skip_or_fail("lbforaging is not installed")
     id = ORIGINAL.format(size)
     field = PettingZooEnvironment(id, lambda: Legal(id, gymnasium.make(id, disable_env_checker=True)), EPISODES)

@@ -140,6 +140,13 @@ def test_a_recurrent_policy_goes_on_in_the_state_that_it_gave(tmp_path: Path) ->
     assert np.abs(state).max() > 0.01
 
 
+def test_a_recurrent_policy_is_not_run_as_if_it_remembered_nothing(tmp_path: Path) -> None:
+    one = case("lstm")
+    given = {name: column for name, column in one.columns(3, 1).items() if name != "state"}
+    with pytest.raises(EnvironmentFault, match="was not given 'state'; give all of its inputs"):
+        by_file(one, tmp_path)(given)
+
+
 @pytest.mark.parametrize("name", ["all at once", "central critic"])
 def test_what_only_learners_see_is_no_input_and_passing_it_raises_I2(tmp_path: Path, name: str) -> None:
     one = case(name)
