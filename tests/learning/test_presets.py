@@ -48,6 +48,12 @@ def last(summary: dict[str, Any], policy: str) -> float:
     return float(summary["returns"][policy]["last"])
 
 
+def finished(preset: str, folder: Path) -> tuple[list[dict[str, Any]], list[float]]:
+    """(summaries, returns with exploration off, 100 episodes with fixed seeds) of three seeds."""
+    runs = [train(preset, folder / str(seed), seed) for seed in SEEDS]
+    return runs, [greedy_returns(folder / str(seed))["agent"] for seed in SEEDS]
+
+
 def test_treasure_hunt_by_ppo_soon_leaves_random_behind(run_dir: Path) -> None:
     """E10: both policies learn, each in a learner of its own."""
     summary = train("treasure-hunt", run_dir, steps=1_200_000)
@@ -71,12 +77,9 @@ def test_cartpole_by_ppo_soon_balances(run_dir: Path) -> None:
 @pytest.mark.timeout(1800)
 def test_acrobot_by_ppo_reaches_minus_90(tmp_path: Path) -> None:
     """Median of three seeds, within 500,000 steps, exploration off, 100 episodes with fixed seeds."""
-    found = []
-    for seed in SEEDS:
-        summary = train("acrobot", tmp_path / str(seed), seed)
-        assert summary["agent_steps"] <= 500_100
-        found.append(greedy_returns(tmp_path / str(seed))["agent"])
-    assert statistics.median(found) >= -90
+    runs, greedy = finished("acrobot", tmp_path)
+    assert max(run["agent_steps"] for run in runs) <= 500_100
+    assert statistics.median(greedy) >= -90
 
 
 def test_pendulum_by_sac_soon_swings_up(run_dir: Path) -> None:
@@ -123,31 +126,33 @@ def test_treasure_hunt_by_iqn_gets_a_quarter_of_the_way_to_the_scripted_player(t
 
 
 @pytest.mark.learning
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_cartpole_reaches_475(run_dir: Path, seed: int) -> None:
-    """Within 500,000 steps, for each seed."""
-    summary = train("cartpole", run_dir, seed)
-    assert summary["agent_steps"] <= 500_100
-    assert last(summary, "agent") >= 475
+@pytest.mark.timeout(1800)
+def test_cartpole_by_ppo_reaches_495(tmp_path: Path) -> None:
+    """Median of three seeds within 500,000 steps, exploration off; each comes to 475 while it still explores."""
+    runs, greedy = finished("cartpole", tmp_path)
+    assert max(run["agent_steps"] for run in runs) <= 500_100
+    assert min(last(run, "agent") for run in runs) >= 475
+    assert statistics.median(greedy) >= 495
 
 
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
 def test_cartpole_by_iqn_reaches_495(tmp_path: Path) -> None:
-    """Median of three seeds, within 200,000 steps, with one action in a hundred still at random."""
-    runs = [train("cartpole-iqn", tmp_path / str(seed), seed) for seed in SEEDS]
+    """Median of three seeds, within 200,000 steps: with one action in a hundred still at random, and with none."""
+    runs, greedy = finished("cartpole-iqn", tmp_path)
     assert max(run["agent_steps"] for run in runs) <= 200_100
     assert statistics.median(last(run, "agent") for run in runs) >= 495
+    assert statistics.median(greedy) >= 495
 
 
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
 def test_pendulum_by_sac_reaches_minus_200(tmp_path: Path) -> None:
-    """Median of three seeds, within 30,000 steps, of a policy that still tries things out."""
-    runs = [train("pendulum", tmp_path / str(seed), seed) for seed in SEEDS]
+    """Median of three seeds, within 30,000 steps, of a policy that still tries things out, and of one that does not."""
+    runs, greedy = finished("pendulum", tmp_path)
     assert max(run["agent_steps"] for run in runs) <= 30_100
     assert statistics.median(last(run, "agent") for run in runs) >= -200
+    assert statistics.median(greedy) >= -200
 
 
 @pytest.mark.learning
