@@ -24,6 +24,7 @@ from workers import numerics
 from workers.acting.cut import ActorCut, Progress
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
+from workers.acting.joint import together
 from workers.acting.league import League
 from workers.acting.links import Links
 from workers.acting.performer import Performer
@@ -126,6 +127,7 @@ class Actor:
 
     def _act(self) -> None:
         seats, environment = self._table.seats, self._environment
+        joint = together(self._performers, self._run)
         self._life.vitals.rest()  # to begin may take a world minutes
         turn, done = self._begin()
         before = replace(done)
@@ -139,7 +141,7 @@ class Actor:
                 turn = self._league.begin(turn, environment.conclude)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, self._check)
-            actions = act_together(seats, turn, self._check)
+            actions = act_together(seats, turn, self._check, joint)
             done.agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             done.env_steps += turn.env_steps

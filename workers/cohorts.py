@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from protocol.config import OnStream, Run
+from protocol.config import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.plan import Plan, PolicyPlan
 
@@ -16,6 +16,23 @@ __all__ = ["check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
 turn, four less than half as long (workers/README.md)."""
+
+_OWN = {"anneal_learning_rate", "entropy_coefficient", "anneal_entropy", "segments"} | {
+    "buffer_capacity",
+    "learning_starts",
+    "replay_ratio",
+    "error_buffer",
+    "checkpoint_replay",
+    "priority_beta",
+    "target_update_freq",
+    "target_update",
+    "tau",
+    "epsilon",
+    "epsilon_decay_freq",
+    "epsilon_decay",
+    "epsilon_min",
+}
+"""Keys of an algorithm that each policy of a stack has for itself: its schedules, and how it comes by its batches."""
 
 
 def stacks_of(run: Run, plans: Sequence[Plan]) -> list[str]:
@@ -35,15 +52,19 @@ def pays(plan: Plan) -> bool:
 
 def kind_of(plan: Plan) -> str:
     """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch;
-    learning rates, clipping and data are each one's own. Empty for what cannot be stacked."""
+    learning rates, schedules, clipping and data are each one's own. Empty for what cannot be stacked."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream):
+    if not isinstance(plan, PolicyPlan) or plan.recorded:  # records are learned again to the bit
         return ""
-    if algorithm.central_critic or algorithm.priority_alpha or plan.recorded:  # records are learned again to the bit
+    if isinstance(algorithm, OnStream):
+        if algorithm.central_critic or algorithm.priority_alpha:
+            return ""
+    elif not isinstance(algorithm, DQN | IQN):
         return ""
     actions, seen = plan.interface.actions, plan.interface.shown
     shapes = plan.layout.hash, seen.shape, actions.sizes, actions.amounts, plan.batch_segments
-    return f"{shapes}|{plan.config.network.model_dump_json()}|{algorithm.model_dump_json()}"
+    same = algorithm.model_dump_json(exclude=_OWN)
+    return f"{shapes}|{plan.config.network.model_dump_json()}|{same}"
 
 
 def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> dict[str, list[str]]:
@@ -101,7 +122,7 @@ def _check_stacks(run: Run, plans: Mapping[str, Plan]) -> None:
         for other in others:
             if not kinds[first] or kinds[other] != kinds[first]:
                 raise ConfigurationError(
-                    f"cohort: stacked, but {first!r} and {other!r}, which share {learner}, are no two ppo or impala "
-                    "policies without records and with equal observations, actions, network, algorithm and "
-                    "segments; set cohort: auto, or put them into different cohorts by `learners`"
+                    f"cohort: stacked, but {first!r} and {other!r}, which share {learner}, are no two ppo, impala, "
+                    "iqn or dqn policies without records and with equal observations, actions, network, algorithm "
+                    "and segments; set cohort: auto, or put them into different cohorts by `learners`"
                 )

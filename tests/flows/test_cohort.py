@@ -26,6 +26,7 @@ def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_pat
         summary = finished(tmp_path, worker, memory_dir, {"learner-both": 1})
     log = log_of(tmp_path, "learner-both")
     assert "event=stacked policies=agent_0,agent_1" in log
+    assert "event=acting_stacked policies=agent_0,agent_1" in log_of(tmp_path, "actor-0")
     for name, folder in zip(names, saved, strict=True):
         (resumed,) = [line for line in log.splitlines() if f"event=resumed policy={name} " in line]
         assert "from=checkpoint" in resumed

@@ -56,8 +56,29 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
     agents = [Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=n)) for name, n in (("a", 2), ("b", 3))]
     other = plans({}, World(id="w", agents=tuple(agents)))
     assert kind_of(other["a"]) != kind_of(other["b"]), "a choice of two and one of three lie in equal memory"
-    for algorithm in ({"name": "iqn"}, {"name": "ppo", "priority_alpha": 0.5}):
+    for algorithm in ({"name": "c51"}, {"name": "ppo", "priority_alpha": 0.5}):
         assert kind_of(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "shared"),
+    [
+        ("iqn", {"epsilon": 0.5, "tau": 0.1, "target_update_freq": 9, "buffer_capacity": 99}, {"kappa": 0.5}),
+        ("dqn", {"epsilon_decay": 0.5, "replay_ratio": 1.0}, {"batch_size": 3}),
+        ("ppo", {"entropy_coefficient": 0.5, "anneal_entropy": True, "anneal_learning_rate": False}, {"clip": 0.1}),
+    ],
+)
+def test_policies_of_one_kind_have_schedules_of_their_own(
+    name: str, own: dict[str, object], shared: dict[str, object]
+) -> None:
+    def kinds(algorithm: dict[str, object]) -> list[str]:
+        found = plans({"policy": {"algorithm": {"name": name}}, "policies": {"b": {"algorithm": algorithm}}})
+        return [kind_of(found[policy]) for policy in "ab"]
+
+    one, other = kinds(own)
+    assert one == other != ""
+    one, other = kinds(shared)
+    assert one != other
 
 
 @pytest.mark.parametrize(

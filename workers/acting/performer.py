@@ -14,7 +14,7 @@ from protocol.manifest import Manifest
 from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
 from workers.policies.actor_critic import ActorCritic
-from workers.policies.build import build, published
+from workers.policies.build import Policy, build, published
 from workers.policies.central import CentralActorCritic
 from workers.policies.distributions import Noise
 from workers.policies.host import host_actor
@@ -27,7 +27,7 @@ class Performer:
     """One policy on the actor. `seed` only matters until the first weights are adopted."""
 
     def __init__(self, interface: Interface, config: PolicyConfig, seed: int = 0) -> None:
-        self.interface = interface
+        self.interface, self._config = interface, config
         self._modules = [build(interface, config, seed).eval() for _ in range(2)]
         self._flat = [published(module) for module in self._modules]
         self._hosts = [host_actor(module) for module in self._modules]
@@ -39,6 +39,28 @@ class Performer:
         self.version = Version(0, 0)
         self.word = np.uint64(0)
         self.adopted = 0
+
+    @property
+    def module(self) -> Policy:
+        """The policy that acts now."""
+        return self._modules[self._live]
+
+    @property
+    def hosted(self) -> bool:
+        """Whether it acts without torch."""
+        return self._hosts[0] is not None
+
+    @property
+    def kind(self) -> str:
+        """What performers must have in common to act as one: what they see and choose, and their network."""
+        algorithm, interface = self._config.algorithm, self.interface
+        form = algorithm.name, getattr(algorithm, "dueling", None), getattr(algorithm, "frames", None)
+        ends = interface.shown.shape, interface.actions.sizes, interface.actions.amounts, interface.actions.masked
+        return f"{self.manifest.hash}|{ends}|{form}|{self._config.network.model_dump_json()}"
+
+    def seen(self, observation: NDArray) -> NDArray:
+        """`observation` with its one frame as an axis, where the policy stacks frames."""
+        return observation[:, None] if self._single_frame else observation
 
     @property
     def manifest(self) -> Manifest:
@@ -76,8 +98,7 @@ class Performer:
         """What the policy does on `observation` [n, *shape] (or [n, F, *shape]) and further row fields, [n, ...] each;
         `legal` [n, C]: the values that it may choose, of all heads; `state` [n, S]: what it remembers, if it does, and
         then the `state` after that is among what is returned."""
-        if self._single_frame:
-            observation = observation[:, None]
+        observation = self.seen(observation)
         host = self._hosts[self._live]
         if host is not None:
             return host.act(observation, noise, greedy, legal)

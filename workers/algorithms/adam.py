@@ -11,10 +11,11 @@ import math
 import torch
 from torch import Tensor, nn
 
+from protocol.config import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
 from workers.policies.flat import flatten_
 
-__all__ = ["TINY", "FlatAdam", "broken"]
+__all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
 
 TINY = 1e-30
 
@@ -25,6 +26,11 @@ def broken(loss: float, norm: float) -> TrainingFault:
         f"the update gave loss {loss:g} with gradient norm {norm:g}; look for rewards or observations that are not "
         "finite, or lower learning_rate"
     )
+
+
+def learning_rate_of(config: PolicyConfig, algorithm: Streamed | Sampled, progress: float) -> float:
+    """The learning rate when `progress` in [0, 1] of the run is over."""
+    return config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
 
 
 class FlatAdam:

@@ -77,7 +77,7 @@ class BCUpdate(OffPolicyUpdate):
         found = objective(self.policy, transitions, self.algorithm.entropy_coefficient)
         return Step(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
-    def _follow(self) -> dict[str, Tensor]:
+    def follow(self) -> dict[str, Tensor]:
         if self.policy.observations is not None:
             self.policy.observations.update(input_rows(self._seen, self.policy.shape))
         return {}

@@ -91,5 +91,5 @@ class C51Update(OffPolicyUpdate):
         }
         return Step(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
 
-    def _follow(self) -> dict[str, Tensor]:
+    def follow(self) -> dict[str, Tensor]:
         return self._schedules.follow(self.train_steps)

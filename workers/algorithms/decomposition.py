@@ -56,5 +56,5 @@ class DecompositionUpdate(OffPolicyUpdate):
         found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
-    def _follow(self) -> dict[str, Tensor]:
+    def follow(self) -> dict[str, Tensor]:
         return self._schedules.follow(self.train_steps)

@@ -3,7 +3,7 @@
 In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
 metrics.
 
-Legend: `B` transitions, `A` actions.
+Legend: `B` transitions, `A` actions. With `K` policies of one kind in front, everything is of each of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from protocol.config import DQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
+from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
+from workers.policies.stacked_values import StackedValues
 from workers.policies.value import ValueNetwork
 
 __all__ = ["DQNUpdate", "Estimates", "approach", "estimates", "huber"]
@@ -33,32 +34,34 @@ class Estimates(NamedTuple):
 
 
 def huber(value: Tensor, target: Tensor, kappa: float) -> Tensor:
-    """Huber loss [B]: half the square of the error up to kappa, linear beyond it."""
+    """Huber loss [..., B]: half the square of the error up to kappa, linear beyond it."""
     error = target - value
     cut = error.clamp(-kappa, kappa)
     return cut * (error - 0.5 * cut)
 
 
-def estimates(policy: ValueNetwork, batch: Transitions, *, double: bool, noise: Noises = PLAIN) -> Estimates:
+def estimates(
+    policy: ValueNetwork | StackedValues, batch: Transitions, *, double: bool, noise: Noises = PLAIN
+) -> Estimates:
     """Values of the actions taken, and their targets.
 
     target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the online network
     (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     here = policy.online(policy.inputs(batch.observation), noise[0])
-    taken = here.gather(1, batch.action[:, None])[:, 0]
+    taken = here.gather(-1, batch.action[..., None])[..., 0]
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
         future = policy.target(following, noise[1])
         chosen = best(policy.online(following, noise[2]) if double else future, batch.next_legal)
-        target = batch.reward + batch.discount * future.gather(1, chosen[:, None])[:, 0]
+        target = batch.reward + batch.discount * future.gather(-1, chosen[..., None])[..., 0]
     return Estimates(taken, target)
 
 
 def approach(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Step:
-    """What moves `value` [B] towards `target` [B], each row times its `weight`."""
+    """What moves `value` [..., B] towards `target` [..., B], each row times its `weight`."""
     loss, said = weighted(huber(value, target, kappa), weight), value.detach()
-    return Step(loss, (target - said).abs(), {"value_mean": said.mean(), "target_mean": target.mean()})
+    return Step(loss, (target - said).abs(), {"value_mean": said.mean(-1), "target_mean": target.mean(-1)})
 
 
 class DQNUpdate(OffPolicyUpdate):
@@ -71,10 +74,18 @@ class DQNUpdate(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self._schedules = Schedules(policy, config.algorithm)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
-        noise = noises(self.policy, rows, self.generator)
-        found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
+    def draw(self, rows: int) -> Drawn:
+        """The noise of one update of so many rows."""
+        return noises(self.policy, rows, self.generator)
+
+    def ask(self, policy: ValueNetwork | StackedValues, transitions: Transitions, drawn: Drawn) -> Step:
+        """What `transitions` ask of `policy`, this update's or several of its kind."""
+        now, after, chosen = drawn
+        found = estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
         return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
-    def _follow(self) -> dict[str, Tensor]:
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
+        return self.ask(self.policy, transitions, self.draw(rows))
+
+    def follow(self) -> dict[str, Tensor]:
         return self._schedules.follow(self.train_steps)

@@ -3,7 +3,8 @@
 In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
 metrics.
 
-Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the target (as many), `A` actions.
+Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the target (as many), `A` actions. With `K`
+policies of one kind in front, everything is of each of them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
 from workers.algorithms.adam import FlatAdam
-from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
+from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.quantile import QuantileNetwork
+from workers.policies.stacked_values import StackedQuantiles
 
 __all__ = ["Estimates", "IQNUpdate", "estimates", "quantile_huber"]
 
@@ -33,18 +35,18 @@ class Estimates(NamedTuple):
 
 
 def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: float) -> Tensor:
-    """Quantile Huber loss [B] of quantiles [B, N] at `fractions` [N] against samples `target` [B, M]: summed over N,
-    averaged over M (Dabney et al. 2018, equations 2 and 3)."""
-    error = target[:, None, :] - quantiles[:, :, None]
+    """Quantile Huber loss [..., B] of quantiles [..., B, N] at `fractions` [..., N] against samples `target`
+    [..., B, M]: summed over N, averaged over M (Dabney et al. 2018, equations 2 and 3)."""
+    error = target[..., None, :] - quantiles[..., None]
     cut = error.clamp(-kappa, kappa)
     # half the square within kappa, linear beyond it
     huber = cut * (error - 0.5 * cut)
-    weight = (fractions[:, None] - (error.detach() < 0).to(error.dtype)).abs()
-    return (weight * huber).mean(2).sum(1) / kappa
+    weight = (fractions[..., None, :, None] - (error.detach() < 0).to(error.dtype)).abs()
+    return (weight * huber).mean(-1).sum(-1) / kappa
 
 
 def estimates(
-    policy: QuantileNetwork,
+    policy: QuantileNetwork | StackedQuantiles,
     batch: Transitions,
     fractions: Tensor,
     target_fractions: Tensor,
@@ -66,13 +68,13 @@ def estimates(
         chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
         chosen = best(chooser.means(chooser_psi, policy.midpoints, noise[2]), batch.next_legal)
         future = _of(chosen, target.quantiles(psi, target_fractions, noise[1]))
-        backed = batch.reward[:, None] + batch.discount[:, None] * future
+        backed = batch.reward[..., None] + batch.discount[..., None] * future
     return Estimates(taken, backed)
 
 
 def _of(action: Tensor, quantiles: Tensor) -> Tensor:
-    """The quantiles [B, N] of one action [B] a row, from those of all [B, N, A]."""
-    return quantiles.gather(2, action[:, None, None].expand(*quantiles.shape[:2], 1)).squeeze(2)
+    """The quantiles [..., B, N] of one action [..., B] a row, from those of all [..., B, N, A]."""
+    return quantiles.gather(-1, action[..., None, None].expand(*quantiles.shape[:-1], 1)).squeeze(-1)
 
 
 class IQNUpdate(OffPolicyUpdate):
@@ -85,17 +87,26 @@ class IQNUpdate(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self._schedules = Schedules(policy, config.algorithm)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
-        fractions = self._fractions()
-        noise = noises(self.policy, rows, self.generator)
-        found = estimates(self.policy, transitions, *fractions, double=self.algorithm.double, noise=noise)
-        losses = quantile_huber(found.quantiles, found.target, fractions[0], self.algorithm.kappa)
-        quantiles = found.quantiles.detach()
-        errors = (found.target.mean(1) - quantiles.mean(1)).abs()
-        numbers = {"value_mean": quantiles.mean(), "target_mean": found.target.mean()}
-        return Step(weighted(losses, transitions.weight), errors, numbers)
+    def draw(self, rows: int) -> Drawn:
+        """Quantile fractions for estimate and target, and the noise of one update of so many rows."""
+        return *self._fractions(), *noises(self.policy, rows, self.generator)
 
-    def _follow(self) -> dict[str, Tensor]:
+    def ask(self, policy: QuantileNetwork | StackedQuantiles, transitions: Transitions, drawn: Drawn) -> Step:
+        """What `transitions` ask of `policy`, this update's or several of its kind."""
+        here, there, now, after, chosen = drawn
+        assert here is not None
+        assert there is not None
+        noise = now, after, chosen
+        found = estimates(policy, transitions, here, there, double=self.algorithm.double, noise=noise)
+        losses = quantile_huber(found.quantiles, found.target, here, self.algorithm.kappa)
+        value, target = found.quantiles.detach().mean(-1), found.target.mean(-1)
+        numbers = {"value_mean": value.mean(-1), "target_mean": target.mean(-1)}
+        return Step(weighted(losses, transitions.weight), (target - value).abs(), numbers)
+
+    def _ask(self, transitions: Transitions, rows: int) -> Step:
+        return self.ask(self.policy, transitions, self.draw(rows))
+
+    def follow(self) -> dict[str, Tensor]:
         return self._schedules.follow(self.train_steps)
 
     def _fractions(self) -> tuple[Tensor, Tensor]:

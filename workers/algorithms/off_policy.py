@@ -15,15 +15,17 @@ from torch import Tensor
 from protocol.config import PolicyConfig, Sampled
 from protocol.errors import TrainingFault
 from protocol.off_policy import ValueBased
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.learning.batches import Transitions, foreign
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 
-__all__ = ["PLAIN", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
+__all__ = ["PLAIN", "Drawn", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
 
 Noises = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
+Drawn = tuple[Tensor | None, ...]
+"""What one update drew by its generator, in an order that its algorithm knows."""
 PLAIN: Noises = (None, None, None)
 """Where heads are not noisy."""
 
@@ -38,9 +40,9 @@ def noises(policy: EpsilonGreedy, rows: int, generator: torch.Generator) -> Nois
 
 
 def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """The mean of `losses` [..., B], each times its `weight` [B], if there are weights (Schaul et al. 2016, section
-    3.4)."""
-    return losses.mean() if weight is None else (losses * weight).mean()
+    """The means [...] of `losses` [..., B], each times its `weight` [..., B], if there are weights (Schaul et al. 2016,
+    section 3.4)."""
+    return (losses if weight is None else losses * weight).mean(-1)
 
 
 def decayed(epsilon: float, config: ValueBased) -> float:
@@ -49,7 +51,7 @@ def decayed(epsilon: float, config: ValueBased) -> float:
 
 
 class Step(NamedTuple):
-    """What one batch asks for."""
+    """What one batch asks for; loss and numbers of K policies are [K], errors [K, B]."""
 
     loss: Tensor
     errors: Tensor
@@ -81,7 +83,7 @@ class OffPolicyUpdate(ABC):
         """The loss on `transitions`, of which there are `rows`."""
 
     @abstractmethod
-    def _follow(self) -> dict[str, Tensor]:
+    def follow(self) -> dict[str, Tensor]:
         """Target networks and schedules after a train step; what there is to say of them."""
 
     def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
@@ -100,9 +102,9 @@ class OffPolicyUpdate(ABC):
         asked = self._ask(transitions, rows)
         norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
-        rate = self.config.learning_rate * (1 - progress if self._sampled.anneal_learning_rate else 1.0)
+        rate = learning_rate_of(self.config, self._sampled, progress)
         self.optimizer.step(rate)
-        followed = self._follow()
+        followed = self.follow()
         self.errors = asked.errors
         with torch.no_grad():
             numbers = {

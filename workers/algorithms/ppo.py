@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import PPO, OnStream, PolicyConfig, Streamed
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.algorithms.impala import policy_gradient
 from workers.algorithms.preparation import Batch, Minibatch, prepare
 from workers.algorithms.returns import next_values
@@ -200,7 +200,7 @@ class PPOUpdate:
         if not batch.rows:
             return {"loss": 0.0, "rows": 0.0}
         algorithm = self.algorithm
-        learning_rate = self.config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
+        learning_rate = learning_rate_of(self.config, algorithm, progress)
         entropy_weight = entropy_weight_of(algorithm, progress)
         before = self.optimizer.parameters.clone()
         if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along

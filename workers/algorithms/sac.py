@@ -88,7 +88,7 @@ def objective(
     if target_entropy is not None:
         adapt = temperature_loss(policy.log_temperature, chance, target_entropy)
     return Losses(
-        weighted(critic_losses(values, target), batch.weight),
+        weighted(critic_losses(values, target), batch.weight).mean(),
         actor_loss(policy.critics(here, drawn, frozen=True), chance, temperature),
         adapt,
         (values.detach() - target).abs().mean(0),
@@ -126,6 +126,6 @@ class SACUpdate(OffPolicyUpdate):
         }
         return Step(found.critics + found.actor + found.temperature, found.errors, numbers)
 
-    def _follow(self) -> dict[str, Tensor]:
+    def follow(self) -> dict[str, Tensor]:
         self._targets.lerp_(self._critics, self.algorithm.tau)
         return {"temperature": self.policy.log_temperature.detach().exp()}

@@ -25,8 +25,9 @@ from protocol.counters import Counters
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version, pack
+from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked import PPOStack, one_by_one
+from workers.algorithms.stacked import PPOStack
 from workers.learning.batches import Segments
 from workers.learning.member import Member
 from workers.plan import PolicyPlan, plan_policies

@@ -6,12 +6,14 @@ that only learners see. Actions are as workers/policies/actions.py says: `H` hea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["Observations", "Segments", "Transitions", "foreign"]
+__all__ = ["Observations", "Segments", "Transitions", "foreign", "joined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,16 @@ class Observations:
     def real(self) -> Tensor:
         """[B, T] bool: which rows are."""
         return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
+
+
+Batch = TypeVar("Batch", Segments, Transitions)
+
+
+def joined(given: Sequence[Batch], join: Callable[[list[Tensor]], Tensor]) -> Batch:
+    """The batches of several policies of one kind as one, each field by `join`."""
+    columns = {field.name: [getattr(one, field.name) for one in given] for field in fields(given[0])}
+    whole: dict[str, Any] = {name: None if column[0] is None else join(column) for name, column in columns.items()}
+    return type(given[0])(**whole)
 
 
 def foreign(batch: Segments | Transitions | Observations) -> tuple[str, str] | None:

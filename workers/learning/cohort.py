@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked import PPOStack, one_by_one
-from workers.learning.batches import Segments
+from workers.algorithms.outcomes import Outcome
+from workers.algorithms.stacks import Given, Stack
+from workers.learning.batches import Observations
 from workers.learning.member import Member
 
 __all__ = ["Cohort"]
@@ -79,13 +79,13 @@ class Cohort:
     def _together(self, group: _Group) -> list[Member]:
         """One update of each of the group's members that have a batch."""
         started, ready = time.monotonic(), group.take()
-        given: list[tuple[Member, Segments]] = []
+        given: list[tuple[Member, Given]] = []
         for member in ready:
 
             def offer(member: Member = member) -> None:
-                segments = member.offer()
-                if isinstance(segments, Segments):
-                    given.append((member, segments))
+                batch = member.offer()
+                if batch is not None and not isinstance(batch, Observations):  # auxiliaries are of no kind
+                    given.append((member, batch))
 
             self._guarded(member, offer)
         outcomes = group.update(given)
@@ -127,7 +127,7 @@ class _Group:
         self._ready: list[Member] = []
         self._last: list[Member] = []
         """Who took part in the last update: the others of these are worth waiting for."""
-        self._computed: tuple[list[Member], PPOStack] | None = None
+        self._computed: Stack | None = None
 
     @property
     def waited_for(self) -> list[Member]:
@@ -147,13 +147,11 @@ class _Group:
         self._ready = []
         return self._last
 
-    def update(self, given: Sequence[tuple[Member, Segments]]) -> list[dict[str, float] | TrainingFault]:
+    def update(self, given: Sequence[tuple[Member, Given]]) -> list[Outcome]:
         """What became of the update of each."""
-        members, segments = [member for member, _ in given], [batch for _, batch in given]
-        updates = [member.update for member in members if isinstance(member.update, PPOUpdate)]
-        progress = [member.progress for member in members]
-        if len(members) < 2:
-            return one_by_one(updates, segments, progress)
-        if self._computed is None or self._computed[0] != members:
-            self._computed = members, PPOStack(updates)
-        return self._computed[1].update(segments, progress)
+        if not given:
+            return []
+        updates = [member.update for member, _ in given]
+        if self._computed is None or self._computed.updates != updates:
+            self._computed = Stack(updates)
+        return self._computed.update([batch for _, batch in given], [member.progress for member, _ in given])

@@ -31,12 +31,19 @@ def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device:
 
 
 def best(means: Tensor, legal: Tensor | None) -> Tensor:
-    """The action [B] of greatest mean return [B, A] among the `legal` ones [B, A]; among all where none is known."""
-    return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(1)
+    """The action [..., B] of greatest mean return [..., B, A] among the `legal` ones [..., B, A]; among all where none
+    is known."""
+    return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(-1)
 
 
-def choose(means: Tensor, noise: Noise | None, epsilon: float, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """Actions [B] by mean returns [B, A]: the best `legal` ones [B, A], or with the chance `epsilon` any of these.
+def choose(
+    means: Tensor,
+    noise: Noise | None,
+    epsilon: float | NDArray[np.float64],
+    legal: NDArray[np.bool_] | None,
+) -> NDArray[np.int64]:
+    """Actions [B] by mean returns [B, A]: the best `legal` ones [B, A], or with the chance `epsilon` (or [B]) any
+    of these.
 
     Takes from `noise` B float32 numbers and then B integers (B more numbers where only some actions are legal); without
     it nothing is explored.

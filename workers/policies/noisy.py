@@ -19,10 +19,10 @@ SPREAD = 0.5
 
 
 def shaped(noise: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
-    """Normal numbers [B, I + O] -> factors of a row's inputs [B, I] and outputs [B, O]: sign(z) * sqrt(|z|) (section
-    3(b), factorised noise)."""
+    """Normal numbers [..., I + O] -> factors of a row's inputs [..., I] and outputs [..., O]: sign(z) * sqrt(|z|)
+    (section 3(b), factorised noise)."""
     factors = noise.sign() * noise.abs().sqrt()
-    return factors[:, :inputs], factors[:, inputs:]
+    return factors[..., :inputs], factors[..., inputs:]
 
 
 class NoisyLinear(nn.Linear):

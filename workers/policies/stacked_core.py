@@ -52,6 +52,12 @@ class StackedCore:
         before = (self._padded(of, (member, at), to, x.shape[1] - own) for of in (found, torch.stack(cells, 1)))
         return torch.cat([found, self._step(gates[:, own:], *before)[0]], 1)
 
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of n streams of each: x [K, n, I], state [K, n, S] -> features [K, n, U] and states after it."""
+        output, cell = state.tensor_split([self._size], 2)
+        output, cell = self._step(torch.baddbmm(self._bias[:, None], x, self._entering.mT), output, cell)
+        return output, torch.cat([output, cell], 2) if self._lstm else output
+
     def _step(self, gates: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """What goes into `gates` [K, n, G] and the state before it -> output [K, n, U] and cell after it, as torch
         defines them."""

@@ -8,17 +8,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from protocol.config import IQN, PPO
 from protocol.errors import TrainingFault
 from protocol.version import Version
-from tests.workers.learning.test_member import COPIES, STREAM, Bench, run_of
+from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.learning.cohort import Cohort
 
 
 class Company:
     """Members with surroundings of their own, all in one cohort."""
 
-    def __init__(self, count: int, folder: Path | None = None, restarts: int = 1, stack: str = "") -> None:
-        run = run_of(STREAM, publish_interval=2)
+    def __init__(
+        self,
+        count: int,
+        folder: Path | None = None,
+        restarts: int = 1,
+        stack: str = "",
+        algorithm: PPO | IQN = STREAM,
+    ) -> None:
+        run = run_of(algorithm, publish_interval=2)
         self.benches = [Bench(run, folder and folder / str(i)) for i in range(count)]
         for bench in self.benches:
             bench.member.resume(None, Version(0, 0))
@@ -74,6 +82,24 @@ def test_a_member_that_fails_goes_back_to_its_last_good_weights_and_the_others_g
     company.cohort.step()
     assert np.any(company.weights(0) != held), "it learns again"
     assert first.counters["steps_made.one"] == 4
+
+
+def test_a_member_on_replay_that_fails_goes_back_and_the_others_of_its_stack_do_not_notice() -> None:
+    company, alone = Company(2, stack="all", algorithm=REPLAY), Company(1, algorithm=REPLAY)
+    for bench in (*company.benches, *alone.benches):
+        bench.feed(4)
+    first = company.benches[0]
+    assert len(company.cohort.step()) == 2
+    alone.cohort.step()
+    spoiled(first)
+    while not first.counters["member_restarts.one"]:
+        assert len(company.cohort.step()) == 2
+        alone.cohort.step()
+    assert np.isfinite(company.weights(0)).all()
+    assert np.abs(company.weights(1) - alone.weights(0)).max() <= 1e-6, "as if it were alone"
+    steps = first.member.update.train_steps
+    company.cohort.step()
+    assert first.member.update.train_steps == steps + 1, "it learns again"
 
 
 def test_a_member_that_fails_too_often_ends_the_process_as_one_that_is_alone_does() -> None:

@@ -1,0 +1,134 @@
+"""Several policies of DQN or IQN as one computation: what each would have become alone, each at its own schedules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from protocol.config import DQN, IQN, PolicyConfig
+from protocol.errors import TrainingFault
+from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.build import build_update
+from workers.algorithms.dqn import DQNUpdate
+from workers.algorithms.iqn import IQNUpdate
+from workers.algorithms.outcomes import one_by_one
+from workers.algorithms.stacked_values import ValueStack
+from workers.learning.batches import Transitions
+from workers.policies.build import build
+from workers.policies.interface import Interface
+
+K, B, F, A = 3, 8, 2, 4
+AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=A))
+Updates = list[DQNUpdate | IQNUpdate]
+
+
+def updates(kind: type[DQN | IQN] = IQN, activation: str = "tanh", **algorithm: object) -> Updates:
+    """K policies, each with weights, a learning rate, clipping and schedules of its own."""
+    found: Updates = []
+    for number in range(K):
+        own = {"target_update_freq": 2 + number, "tau": 0.01 * (number + 1), "epsilon_decay_freq": 3 + number}
+        settings = {"frames": F, "epsilon_decay": 0.1, **own, **algorithm}
+        config = PolicyConfig.model_validate(
+            {
+                "algorithm": {"name": kind.model_fields["name"].default, **settings},
+                "model_config": {"hidden": (8, 8), "activation": activation},
+                "learning_rate": 1e-3 * (number + 1),
+                "max_grad_norm": 0.3 + number,
+            }
+        )
+        update = build_update(build(Interface.of(AGENT), config, number), config, seed=number)
+        assert isinstance(update, DQNUpdate | IQNUpdate)
+        found.append(update)
+    return found
+
+
+def transitions(noise: torch.Generator, legal: bool = False, weight: bool = False) -> Transitions:
+    """Of random worlds."""
+    may = torch.rand(B, A, generator=noise) < 0.5
+    may[:, 0] = True
+    return Transitions(
+        torch.randn(B, F, 3, generator=noise),
+        torch.randint(0, A, (B,), generator=noise),
+        torch.randn(B, generator=noise),
+        torch.where(torch.rand(B, generator=noise) < 0.3, 0.0, 0.97),
+        torch.randn(B, F, 3, generator=noise),
+        next_legal=may if legal else None,
+        weight=torch.rand(B, generator=noise) if weight else None,
+    )
+
+
+def difference(one: Updates, other: Updates) -> float:
+    """The largest between two weights, moments or errors."""
+    found = [0.0]
+    for a, b in zip(one, other, strict=True):
+        assert a.train_steps == b.train_steps
+        assert a.errors.shape == b.errors.shape
+        states = [
+            {**x.policy.state_dict(), "first": x.optimizer.first, "second": x.optimizer.second, "errors": x.errors}
+            for x in (a, b)
+        ]
+        found += [
+            float((x - y).abs().max()) for x, y in zip(states[0].values(), states[1].values(), strict=True) if x.numel()
+        ]
+    return max(found)
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [
+        (IQN, {}),
+        (IQN, {"dueling": True, "noisy": True, "double": False, "anneal_learning_rate": True}),
+        (IQN, {"target_update": "hard", "activation": "relu", "priority_alpha": 0.5}),
+        (DQN, {}),
+        (DQN, {"dueling": True, "noisy": True}),
+        (DQN, {"double": False, "activation": "relu", "priority_alpha": 0.5}),
+    ],
+    ids=["iqn", "iqn noisy", "iqn hard", "dqn", "dqn noisy", "dqn relu"],
+)
+def test_e1_a_stack_is_what_its_policies_would_be_alone(
+    rounds: int, kind: type[DQN | IQN], algorithm: dict[str, object]
+) -> None:
+    alone, together = (updates(kind, **algorithm) for _ in range(2))  # type: ignore[arg-type] # mixed settings
+    stack, noise = ValueStack(together), torch.Generator().manual_seed(0)
+    for number in range(rounds):
+        given = [transitions(noise, number % 2 == 0, "priority_alpha" in algorithm) for _ in range(K)]
+        progress = [number / rounds * (member + 1) / K for member in range(K)]
+        expected, found = one_by_one(alone, given, progress), stack.update(given, progress)
+    assert difference(alone, together) < 1e-5
+    for one, other in zip(expected, found, strict=True):
+        assert isinstance(one, dict)
+        assert isinstance(other, dict)
+        assert one.keys() == other.keys()
+        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
+
+
+@pytest.mark.parametrize("kind", [IQN, DQN])
+def test_a_policy_of_a_stack_that_fails_stays_as_it_is_and_the_others_go_on(kind: type[DQN | IQN]) -> None:
+    alone, together = updates(kind), updates(kind)
+    stack, noise = ValueStack(together), torch.Generator().manual_seed(0)
+    given = [transitions(noise) for _ in range(K)]
+    given[1] = replace(given[1], reward=torch.full((B,), float("nan")))
+    before = {name: value.clone() for name, value in together[1].policy.state_dict().items()}
+    one_by_one(alone, given, [0.0] * K)
+    found = stack.update(given, [0.0] * K)
+    assert isinstance(found[1], TrainingFault)
+    assert isinstance(found[0], dict)
+    assert isinstance(found[2], dict)
+    assert all(torch.equal(value, before[name]) for name, value in together[1].policy.state_dict().items())
+    assert difference(alone, together) < 1e-6
+
+
+@pytest.mark.parametrize("kind", [IQN, DQN])
+def test_members_of_a_stack_may_be_at_different_steps_and_away_for_a_while(kind: type[DQN | IQN]) -> None:
+    alone, together = updates(kind), updates(kind)
+    noise = torch.Generator().manual_seed(0)
+    one_by_one([alone[0], together[0]], [transitions(noise)] * 2, [0.0, 0.0])
+    for members in ([0, 1, 2], [1, 2], [0, 1, 2]):
+        given = [transitions(noise) for _ in members]
+        one_by_one([alone[i] for i in members], given, [0.0] * len(members))
+        ValueStack([together[i] for i in members]).update(given, [0.0] * len(members))
+    assert [update.train_steps for update in together] == [3, 3, 3]
+    assert difference(alone, together) < 1e-6

@@ -1,0 +1,97 @@
+"""DQN and IQN of several policies of one kind as one computation.
+
+In flows: their updates, and transitions for each. Out flow: what each update alone would have done, to within the
+order of sums; metrics of each, or why it has none. A policy whose loss or gradient is no number stays as it is, and the
+others do not notice. Target networks and exploration rates follow at each one's own steps.
+
+Legend: `K` policies, `B` transitions of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from workers.algorithms.adam import broken, learning_rate_of
+from workers.algorithms.dqn import DQNUpdate
+from workers.algorithms.iqn import IQNUpdate
+from workers.algorithms.off_policy import Drawn, Step
+from workers.algorithms.outcomes import Outcome, one_by_one
+from workers.algorithms.stacked_adam import StackedAdam
+from workers.learning.batches import Transitions, foreign, joined
+from workers.policies.quantile import QuantileNetwork
+from workers.policies.stacked_values import StackedQuantiles, StackedValues
+from workers.policies.value import ValueNetwork
+
+__all__ = ["ValueStack"]
+
+
+class ValueStack:
+    """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py)."""
+
+    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
+        self._updates = updates
+        policies = [update.policy for update in updates]
+        values = [policy for policy in policies if isinstance(policy, ValueNetwork)]
+        quantiles = [policy for policy in policies if isinstance(policy, QuantileNetwork)]
+        self._policy = StackedValues(values) if values else StackedQuantiles(quantiles)
+        self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
+
+    def update(self, given: Sequence[Transitions], progress: Sequence[float]) -> list[Outcome]:
+        """What `OffPolicyUpdate.update` does, for each."""
+        if any(foreign(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
+            return one_by_one(self._updates, given, progress)
+        pairs = zip(self._updates, progress, strict=True)
+        rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
+        weights, batch = self._policy.weights, joined(given, torch.stack)
+        weights.gather()
+        self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
+        drawn = [update.draw(batch.action.shape[1]) for update in self._updates]
+        asked = self._ask(batch, tuple(_stacked(column) for column in zip(*drawn, strict=True)))
+        norm = self._adam.backward(asked.loss)
+        before = weights.parameters.clone()
+        self._adam.step()
+        numbers = {
+            "loss": asked.loss.detach(),
+            **asked.numbers,
+            "grad_norm": norm,
+            "weight_delta": torch.linalg.vector_norm(weights.parameters - before, dim=1),
+            self._updates[0].errors_are: asked.errors.mean(1),
+            "reward_mean": batch.reward.mean(1),
+        }
+        rows = torch.stack([*numbers.values()]).T.tolist()
+        outcomes: list[Outcome] = []
+        for member, (row, rate) in enumerate(zip(rows, rates, strict=True)):
+            said = dict(zip(numbers, row, strict=True))
+            if not (math.isfinite(said["loss"]) and math.isfinite(said["grad_norm"])):
+                outcomes.append(broken(said["loss"], said["grad_norm"]))
+                continue
+            followed = self._settle(member, asked.errors[member])
+            outcomes.append({**said, **followed, "learning_rate": rate, "rows": float(batch.action.shape[1])})
+        return outcomes
+
+    def _ask(self, batch: Transitions, drawn: Drawn) -> Step:
+        """Of all policies at once, which have the formula of the first."""
+        first, policy = self._updates[0], self._policy
+        if isinstance(first, IQNUpdate):
+            assert isinstance(policy, StackedQuantiles)
+            return first.ask(policy, batch, drawn)
+        assert isinstance(policy, StackedValues)
+        return first.ask(policy, batch, drawn)
+
+    def _settle(self, member: int, errors: Tensor) -> dict[str, float]:
+        """One policy takes its step over; what follows it."""
+        self._policy.weights.scatter(member)
+        self._adam.scatter(member)
+        update = self._updates[member]
+        update.errors = errors
+        return {name: number.item() for name, number in update.follow().items()}
+
+
+def _stacked(column: Sequence[Tensor | None]) -> Tensor | None:
+    """[K, ...] of what each has, if any has."""
+    there = [part for part in column if part is not None]
+    return torch.stack(there) if there else None
