@@ -17,9 +17,9 @@ Learners = Literal["process", "cohort", "auto"] | dict[Label, Annotated[tuple[La
 """`process`: each policy has a process of its own; `cohort`: they share `num_learner_processes` (one); `auto`: those
 that can be computed as one share a process, where that is known to pay; or cohorts by name, each with its policies."""
 
-Computing = Literal["auto", "in_turn", "stacked"]
-"""How a process computes several policies: one after the other, or those of one kind as one; `auto`: as one where that
-is known to pay."""
+Computing = Literal["auto", "in_turn", "stacked", "branches"]
+"""How a process computes several policies: one after the other, those of one kind as one, or on CUDA all side by side;
+`auto`: as is known to pay."""
 
 
 def settled(learners: Learners, said: bool, processes: int | None) -> Learners:

@@ -186,8 +186,10 @@ class Run(Section):
     """Of worlds, first weights and everything that is drawn."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where learners compute; auto: on a GPU if there is one."""
+    act_device: Literal["cpu", "cuda"] = "cpu"
+    """Where the policies of actors that tell a value compute; a GPU may be the learners' own."""
     device_per_agent: bool = False
-    """Spread learners over all GPUs of a node instead of using the first."""
+    """Spread learners (and actors with `act_device: cuda`) over all GPUs of a node instead of using the first."""
     transport: Literal["auto", "memory", "tcp"] = "auto"
     """How segments and weights travel: shared memory where both ends see it, or always one of the two."""
     actor_timeout: float = Field(default=10.0, gt=0)

@@ -46,6 +46,7 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
         ("seconds", run.seconds is not None),
         ("target_return", run.target_return is not None),
         ("replay", run.replay is not None),
+        ("act_device: cuda", run.act_device == "cuda"),
     ):
         if there:
             raise ValueError(f"schedule is lockstep and there is {key}, {_AT_ALL} it")

@@ -40,6 +40,7 @@ from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
 from workers.fixed_plan import plan_fixed
 from workers.league_plan import LeaguePlan, plan_league
+from workers.learning.device import acting_device
 from workers.life import Life, Stop, run_dir_of, worker_command
 from workers.logs import log_to
 from workers.plan import Plan, plan_policies, seed_of
@@ -64,7 +65,8 @@ class Actor:
         auxiliaries, fixed, league = plan_auxiliaries(run, plans), plan_fixed(run, world), plan_league(run, world)
         self._plans: dict[str, Plan] = {**plans, **auxiliaries}
         self._counters = self._open_counters([*self._plans], [*fixed], league)
-        self._performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
+        device = acting_device(run, welcome.index)
+        self._performers = {name: Performer(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
         manifests = {name: performer.manifest for name, performer in self._performers.items()}
         for name, one in auxiliaries.items():  # nobody here acts by its weights: they tell where its learner is
             manifests[name] = published(build(one.interface, one.config, 0)).manifest

@@ -11,7 +11,7 @@ from protocol.config import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.plan import Plan, PolicyPlan
 
-__all__ = ["check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
+__all__ = ["BRANCHES", "check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
 
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
@@ -33,13 +33,46 @@ _OWN = {"anneal_learning_rate", "entropy_coefficient", "anneal_entropy", "segmen
     "epsilon_min",
 }
 """Keys of an algorithm that each policy of a stack has for itself: its schedules, and how it comes by its batches."""
+BRANCHES = "branches"
+"""The stack of those that are computed side by side."""
 
 
-def stacks_of(run: Run, plans: Sequence[Plan]) -> list[str]:
-    """For each of the policies of one process the stack in which it is computed; empty: in turn. In lock-step all are,
-    as the bits of a stack depend on who is in it."""
+def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]:
+    """For each of the policies of one process, on a `device` of that type, the stack in which it is computed; empty: in
+    turn. In lock-step all are, as the bits of a stack depend on who is in it. ConfigurationError for branches elsewhere
+    than on CUDA.
+
+    `auto` on CUDA: what is stacked elsewhere is there, all else side by side. 64 recurrent policies took 11.4 ms side
+    by side and 14.5 ms stacked, 64 perceptrons 2.6 and 0.6 ms (one H200; workers/README.md#cohorts).
+    """
     if run.cohort == "in_turn" or run.lockstep:
         return [""] * len(plans)
+    branching = [BRANCHES if _branches(plan) else "" for plan in plans]
+    if run.cohort == "branches":
+        if device != "cuda":
+            raise ConfigurationError(
+                f"cohort: branches are streams of a CUDA device, and learners here compute on {device!r}; set cohort: "
+                "auto, or run learners on a machine with such a device"
+            )
+        return branching
+    found = _alike(run, plans)
+    if run.cohort == "auto" and device == "cuda":
+        side = [branch if not stack else "" for stack, branch in zip(found, branching, strict=True)]
+        if side.count(BRANCHES) > 1:
+            return [stack or branch for stack, branch in zip(found, side, strict=True)]
+    return found
+
+
+def _branches(plan: Plan) -> bool:
+    """Whether its updates may be branches of a graph."""
+    algorithm = plan.config.algorithm
+    if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream) or plan.recorded:
+        return False
+    return not algorithm.central_critic and not algorithm.priority_alpha
+
+
+def _alike(run: Run, plans: Sequence[Plan]) -> list[str]:
+    """The kind of each that is stacked."""
     kinds = [kind_of(plan) if run.cohort == "stacked" or pays(plan) else "" for plan in plans]
     least = _ENOUGH if run.cohort == "auto" else 2
     return [kind if kinds.count(kind) >= least else "" for kind in kinds]
@@ -94,6 +127,12 @@ def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> 
 def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
     """ConfigurationError unless the cohorts that are named are of policies that there are, and can be computed as is
     said."""
+    if run.cohort == "branches" and (run.lockstep or run.device in ("cpu", "mps")):
+        what = "schedule is lockstep" if run.lockstep else f"device is {run.device!r}"
+        raise ConfigurationError(
+            f"cohort: branches are streams of a CUDA device that nobody waits for, but {what}; set cohort: auto, or "
+            "device: cuda with schedule: asynchronous"
+        )
     if run.cohort == "stacked":
         _check_stacks(run, plans)
     if not isinstance(run.learners, dict):

@@ -96,14 +96,15 @@ class Learner:
         client = self._life.client
         assert client is not None
         client.start(self._report.snapshot)
-        for plan, stack in zip(self._plans, stacks_of(self._run, self._plans), strict=True):
+        device = choose_device(self._run, self._welcome.index).type
+        for plan, stack in zip(self._plans, stacks_of(self._run, self._plans, device), strict=True):
             self._members.append(self._member(plan))
             self._cohort.add(self._members[-1], stack)
         self._report.routes = [self._route(plan.name) for plan in self._plans]
         self._report.state = "learning"
         log.info("event=learning policies=%s", ",".join(self._welcome.policies))
-        for names in self._cohort.stacks:
-            log.info("event=stacked policies=%s cohort=%s", ",".join(names), self._run.cohort)
+        for way, names in self._cohort.stacks:
+            log.info("event=%s policies=%s cohort=%s", way, ",".join(names), self._run.cohort)
         while client.command == "go" and not self._life.stopping.is_set():
             if not self._turn():
                 self._starve()

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.benchmarks import bench_gpu
 from tests.tools import ROOT
 
 
@@ -20,3 +21,14 @@ def test_L2_speed_return_and_rows_trained_are_reported_beside_those_of_the_seque
         assert told[rate]["ratio"] == pytest.approx(told[rate]["workers"] / told[rate]["sequential"])
     for pair in ("last_return", "rows_trained_per_row_made"):
         assert set(told[pair]) == {"workers", "sequential"}
+
+
+def test_the_table_of_a_gpu_can_be_made_the_moment_there_is_one() -> None:
+    """Also here, with tiny sizes: every figure that is asked for is there, and has been measured."""
+    told = json.loads(json.dumps(bench_gpu.table(rounds=1, tiny=True)))
+    assert told["reached"].keys() == bench_gpu.WANTED.keys()
+    assert all(figure > 0 for figure in told["figures"].values())
+    for name in ("mlp", "mlp_16", "lstm", "lstm_4"):
+        times = {way: told["figures"][f"cohort.{name}_ms_{way}"] for way in ("bare", "stacked", "branches")}
+        best = min(times["stacked"], times["branches"])
+        assert told["figures"][f"cohort.{name}_speedup"] == pytest.approx(times["bare"] / best)

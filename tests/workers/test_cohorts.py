@@ -10,7 +10,7 @@ from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.workers.test_plan import plans
-from workers.cohorts import check_cohorts, kind_of, learners_of, stacks_of
+from workers.cohorts import BRANCHES, check_cohorts, kind_of, learners_of, stacks_of
 
 OTHER = {"policies": {"b": {"network": {"hidden": [8]}}}}
 
@@ -63,7 +63,7 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
 @pytest.mark.parametrize(
     ("name", "own", "shared"),
     [
-        ("iqn", {"epsilon": 0.5, "tau": 0.1, "target_update_freq": 9, "buffer_capacity": 99}, {"kappa": 0.5}),
+        ("iqn", {"epsilon": 0.5, "tau": 0.1, "target_update_freq": 9, "buffer_capacity": 9_999}, {"kappa": 0.5}),
         ("dqn", {"epsilon_decay": 0.5, "replay_ratio": 1.0}, {"batch_size": 3}),
         ("ppo", {"entropy_coefficient": 0.5, "anneal_entropy": True, "anneal_learning_rate": False}, {"clip": 0.1}),
     ],
@@ -93,6 +93,8 @@ def test_policies_of_one_kind_have_schedules_of_their_own(
             {"learners": "cohort", "cohort": "stacked", **OTHER},
             "cohort: stacked, but 'a' and 'b', which share learner-0",
         ),
+        ({"cohort": "branches", "device": "cpu"}, "that nobody waits for, but device is 'cpu'; set cohort: auto"),
+        ({"cohort": "branches", "schedule": "lockstep"}, "that nobody waits for, but schedule is lockstep; set"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], sentence: str) -> None:
@@ -109,3 +111,21 @@ def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort:
     for count in range(1, 6):
         assert all(map(bool, stacks_of(run, [plan] * count))) == (count >= enough)
         assert stacks_of(run, [*[plan] * count, other])[-1] == ""
+
+
+def test_branches_are_for_cuda_and_auto_takes_them_there_for_what_is_not_stacked() -> None:
+    plan, other = plans({})["a"], plans(OTHER)["b"]
+    recurrent = plans({"policy": {"network": {"recurrent": "gru"}}})["a"]
+    replayed = plans({"policy": {"algorithm": {"name": "iqn"}}})["a"]
+    run = parse_run({"cohort": "branches"})
+    assert stacks_of(run, [plan, other, replayed], "cuda") == [BRANCHES, BRANCHES, ""]
+    with pytest.raises(
+        ConfigurationError, match="cohort: branches are streams of a CUDA device, and learners here comp"
+    ):
+        stacks_of(run, [plan, other], "cpu")
+    auto = parse_run({})
+    assert stacks_of(auto, [recurrent, other, replayed], "cuda") == [BRANCHES, BRANCHES, ""]
+    found = stacks_of(auto, [plan, plan, plan, plan, recurrent, other], "cuda")
+    assert found == [kind_of(plan)] * 4 + [BRANCHES] * 2
+    assert stacks_of(auto, [plan, plan, plan, plan, recurrent], "cuda")[4] == "", "one alone has no company"
+    assert stacks_of(auto, [recurrent, other], "cpu") == ["", ""]

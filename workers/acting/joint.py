@@ -143,9 +143,9 @@ def together(performers: Mapping[str, Performer], run: Run) -> Joint | None:
         return None
     kinds: dict[str, list[str]] = {}
     for name, performer in performers.items():
-        if stackable(performer.module):
+        if stackable(performer.module) and not performer.elsewhere:
             kinds.setdefault(performer.kind, []).append(name)
-    auto = run.cohort == "auto"
+    auto = run.cohort != "stacked"
     chosen = []
     for names in kinds.values():
         enough = _ENOUGH_HOSTED if performers[names[0]].hosted else _ENOUGH

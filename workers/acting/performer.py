@@ -6,6 +6,7 @@ Two modules take turns: new weights are copied into the spare one, checked, and 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import from_numpy
 
@@ -16,6 +17,7 @@ from protocol.weights import WeightSubscriber
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build, published
 from workers.policies.central import CentralActorCritic
+from workers.policies.device_acting import DeviceActor
 from workers.policies.distributions import Noise
 from workers.policies.host import host_actor
 from workers.policies.interface import Interface
@@ -24,14 +26,21 @@ __all__ = ["Performer"]
 
 
 class Performer:
-    """One policy on the actor. `seed` only matters until the first weights are adopted."""
+    """One policy on the actor. `seed` only matters until the first weights are adopted. On another `device` than this
+    machine's processor only policies with a value act."""
 
-    def __init__(self, interface: Interface, config: PolicyConfig, seed: int = 0) -> None:
+    def __init__(
+        self, interface: Interface, config: PolicyConfig, seed: int = 0, device: torch.device | None = None
+    ) -> None:
         self.interface, self._config = interface, config
         self._modules = [build(interface, config, seed).eval() for _ in range(2)]
         self._flat = [published(module) for module in self._modules]
         self._hosts = [host_actor(module) for module in self._modules]
         """The same without torch, where that can be."""
+        first = self._modules[0]
+        elsewhere = device is not None and isinstance(first, ActorCritic)
+        self._elsewhere = DeviceActor(first, device) if elsewhere else None  # type: ignore[arg-type] # as is asked
+        """The same on another device."""
         self._live = 0
         self._single_frame = isinstance(config.algorithm, Replayed) and config.algorithm.frames == 1
         self.state = config.network.state
@@ -44,6 +53,11 @@ class Performer:
     def module(self) -> Policy:
         """The policy that acts now."""
         return self._modules[self._live]
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it acts on another device."""
+        return self._elsewhere is not None
 
     @property
     def hosted(self) -> bool:
@@ -86,6 +100,9 @@ class Performer:
         self.version = version
         self.word = np.uint64(pack(version))
         self.adopted += 1
+        module = self.module
+        if self._elsewhere is not None and isinstance(module, ActorCritic):
+            self._elsewhere.adopt(module)
 
     def act(
         self,
@@ -99,6 +116,8 @@ class Performer:
         `legal` [n, C]: the values that it may choose, of all heads; `state` [n, S]: what it remembers, if it does, and
         then the `state` after that is among what is returned."""
         observation = self.seen(observation)
+        if self._elsewhere is not None:
+            return self._elsewhere.act(observation, noise, greedy, legal, state)
         host = self._hosts[self._live]
         if host is not None:
             return host.act(observation, noise, greedy, legal)

@@ -72,10 +72,10 @@ def objective(
     ratio = (log_ratio * batch.mask).exp()
     with torch.no_grad():
         until, many = rows + shape[1], batch.members
-        final = torch.zeros_like(batch.reward)
-        final.view(-1)[batch.final_place] = whole[until:]
+        final = torch.zeros_like(whole[:until])
+        final[batch.final_place] = whole[until:]
         value = whole[:until].view(-1, shape[1])
-        next_value = next_values(value, batch.terminated, batch.truncated, final)
+        next_value = next_values(value, batch.terminated, batch.truncated, final[:rows].view(shape))
         seen = Appraisal(ratio.detach(), value[:-1], next_value)
         _, target, advantage = advantages(batch, seen, config)
         weight = batch.mask / _each(_total(batch.mask, many), shape)
@@ -120,7 +120,7 @@ def _said(
     """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations; values [N] in the unit
     of the reward, without gradients; and by how much amounts vary."""
     if isinstance(policy, StackedActorCritic):
-        return policy.said(batch.observation, batch.final_place, batch.reward.shape[1], recall)
+        return policy.said(batch.observation, batch.final_place, batch.reward.shape[1], recall, batch.even)
     x = policy.inputs(batch.observation)
     if isinstance(policy, ActorCritic):
         outputs, values = policy(x, recall)

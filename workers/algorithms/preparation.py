@@ -19,7 +19,7 @@ from workers.learning.batches import Segments
 from workers.policies.core import Recall
 from workers.policies.workspace import Workspace
 
-__all__ = ["Batch", "Minibatch", "prepare"]
+__all__ = ["COLUMNS", "Batch", "Minibatch", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ class Minibatch:
     """[b], where segments were drawn by priority"""
     members: int = 1
     """Policies of which these are, each as many segments as the next, side by side"""
+    even: bool = False
+    """Whether there are equally many true last observations of each segment, one segment's after another's. Places of
+    those that are none are in row T"""
 
     @property
     def recall(self) -> Recall | None:
@@ -119,7 +122,7 @@ class Batch:
         return Minibatch(
             observation,
             final_row[segment, entry] * len(index) + segment,
-            **{name: getattr(self, name).index_select(1, index) for name in _COLUMNS},
+            **{name: getattr(self, name).index_select(1, index) for name in COLUMNS},
             amount=_chosen(self.amount, 1, index),
             legal=_chosen(self.legal, 1, index),
             value=_chosen(self.value, 1, index),
@@ -130,7 +133,7 @@ class Batch:
         )
 
 
-_COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask")
+COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask")
 
 
 def prepare(segments: Segments) -> Batch:

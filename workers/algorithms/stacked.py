@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from protocol.config import Streamed
 from protocol.errors import TrainingFault
 from workers.algorithms.adam import broken, learning_rate_of
 from workers.algorithms.outcomes import Outcome, one_by_one
@@ -26,7 +27,7 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace
 
-__all__ = ["PPOStack"]
+__all__ = ["PPOStack", "normalize", "orders"]
 
 
 class PPOStack:
@@ -60,9 +61,8 @@ class PPOStack:
         many, (length, columns) = len(self._updates), batch.reward.shape
         records, names, targets = [], [], []
         for epoch in range(self._algorithm.epochs):
-            for index in (
-                self._parts(columns // many).to(batch.mask.device).tensor_split(self._algorithm.minibatches, 1)
-            ):
+            order = orders(self._updates, columns // many).to(batch.mask.device)
+            for index in order.tensor_split(self._algorithm.minibatches, 1):
                 if not index.numel():
                     continue
                 minibatch = batch.minibatch(index.flatten(), self._scratch, members=many)
@@ -75,7 +75,7 @@ class PPOStack:
                 if epoch == 0:
                     targets.append(found.target.view(length, many, -1))
         delta = torch.linalg.vector_norm(self._policy.weights.parameters - before, dim=1)
-        self._normalizers(batch, torch.cat(targets, 2))
+        normalize(self._policy, self._algorithm, batch, torch.cat(targets, 2))
         for member in set(range(many)) - faults.keys():
             self._scatter(member)
         reward = batch.reward.view(length, many, -1).mean((0, 2))
@@ -86,11 +86,6 @@ class PPOStack:
             faults.get(i) or {**dict(zip(names, row, strict=True)), "learning_rate": rate, "rows": rows}
             for i, (row, rate) in enumerate(zip(numbers, rates, strict=True))
         ]
-
-    def _parts(self, each: int) -> Tensor:
-        """[K, B]: the segments of each policy in an order of its own."""
-        orders = [torch.randperm(each, generator=update.generator) for update in self._updates]
-        return torch.stack(orders) + each * torch.arange(len(orders))[:, None]
 
     def _stop(self, loss: Tensor, norm: Tensor, faults: dict[int, TrainingFault]) -> None:
         """Policies whose `loss` or `norm` [K] is no number keep what they are before this step."""
@@ -103,11 +98,18 @@ class PPOStack:
         self._policy.weights.scatter(member)
         self._adam.scatter(member)
 
-    def _normalizers(self, batch: Batch, targets: Tensor) -> None:
-        """As `PPOUpdate` does; `targets` [T, K, B]."""
-        many = len(self._updates)
-        if self._algorithm.normalize_return:
-            self._policy.update_returns(targets.transpose(1, 2).reshape(-1, many))
-        if self._policy.observations is not None:
-            seen = batch.observation[:, :-1].reshape(many, -1, *self._policy.observations.mean.shape[1:])
-            self._policy.observations.update(seen.transpose(0, 1).to(torch.float32))
+
+def orders(updates: Sequence[PPOUpdate], each: int) -> Tensor:
+    """[K, B]: the segments of each policy, of `each` of them, in an order of its own."""
+    found = [torch.randperm(each, generator=update.generator) for update in updates]
+    return torch.stack(found) + each * torch.arange(len(found))[:, None]
+
+
+def normalize(policy: StackedActorCritic, algorithm: Streamed, batch: Batch, targets: Tensor) -> None:
+    """Statistics after an update, as `PPOUpdate` does; `targets` [T, K, B]."""
+    many = policy.members
+    if algorithm.normalize_return:
+        policy.update_returns(targets.transpose(1, 2).reshape(-1, many))
+    if policy.observations is not None:
+        seen = batch.observation[:, :-1].reshape(many, -1, *policy.observations.mean.shape[1:])
+        policy.observations.update(seen.transpose(0, 1).to(torch.float32))

@@ -1,6 +1,6 @@
-"""Several policies of one kind as one computation, whatever their algorithm.
+"""Several policies in one process as one computation, whatever their algorithm and wherever they are.
 
-In flow: their updates. Out flow: the stack of these.
+In flow: their updates, and how to compute them. Out flow: an outcome of each update.
 """
 
 from __future__ import annotations
@@ -9,27 +9,47 @@ from collections.abc import Sequence
 
 from workers.algorithms.build import Update
 from workers.algorithms.dqn import DQNUpdate
+from workers.algorithms.fixed import Branches, FixedStack
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.outcomes import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.recorder import Recorder
 from workers.algorithms.stacked import PPOStack
 from workers.algorithms.stacked_values import ValueStack
 from workers.learning.batches import Segments, Transitions
+from workers.policies.actor_critic import ActorCritic
 
-__all__ = ["Stack"]
+__all__ = ["Given", "Stack", "recordable"]
 
 Given = Segments | Transitions
 
 
-class Stack:
-    """Of `updates` of one kind (workers/cohorts.py); of one it is that one."""
+def recordable(update: Update) -> bool:
+    """Whether the steps of `update` are recorded as CUDA graphs, also where it is alone."""
+    return _fixed(update) and update.optimizer.parameters.device.type == "cuda"
 
-    def __init__(self, updates: Sequence[Update]) -> None:
-        self.updates = [*updates]
+
+def _fixed(update: Update) -> bool:
+    """Whether its steps can be made in memory that never moves."""
+    if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic):
+        return False
+    return not update.algorithm.priority_alpha
+
+
+class Stack:
+    """Of `updates`: of one kind (workers/cohorts.py), or with `branches` of any. Of one it is that one."""
+
+    def __init__(self, updates: Sequence[Update], branches: bool = False) -> None:
         self._streamed = [update for update in updates if isinstance(update, PPOUpdate)]
         self._replayed = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
+        self._ppo: PPOStack | Branches | None = None
         several = len(updates) > 1
-        self._ppo = PPOStack(self._streamed) if several and self._streamed else None
+        if all(_fixed(update) for update in updates) and (branches or recordable(updates[0])):
+            parts = [[update] for update in self._streamed] if branches else [self._streamed]
+            recorder = Recorder(self._streamed[0].optimizer.parameters.device)
+            self._ppo = Branches([FixedStack(part) for part in parts], recorder)
+        elif several and self._streamed:
+            self._ppo = PPOStack(self._streamed)
         self._values = ValueStack(self._replayed) if several and self._replayed else None
 
     def update(self, given: Sequence[Given], progress: Sequence[float]) -> list[Outcome]:

@@ -3,40 +3,33 @@
 Out flow: figures by key. `learner.ratio_to_bare`: seconds of a bare update on resident data over those of a member that
 takes the same segments out of a ring, looks after their health and publishes. `cohort.speedup`: seconds of 16 policies
 with 16 rows each, one by one and eager, over those of the same policies stacked. A policy has the default network and
-sees 64 numbers. On the CPU seconds are those of this thread's processor, of which neighbours on the machine take none.
+sees 64 numbers. On a GPU the table of gpu.py as well.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
 from protocol.config import Run, parse_run
 from protocol.counters import Counters
-from protocol.ring import Ring
-from protocol.spaces import Agent, Box, Discrete, World
-from protocol.version import Version, pack
 from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked import PPOStack
+from workers.bench import gpu
+from workers.bench.clock import seconds
+from workers.bench.feed import WORLD, Feed, member_of
 from workers.learning.batches import Segments
-from workers.learning.member import Member
 from workers.plan import PolicyPlan, plan_policies
 from workers.policies.build import build
 from workers.reporting import LearnerReport
 
 __all__ = ["measure"]
 
-_WORLD = World(id="bench", agents=(Agent(name="one", observation=Box(shape=(64,)), action=Discrete(n=4)),))
 _POLICIES = 16
 _WARM = 12
 """Updates before any is timed: a member looks closely at its first batches."""
@@ -45,7 +38,8 @@ _WARM = 12
 def measure(rounds: int, device: str) -> dict[str, float]:
     """All figures, from `rounds` interleaved pairs."""
     there = torch.device(device)
-    return {**_fed(rounds, there), **_cohort(rounds, there)}
+    figures = {**_fed(rounds, there), **_cohort(rounds, there)}
+    return figures if device == "cpu" else {**figures, **gpu.measure(gpu.FULL, rounds, there)}
 
 
 def _run(copies: int, length: int, minibatches: int) -> Run:
@@ -54,67 +48,11 @@ def _run(copies: int, length: int, minibatches: int) -> Run:
     return parse_run({"environment": {"copies": copies}, "policy": policy, "logging": False})
 
 
-class _Feed:
-    """A ring of whole segments, of which one batch after the other is announced."""
-
-    def __init__(self, plan: PolicyPlan, counters: Counters, seed: int) -> None:
-        self._ring = plan.ring(None, counters)
-        self._blocks = [slice(i * plan.block, (i + 1) * plan.block) for i in range(2)]
-        self._queue: deque[Arrival] = deque()
-        noise = np.random.default_rng(seed)
-        for number, slots in enumerate(self._blocks):
-            self._ring.begin(slots)
-            _fill(self._ring, slots, noise)
-            self._ring.finish_block(slots, number * plan.block + 1, plan.layout.length, 0)
-            self._ring.fields["version_min"][slots] = self._ring.fields["version_max"][slots] = pack(Version(1, 1))
-        self._next = 0
-
-    def announce(self) -> None:
-        """The next batch has arrived."""
-        records = self._ring.table[self._blocks[self._next]].copy()
-        self._next = 1 - self._next
-        self._queue.append(Arrival("actor-0", 1, self._ring, records, False, None))
-
-    def arrivals(self, _policy: str) -> deque[Arrival]:
-        """What was announced."""
-        return self._queue
-
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
-        """Nobody waits for acknowledgements."""
-
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
-        """Nothing is taken from a pool."""
-
-    def answer(self) -> None:
-        """Nobody waits for it."""
-
-
-def _fill(ring: Ring, slots: slice, noise: np.random.Generator) -> None:
-    """Rows as of a policy without experience, of episodes of about a hundred steps."""
-    columns = ring.columns
-    shape = columns["reward"][slots].shape
-    columns["observation"][slots] = noise.standard_normal(columns["observation"][slots].shape, np.float32)
-    columns["action"][slots] = noise.integers(0, 4, columns["action"][slots].shape)
-    columns["reward"][slots] = noise.standard_normal(shape, np.float32)
-    columns["value"][slots] = 0.1 * noise.standard_normal(shape, np.float32)
-    columns["log_probability"][slots] = -np.log(4)
-    columns["terminated"][slots] = noise.random(shape) < 0.01
-    columns["truncated"][slots] = False
-    columns["final_row"][slots] = -1
-    columns["version"][slots] = pack(Version(1, 1))
-
-
-def _member(run: Run, plan: PolicyPlan, feed: _Feed, counters: Counters, device: torch.device) -> Member:
-    member = Member(plan, run, 1.0, 1, device, feed, counters, lambda *_: None, None)
-    member.resume(None, Version(0, 0))
-    return member
-
-
 def _resident(run: Run, plan: PolicyPlan, device: torch.device, seed: int) -> Segments:
     """A batch of the same kind, where the update is."""
     counters = Counters(None, *LearnerReport.names([plan.name]))
-    feed = _Feed(plan, counters, seed)
-    member = _member(run, plan, feed, counters, device)
+    feed = Feed(plan, counters, seed)
+    member = member_of(run, plan, feed, counters, device)
     feed.announce()
     member.take()
     batch = member.offer()
@@ -131,11 +69,11 @@ def _bare(plan: PolicyPlan, device: torch.device, seed: int) -> PPOUpdate:
 
 def _fed(rounds: int, device: torch.device) -> dict[str, float]:
     run = _run(copies=64, length=64, minibatches=4)
-    plan = plan_policies(run, _WORLD)["one"]
+    plan = plan_policies(run, WORLD)["one"]
     counters = Counters(None, *LearnerReport.names([plan.name]))
-    feed = _Feed(plan, counters, 0)
+    feed = Feed(plan, counters, 0)
     member, bare, batch = (
-        _member(run, plan, feed, counters, device),
+        member_of(run, plan, feed, counters, device),
         _bare(plan, device, 0),
         _resident(run, plan, device, 0),
     )
@@ -154,7 +92,7 @@ def _fed(rounds: int, device: torch.device) -> dict[str, float]:
 
 def _cohort(rounds: int, device: torch.device) -> dict[str, float]:
     run = _run(copies=4, length=4, minibatches=1)
-    plan = plan_policies(run, _WORLD)["one"]
+    plan = plan_policies(run, WORLD)["one"]
     alone, together = ([_bare(plan, device, seed) for seed in range(_POLICIES)] for _ in range(2))
     given = [_resident(run, plan, device, seed) for seed in range(_POLICIES)]
     stack, progress = PPOStack(together), [0.0] * _POLICIES
@@ -177,17 +115,5 @@ def _pairs(
     for _ in range(_WARM):
         one()
         other()
-    pairs = [(_seconds(one, device), _seconds(other, device)) for _ in range(rounds)]
+    pairs = [(seconds(one, device), seconds(other, device)) for _ in range(rounds)]
     return [a for a, _ in pairs], [b for _, b in pairs]
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cpu":
-        started = time.thread_time()
-        work()
-        return time.thread_time() - started
-    torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    work()
-    torch.cuda.synchronize(device)
-    return time.perf_counter() - started

@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
 from workers.algorithms.outcomes import Outcome
-from workers.algorithms.stacks import Given, Stack
+from workers.algorithms.stacks import Given, Stack, recordable
+from workers.cohorts import BRANCHES
 from workers.learning.batches import Observations
 from workers.learning.member import Member
 
 __all__ = ["Cohort"]
 
 log = logging.getLogger(__name__)
+
+_COMPANIES = 4
+"""Sets of members whose computation is kept: one that came and went must not be recorded anew each time."""
 
 
 class Cohort:
@@ -44,7 +48,7 @@ class Cohort:
         self._groups: list[_Group] = []
 
     def add(self, member: Member, stack: str = "") -> None:
-        """One more; those of one `stack` are computed as one."""
+        """One more; those of one `stack` are computed as one, those of BRANCHES side by side."""
         self._members.append(member)
         group = next((group for group in self._groups if stack and group.stack == stack), None)
         if group is None:
@@ -53,16 +57,18 @@ class Cohort:
         group.members.append(member)
 
     @property
-    def stacks(self) -> list[list[str]]:
-        """Names of those that are computed as one."""
-        return [[member.name for member in group.members] for group in self._groups if len(group.members) > 1]
+    def stacks(self) -> list[tuple[str, list[str]]]:
+        """How those are computed that are not computed in turn, and their names."""
+        several = [group for group in self._groups if len(group.members) > 1]
+        ways = [BRANCHES if group.stack == BRANCHES else "stacked" for group in several]
+        return [(way, [member.name for member in group.members]) for way, group in zip(ways, several, strict=True)]
 
     def step(self) -> list[Member]:
         """At most one update of each member that has the data for it; those who made one."""
         trained = []
         for group in self._groups:
             self._beat()
-            if len(group.members) == 1:
+            if group.in_turn:
                 trained += [member for member in group.members if self._guarded(member, member.step)]
             elif group.complete([member for member in group.waited_for if self._guarded(member, member.take)]):
                 trained += self._together(group)
@@ -127,7 +133,14 @@ class _Group:
         self._ready: list[Member] = []
         self._last: list[Member] = []
         """Who took part in the last update: the others of these are worth waiting for."""
-        self._computed: Stack | None = None
+        self._computed: dict[tuple[str, ...], Stack] = {}
+        """By the members who take part, of the newest companies."""
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether it is one member, whose update is made by itself."""
+        first, *others = self.members
+        return not others and (first.rounds is not None or not recordable(first.update))
 
     @property
     def waited_for(self) -> list[Member]:
@@ -151,7 +164,11 @@ class _Group:
         """What became of the update of each."""
         if not given:
             return []
-        updates = [member.update for member, _ in given]
-        if self._computed is None or self._computed.updates != updates:
-            self._computed = Stack(updates)
-        return self._computed.update([batch for _, batch in given], [member.progress for member, _ in given])
+        names = tuple(member.name for member, _ in given)
+        stack = self._computed.pop(names, None)
+        if stack is None:
+            stack = Stack([member.update for member, _ in given], self.stack == BRANCHES)
+            for oldest in [*self._computed][: 1 - _COMPANIES]:
+                del self._computed[oldest]
+        self._computed[names] = stack
+        return stack.update([batch for _, batch in given], [member.progress for member, _ in given])

@@ -1,4 +1,4 @@
-"""Where a learner computes."""
+"""Where a learner computes, and where an actor's policies do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["choose_device"]
+__all__ = ["acting_device", "choose_device"]
 
 
 def choose_device(run: Run, index: int) -> torch.device:
@@ -21,3 +21,13 @@ def choose_device(run: Run, index: int) -> torch.device:
     if wanted in ("cuda", "mps"):
         raise ConfigurationError(f"device is {wanted!r}, which this machine does not have; set device: auto or cpu")
     return torch.device("cpu")
+
+
+def acting_device(run: Run, index: int) -> torch.device | None:
+    """The GPU on which policies of actor number `index` act, where that is asked for, spread as learners are.
+    ConfigurationError if there is none."""
+    if run.act_device == "cpu":
+        return None
+    if not torch.cuda.is_available():
+        raise ConfigurationError("act_device is 'cuda', which this machine does not have; set act_device: cpu")
+    return torch.device(f"cuda:{index % torch.cuda.device_count() if run.device_per_agent else 0}")

@@ -71,7 +71,8 @@ class ActorCritic(Scaled):
         self.register_parameter(f"{name}_weight", nn.Parameter(weight))
         self.register_parameter(f"{name}_bias", nn.Parameter(bias))
 
-    def _tensors(self) -> list[nn.Parameter]:
+    def tower_parameters(self) -> list[nn.Parameter]:
+        """Those of `towers.py`, in its order."""
         # parameters() walks all modules by name, which takes longer than a layer
         return [tensor for name, tensor in self._parameters.items() if tensor is not None and name != "log_std"]
 
@@ -97,7 +98,7 @@ class ActorCritic(Scaled):
         if self.core is not None:
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall)], 1)
-        return towers(x, self._tensors(), self.activation, self.scratch)
+        return towers(x, self.tower_parameters(), self.activation, self.scratch)
 
     @torch.inference_mode()
     def act(
@@ -117,7 +118,7 @@ class ActorCritic(Scaled):
         policy is recurrent, the `state` float32 [B, S] after it.
         Takes numbers from `noise` as `draw` says, or none when `greedy` (then the likeliest action is chosen).
         """
-        weights = [tensor.detach() for tensor in self._tensors()]
+        weights = [tensor.detach() for tensor in self.tower_parameters()]
         x, after = self.inputs(observation), {}
         if self.core is not None:
             assert state is not None

@@ -36,7 +36,7 @@ class HostActor:
     def __init__(self, module: ActorCritic) -> None:
         self._heads, self._relu = module.heads, module.activation == "relu"
         self._features = module.features
-        arrays = [tensor.detach().numpy() for tensor in module._tensors()]
+        arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
         self._first, self._deeper, self._top = arrays[:-4][:2], arrays[:-4][2:], arrays[-4:]
         self._log_std = None if module.log_std is None else module.log_std.detach().numpy()
         self._moments = None

@@ -45,15 +45,15 @@ class StackedActorCritic:
         self.returns = self._moments("returns", first.returns)
 
     def said(
-        self, observation: Tensor, final_place: Tensor, segments: int, recall: Recall | None
+        self, observation: Tensor, final_place: Tensor, segments: int, recall: Recall | None, even: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Rows `observation` [N, *shape] of `segments` = K * b segments, row t of segment i at t * K * b + i and the
-        true last observations, after rows `final_place` [k], behind -> outputs [A, T * K * b], normalised values [N],
-        both with gradients, values in the unit of the reward [N] without, and log_std [D, T * K * b] where actions have
-        amounts."""
+        true last observations, after rows `final_place` [k] (`even`: equally many of each segment), behind -> outputs
+        [A, T * K * b] and normalised values [(T + 1) * K * b], both with gradients, values in the unit of the reward
+        [N] without, and log_std [D, T * K * b] where actions have amounts."""
         rows = len(observation) - len(final_place)
         member = final_place % segments // (segments // self.members)
-        x, place = self._inputs(observation, rows, segments, member)
+        x, place = self._inputs(observation, rows, segments, member, even)
         if self.core is not None:
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall, member, place)], 2)
@@ -66,7 +66,6 @@ class StackedActorCritic:
         real = self.real(values.detach())
         real_along = real[:, :own].view(self.members, steps, width).transpose(0, 1).reshape(rows)
         if len(final_place):
-            along = torch.cat([along, values[member, place]])
             real_along = torch.cat([real_along, real[member, place]])
         log_std = self._views.get("log_std")
         if log_std is not None:
@@ -96,19 +95,26 @@ class StackedActorCritic:
         ]
         bias.copy_(moved)
 
-    def _inputs(self, observation: Tensor, rows: int, segments: int, member: Tensor) -> tuple[Tensor, Tensor]:
+    def _inputs(
+        self, observation: Tensor, rows: int, segments: int, member: Tensor, even: bool
+    ) -> tuple[Tensor, Tensor]:
         """[K, M, I] float32 in scratch memory, normalised where policies do that; and the place [k] of each true last
         observation among its policy's rows."""
         width, own = segments // self.members, rows // self.members
-        counts = torch.bincount(member, minlength=self.members)
-        most = int(counts.max()) if len(member) else 0
+        if even:
+            most = len(member) // self.members
+            first = member * most
+        else:
+            counts = torch.bincount(member, minlength=self.members)
+            most = int(counts.max()) if len(member) else 0
+            first = (counts.cumsum(0) - counts)[member]
         shape = (self.members, own + most, self._features)
         x = self._scratch.take("inputs", shape, self.weights.parameters)
         flat = observation.reshape(-1, self._features)
         x[:, :own].view(self.members, -1, width, self._features).copy_(
             flat[:rows].view(-1, self.members, width, self._features).transpose(0, 1)
         )
-        place = own + torch.arange(len(member), device=member.device) - (counts.cumsum(0) - counts)[member]
+        place = own + torch.arange(len(member), device=member.device) - first
         if most:
             x[:, own:] = 0
             x[member, place] = flat[rows:].to(x.dtype)

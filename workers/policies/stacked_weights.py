@@ -44,6 +44,10 @@ class StackedWeights:
         """The policies' weights of this moment."""
         torch.stack([flat.storage for flat in self._flat], out=self._storage)
 
+    def row(self, member: int) -> Tensor:
+        """[bytes]: the weights of one, as they are here."""
+        return self._storage[member]
+
     def adopt(self, member: int, policy: nn.Module) -> None:
         """The weights of one, from `policy`, which is like it."""
         self._storage[member].copy_(flatten_(policy).storage)

@@ -1,0 +1,54 @@
+"""On a GPU: what is recorded does what is not, and branches do to the bit what each policy does in turn."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+
+from tests.workers.algorithms.test_stacked import K, U, difference, segments, updates
+from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.outcomes import one_by_one
+from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.recorder import Recorder
+from workers.learning.batches import Segments
+from workers.policies.core import Kind
+from workers.policies.distributions import Heads
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+ROUNDS = 12
+
+
+def there(update: PPOUpdate) -> PPOUpdate:
+    """The same on the GPU."""
+    return PPOUpdate(update.policy.to("cuda"), update.config, seed=update.generator.initial_seed())
+
+
+def moved(batch: Segments) -> Segments:
+    """The same on the GPU."""
+    columns = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return replace(batch, **{name: None if column is None else column.cuda() for name, column in columns.items()})
+
+
+@pytest.mark.parametrize("core", [None, "lstm", "gru"])
+def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_updates_nearly(core: Kind | None) -> None:
+    companies = [[there(update) for update in updates(Heads((3,)), core, epochs=2)] for _ in range(4)]
+    device = torch.device("cuda")
+    eager, turns, sides, stacks = companies
+    in_turn = [Branches([FixedStack([update])], Recorder(device)) for update in turns]
+    recorder = Recorder(device)
+    beside = Branches([FixedStack([update]) for update in sides], recorder)
+    stacked, noise = Branches([FixedStack(stacks)], Recorder(device)), torch.Generator().manual_seed(0)
+    state = {None: 0, "gru": U, "lstm": 2 * U}[core]
+    for _ in range(ROUNDS):
+        given = [moved(segments(noise, 0, state)) for _ in range(K)]
+        one_by_one(eager, given, [0.0] * K)
+        for one, batch in zip(in_turn, given, strict=True):
+            one.update([batch], [0.0])
+        beside.update(given, [0.0] * K)
+        stacked.update(given, [0.0] * K)
+    assert recorder.recorded, "nothing was recorded"
+    assert difference(turns, sides) == 0
+    assert difference(eager, turns) < 1e-4
+    assert difference(eager, stacks) < 1e-4

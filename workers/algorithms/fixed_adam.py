@@ -1,0 +1,83 @@
+"""`StackedAdam` without a number that the host must see: steps, rates, norms and faults are tensors that never move, as
+a CUDA graph asks. A policy whose loss or gradient is no number stops before the step that it would have made.
+
+In flows: the policies' optimisers (`gather`), a loss of each. Out flows: the stacked parameters changed in place,
+moments and steps back (`scatter`), and who failed, with which loss and norm.
+
+Legend: `K` policies, `P` numbers of the trainable parameters of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from workers.algorithms.adam import TINY, FlatAdam
+from workers.policies.stacked_weights import StackedWeights
+
+__all__ = ["FixedAdam"]
+
+
+class FixedAdam:
+    """Of `optimizers`, each as it is alone, at its own step."""
+
+    def __init__(self, optimizers: Sequence[FlatAdam], weights: StackedWeights) -> None:
+        self._optimizers, self._weights = optimizers, weights
+        self._betas, self._epsilon = optimizers[0].betas, optimizers[0].epsilon
+        self._first, self._second = (torch.zeros_like(weights.gradient) for _ in range(2))
+        many, device = len(optimizers), weights.gradient.device
+        self._steps = torch.zeros(many, 1, dtype=torch.float64, device=device)
+        self._rate, self._most = (torch.zeros(many, 1, device=device) for _ in range(2))
+        self._alive = torch.ones(many, dtype=torch.bool, device=device)
+        self.fault = torch.zeros(2, many, device=device)
+        """[2, K]: loss and norm of the last step that was made, or, of who failed, of the one that was not."""
+
+    def gather(self, rates: Sequence[float], most: Sequence[float]) -> None:
+        """Moments and steps of this moment, the learning rates [K] and greatest gradient norms [K] of this update."""
+        torch.stack([one.first for one in self._optimizers], out=self._first)
+        torch.stack([one.second for one in self._optimizers], out=self._second)
+        self._steps.copy_(torch.tensor([[one.steps] for one in self._optimizers]))
+        self._rate.copy_(torch.tensor(rates)[:, None])
+        self._most.copy_(torch.tensor(most)[:, None])
+        self._alive.fill_(True)
+        self.fault.zero_()
+
+    def scatter(self) -> None:
+        """What has become of them, to all."""
+        steps = self._steps[:, 0].tolist()
+        for member, one in enumerate(self._optimizers):
+            one.first.copy_(self._first[member])
+            one.second.copy_(self._second[member])
+            one.steps = int(steps[member])
+
+    def faults(self) -> dict[int, tuple[float, float]]:
+        """Loss and norm of who failed."""
+        pairs = enumerate(self.fault.T.tolist())
+        return {i: (loss, norm) for i, (loss, norm) in pairs if not (math.isfinite(loss) and math.isfinite(norm))}
+
+    def step(self, loss: Tensor) -> Tensor:
+        """One Adam step of each that has not failed, against the gradient of `loss` [K], cut to its norm; the norms [K]
+        before."""
+        gradient, parameters, (one, two) = self._weights.gradient, self._weights.parameters, self._betas
+        self._weights.backward(loss)
+        with torch.no_grad():
+            norm = torch.linalg.vector_norm(gradient, dim=1)
+            self.fault.copy_(torch.where(self._alive, torch.stack([loss.detach(), norm]), self.fault))
+            self._alive.logical_and_(self.fault.isfinite().all(0))
+            going = self._alive[:, None]
+            gradient.mul_((self._most / (norm[:, None] + 1e-6)).clamp(max=1.0))
+            self._steps.add_(going)
+            first = torch.lerp(self._first, gradient, 1 - one)
+            second = (self._second * two).addcmul_(gradient, gradient, value=1 - two)
+            self._first.copy_(torch.where(going, first, self._first))
+            self._second.copy_(torch.where(going, second, self._second))
+            scale = (1 - two**self._steps).sqrt().float()
+            rate = (self._rate / (1 - one**self._steps)).float()
+            root = second.add_(TINY).sqrt_().div_(scale).add_(self._epsilon)
+            parameters.copy_(
+                torch.where(going, torch.addcdiv(parameters, first.mul_(rate), root, value=-1), parameters)
+            )
+        return norm

@@ -1,0 +1,81 @@
+"""A batch in memory that never moves, of which minibatches are taken without a number that the host must see.
+
+In flow: a `Batch`. Out flow: `Minibatch`es with all entries of the side tables, used or not: those that are not belong
+to a row that nobody reads.
+
+Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `F` entries of a segment's side table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.algorithms.preparation import COLUMNS, Batch, Minibatch
+
+__all__ = ["FixedBatch"]
+
+
+class FixedBatch:
+    """Memory for batches like `alike` of `members` policies."""
+
+    def __init__(self, alike: Batch, members: int) -> None:
+        self._members = members
+        held: dict[str, Any] = {
+            field.name: value.clone() if isinstance(value := getattr(alike, field.name), Tensor) else value
+            for field in fields(Batch)
+        }
+        self.batch = Batch(**held)
+        self._time = torch.arange(alike.observation.shape[1], device=alike.mask.device)[:, None]
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether `batch` can be loaded."""
+        for field in fields(Batch):
+            mine, other = getattr(self.batch, field.name), getattr(batch, field.name)
+            if isinstance(mine, Tensor) != isinstance(other, Tensor):
+                return False
+            if isinstance(mine, Tensor) and (mine.shape != other.shape or mine.dtype != other.dtype):
+                return False
+        return True
+
+    def load(self, batch: Batch) -> None:
+        """Takes `batch` over. What nobody wrote in a side table becomes 0: a NaN there would reach every gradient."""
+        unused = batch.final_row < 0
+        for field in fields(Batch):
+            mine, other = getattr(self.batch, field.name), getattr(batch, field.name)
+            if isinstance(mine, Tensor):
+                mine.copy_(other)
+                if field.name in ("final_observation", "final_privileged"):
+                    mine.masked_fill_(unused.view(*unused.shape, *[1] * (mine.dim() - 2)), 0)
+        self.batch = replace(self.batch, rows=batch.rows)
+
+    def minibatch(self, index: Tensor) -> Minibatch:
+        """The segments `index` [b] int64, of each policy equally many."""
+        batch, width = self.batch, len(index)
+        places = (index * len(self._time) + self._time).flatten()
+        row = batch.final_row.index_select(0, index)
+        # entries that are not used belong to row T, which ends nothing
+        row = torch.where(row < 0, len(self._time) - 1, row)
+        seen = batch.observation.flatten(0, 1).index_select(0, places)
+        finals = batch.final_observation.index_select(0, index).flatten(0, 1)
+        chosen = {name: getattr(batch, name).index_select(1, index) for name in COLUMNS}
+        amount, legal, value = (
+            None if column is None else column.index_select(1, index)
+            for column in (batch.amount, batch.legal, batch.value)
+        )
+        return Minibatch(
+            torch.cat([seen, finals]),
+            (row * width + torch.arange(width, device=index.device)[:, None]).flatten(),
+            **chosen,
+            amount=amount,
+            legal=legal,
+            value=value,
+            state=None if batch.state is None else batch.state.index_select(0, index),
+            privileged=None,
+            importance=None,
+            members=self._members,
+            even=True,
+        )

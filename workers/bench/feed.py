@@ -1,0 +1,85 @@
+"""A ring that is full of segments, as a learner is fed by it in a benchmark.
+
+Out flow: one batch after the other, announced, and a member that takes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protocol.arrivals import Arrival
+from protocol.config import Run
+from protocol.counters import Counters
+from protocol.ring import Ring
+from protocol.spaces import Agent, Box, Discrete, World
+from protocol.version import Version, pack
+from workers.learning.member import Member
+from workers.plan import PolicyPlan
+
+__all__ = ["WORLD", "Feed", "member_of"]
+
+WORLD = World(id="bench", agents=(Agent(name="one", observation=Box(shape=(64,)), action=Discrete(n=4)),))
+"""One agent, that sees 64 numbers."""
+
+
+class Feed:
+    """A ring of whole segments, of which one batch after the other is announced."""
+
+    def __init__(self, plan: PolicyPlan, counters: Counters, seed: int) -> None:
+        self._ring = plan.ring(None, counters)
+        self._blocks = [slice(i * plan.block, (i + 1) * plan.block) for i in range(2)]
+        self._queue: deque[Arrival] = deque()
+        noise = np.random.default_rng(seed)
+        for number, slots in enumerate(self._blocks):
+            self._ring.begin(slots)
+            _fill(self._ring, slots, noise)
+            self._ring.finish_block(slots, number * plan.block + 1, plan.layout.length, 0)
+            self._ring.fields["version_min"][slots] = self._ring.fields["version_max"][slots] = pack(Version(1, 1))
+        self._next = 0
+
+    def announce(self) -> None:
+        """The next batch has arrived."""
+        records = self._ring.table[self._blocks[self._next]].copy()
+        self._next = 1 - self._next
+        self._queue.append(Arrival("actor-0", 1, self._ring, records, False, None))
+
+    def arrivals(self, _policy: str) -> deque[Arrival]:
+        """What was announced."""
+        return self._queue
+
+    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+        """Nobody waits for acknowledgements."""
+
+    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+        """Nothing is taken from a pool."""
+
+    def answer(self) -> None:
+        """Nobody waits for it."""
+
+
+def _fill(ring: Ring, slots: slice, noise: np.random.Generator) -> None:
+    """Rows as of a policy without experience, of episodes of about a hundred steps."""
+    columns = ring.columns
+    shape = columns["reward"][slots].shape
+    columns["observation"][slots] = noise.standard_normal(columns["observation"][slots].shape, np.float32)
+    columns["action"][slots] = noise.integers(0, 4, columns["action"][slots].shape)
+    columns["reward"][slots] = noise.standard_normal(shape, np.float32)
+    columns["value"][slots] = 0.1 * noise.standard_normal(shape, np.float32)
+    columns["log_probability"][slots] = -np.log(4)
+    columns["terminated"][slots] = noise.random(shape) < 0.01
+    columns["truncated"][slots] = False
+    columns["final_row"][slots] = -1
+    columns["version"][slots] = pack(Version(1, 1))
+    if "state" in columns:
+        columns["state"][slots] = 0
+
+
+def member_of(run: Run, plan: PolicyPlan, feed: Feed, counters: Counters, device: torch.device) -> Member:
+    """What learns from `feed`."""
+    member = Member(plan, run, 1.0, 1, device, feed, counters, lambda *_: None, None)
+    member.resume(None, Version(0, 0))
+    return member

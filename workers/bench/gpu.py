@@ -1,0 +1,137 @@
+"""The table of figures that need a GPU, each beside the bare PyTorch loop in the same run; on a CPU, with tiny sizes,
+to know that it works.
+
+Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all bare policies, each
+a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
+`..._over_eager`: of bare policies one operation at a time; `..._update`: over those of whole updates of ours, with all
+that belongs to one (batches joined and checked, metrics told). `mlp_16` and `lstm_4` have so many times the rows.
+The rest is said in fed.py, inference.py and staging.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from protocol.config import PolicyConfig
+from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.recorder import Recorder
+from workers.bench.bare import BareLoop, Size
+from workers.bench.clock import medians
+from workers.bench.fed import fed_through_rings
+from workers.bench.inference import inference
+from workers.bench.staging import staging
+from workers.learning.batches import Segments
+from workers.policies.actor_critic import ActorCritic
+from workers.policies.build import build
+from workers.policies.interface import Interface
+
+__all__ = ["FULL", "TINY", "Table", "measure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The sizes of all figures."""
+
+    mlp: Size
+    lstm: Size
+    learner: Size
+    """Of one minibatch."""
+    agents: int
+    """Recurrent ones that act."""
+    mebibytes: int
+    """Of a copy to the device."""
+
+
+FULL = Table(
+    Size(policies=64, segments=16),
+    Size(policies=64, segments=16, hidden=(128,), recurrent=128),
+    Size(policies=1, segments=256, hidden=(128,), recurrent=128),
+    agents=4080,
+    mebibytes=64,
+)
+TINY = Table(
+    Size(policies=2, segments=2, length=4, hidden=(8,)),
+    Size(policies=2, segments=2, length=4, hidden=(8,), recurrent=8),
+    Size(policies=1, segments=4, length=4, hidden=(8,), recurrent=8),
+    agents=16,
+    mebibytes=1,
+)
+
+
+def measure(table: Table, rounds: int, device: torch.device) -> dict[str, float]:
+    """All figures on `device`."""
+    return {
+        **fed_through_rings(table.learner, rounds, device),
+        **_cohort("mlp", table.mlp, rounds, device),
+        **_cohort("mlp_16", replace(table.mlp, segments=16 * table.mlp.segments), rounds, device),
+        **_cohort("lstm", table.lstm, rounds, device),
+        **_cohort("lstm_4", replace(table.lstm, segments=4 * table.lstm.segments), rounds, device),
+        **inference(table.agents, table.lstm, rounds, device),
+        **staging(table.mebibytes, rounds, device),
+    }
+
+
+def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[str, float]:
+    bare, given = BareLoop(size, device), [_batch(size, device) for _ in range(size.policies)]
+    progress = [0.0] * size.policies
+    works: dict[str, Callable[[], object]] = {"bare": bare.step, "bare_eager": bare.eager}
+    for way, parts in (("stacked", 1), ("branches", size.policies)):
+        updates = _updates(size, device)
+        each = size.policies // parts
+        stacks = [FixedStack(updates[i * each : (i + 1) * each]) for i in range(parts)]
+        whole = Branches(stacks, Recorder(device))
+        whole.update(given, progress)  # batches are in place now
+        works[way] = _step(stacks, each * size.segments, device)
+        works[f"{way}_update"] = lambda whole=whole: whole.update(given, progress)  # type: ignore[misc] # of no argument
+    taken = medians(works, rounds, device)
+    best = min(taken["stacked"], taken["branches"])
+    return {
+        f"cohort.{name}_speedup": taken["bare"] / best,
+        f"cohort.{name}_speedup_over_eager": taken["bare_eager"] / best,
+        f"cohort.{name}_speedup_update": taken["bare"] / min(taken["stacked_update"], taken["branches_update"]),
+        **{f"cohort.{name}_ms_{way}": 1e3 * time for way, time in taken.items()},
+    }
+
+
+def _step(stacks: list[FixedStack], width: int, device: torch.device) -> Callable[[], None]:
+    """One optimiser step of all stacks, on the batches that they hold."""
+    recorder = Recorder(device)
+    pieces = [lambda stack=stack: stack.step(width) for stack in stacks]
+    return lambda: recorder.run("step", pieces)
+
+
+def _updates(size: Size, device: torch.device) -> list[PPOUpdate]:
+    agent = Agent(name="one", observation=Box(shape=(size.inputs,)), action=Discrete(n=size.actions))
+    network = {"hidden": size.hidden}
+    memory = {"recurrent": "lstm", "recurrent_size": size.recurrent} if size.recurrent else {}
+    settings = {"algorithm": {"name": "ppo", "minibatches": 1}, "model_config": network | memory}
+    config = PolicyConfig.model_validate(settings)
+    found = []
+    for seed in range(size.policies):
+        policy = build(Interface.of(agent), config, seed).to(device)
+        assert isinstance(policy, ActorCritic)
+        found.append(PPOUpdate(policy, config, seed))
+    return found
+
+
+def _batch(size: Size, device: torch.device) -> Segments:
+    """Whole segments of random rows, without truncations."""
+    shape = (size.segments, size.length)
+    return Segments(
+        torch.randn(size.segments, size.length + 1, size.inputs, device=device),
+        torch.randint(0, size.actions, shape, device=device),
+        torch.randn(shape, device=device),
+        torch.rand(shape, device=device) < 0.01,
+        torch.zeros(shape, dtype=torch.bool, device=device),
+        torch.full(shape, -1.4, device=device),
+        torch.full((size.segments,), size.length, device=device),
+        torch.zeros(size.segments, 1, size.inputs, device=device),
+        torch.full((size.segments, 1), -1, device=device),
+        value=torch.zeros(shape, device=device),
+        state=torch.zeros(size.segments, 2 * size.recurrent, device=device) if size.recurrent else None,
+    )
