@@ -47,6 +47,7 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
         ("target_return", run.target_return is not None),
         ("replay", run.replay is not None),
         ("act_device: cuda", run.act_device == "cuda"),
+        ("precision: bfloat16", run.precision == "bfloat16"),
     ):
         if there:
             raise ValueError(f"schedule is lockstep and there is {key}, {_AT_ALL} it")

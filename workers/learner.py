@@ -259,6 +259,7 @@ def main(life: Life) -> None:
     numerics.prepare()
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
+    numerics.multiply_in(run.precision)
     folder = run_dir_of(welcome)
     log_to(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)

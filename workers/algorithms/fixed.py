@@ -9,7 +9,7 @@ Legend: `K` policies of a stack, `T` segment length, `B` segments of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -133,8 +133,11 @@ class Branches:
     def __init__(self, stacks: Sequence[FixedStack], recorder: Recorder) -> None:
         self.stacks, self._recorder = [*stacks], recorder
 
-    def update(self, given: Sequence[Segments], progress: Sequence[float]) -> list[Outcome]:
-        """What `PPOUpdate.update` does, for each policy of each stack, in their order."""
+    def update(
+        self, given: Sequence[Segments], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Outcome]:
+        """What `PPOUpdate.update` does, for each policy of each stack, in their order. `meanwhile` is called when all
+        is asked of the device and nothing is waited for yet."""
         found: dict[int, list[Outcome]] = {}
         steps: dict[int, list[tuple[int, Tensor]]] = {}
         at = 0
@@ -149,6 +152,7 @@ class Branches:
         first: dict[int, Tensor] = {}
         for turn in range(max(map(len, steps.values()), default=0)):
             self._turn(turn, steps, first)
+        meanwhile()
         for number in steps:
             found[number] = self.stacks[number].end(first[number])
         return [outcome for number in range(len(self.stacks)) for outcome in found[number]]

@@ -5,7 +5,7 @@ In flow: their updates, and how to compute them. Out flow: an outcome of each up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from workers.algorithms.build import Update
 from workers.algorithms.dqn import DQNUpdate
@@ -52,10 +52,15 @@ class Stack:
             self._ppo = PPOStack(self._streamed)
         self._values = ValueStack(self._replayed) if several and self._replayed else None
 
-    def update(self, given: Sequence[Given], progress: Sequence[float]) -> list[Outcome]:
-        """What becomes of the update of each, with the batch that is given to it."""
+    def update(
+        self, given: Sequence[Given], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Outcome]:
+        """What becomes of the update of each, with the batch that is given to it; `meanwhile` is called while a device
+        computes by itself, where it does."""
         segments = [batch for batch in given if isinstance(batch, Segments)]
         transitions = [batch for batch in given if isinstance(batch, Transitions)]
+        if isinstance(self._ppo, Branches):
+            return self._ppo.update(segments, progress, meanwhile)
         if self._ppo is not None:
             return self._ppo.update(segments, progress)
         if self._values is not None:

@@ -171,4 +171,9 @@ class _Group:
             for oldest in [*self._computed][: 1 - _COMPANIES]:
                 del self._computed[oldest]
         self._computed[names] = stack
-        return stack.update([batch for _, batch in given], [member.progress for member, _ in given])
+
+        def meanwhile() -> None:
+            for member, _ in given:
+                member.prepare()
+
+        return stack.update([batch for _, batch in given], [member.progress for member, _ in given], meanwhile)

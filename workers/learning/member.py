@@ -38,6 +38,7 @@ from workers.learning.health import Health
 from workers.learning.replay import Replay
 from workers.learning.rounds import Rounds, in_rounds
 from workers.learning.source import Source
+from workers.learning.stage import Stage
 from workers.learning.telling import Telling
 from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
@@ -234,6 +235,11 @@ class Member:
             rounds.log.end(number, self.version.version, self.update.train_steps, there)
         if self._cut is not None:
             self._cut.write_if_due(number, Standing(self.version.version, self._rows))
+
+    def prepare(self) -> None:
+        """The next batch, as far as it can be made while the one that was taken is trained on."""
+        if isinstance(self._stage, Stage):
+            self._stage.prepare(self.version)
 
     def offer(self) -> Learnable | None:
         """The batch that was taken, for an update; None if no update should see it, which is settled then."""

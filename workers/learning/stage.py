@@ -7,7 +7,7 @@ numbers that only learners see. Actions are as workers/policies/actions.py says:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from protocol.layout import Field, Layout
 from protocol.ring import LUMP, RECORD, Place, place_of
 from protocol.version import Version, lag
 from workers.learning.batches import Segments
+from workers.learning.carrier import Carrier
 from workers.learning.provenance import Origin
 from workers.learning.source import Source, take_in
 from workers.policies.interface import Interface
@@ -52,7 +53,8 @@ class Stage:
         privileged: Shown | None = None,
     ) -> None:
         self._max_lag, self._in_use, self._privileged = max_lag, np.uint64(0), privileged
-        self._policy, self._source, self._counters, self._device = policy, source, counters, device
+        self._policy, self._source, self._counters = policy, source, counters
+        self._carrier = Carrier(device)
         self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
@@ -65,15 +67,18 @@ class Stage:
         self._made = not (self._shown.plain and self._actions.plain) or self._actions.masked
         """Whether anything is made of several columns."""
         for name, (shape, kind) in self._forms(segments, fields).items():
-            tensor = torch.from_numpy(np.zeros(shape, kind))
-            if device.type == "cuda":
-                tensor = tensor.pin_memory()
+            tensor = self._carrier.memory(torch.from_numpy(np.zeros(shape, kind)))
             self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
-        self._valid = np.zeros(segments, np.int64)
+        self._tensors["valid"] = self._carrier.memory(torch.zeros(segments, dtype=torch.int64))
+        self._valid = self._tensors["valid"].numpy()
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self._lumps = self._records.view(LUMP)
-        self._batch = self._segments(lambda tensor: tensor) if device.type == "cpu" else None
+        self._batch = self._segments(self._tensors) if device.type == "cpu" else None
         """Where the memory that fills up is what an update reads, its views are made once."""
+        self._sent: dict[str, torch.Tensor] | None = None
+        """A full batch that is on its way to the device."""
+        self._origins: list[Origin] | None = None
+        """Of the batch that was taken, where the next one is assembled meanwhile."""
         self.count = 0
 
     @property
@@ -100,8 +105,22 @@ class Stage:
 
     def take(self) -> Segments:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
-        self.count = 0
-        return self._batch or self._segments(lambda tensor: tensor.to(self._device, non_blocking=True))
+        self.count, self._origins = 0, None
+        if self._batch is not None:
+            return self._batch
+        sent, self._sent = self._sent or self._carrier.send(self._tensors), None
+        self._carrier.arrive(sent)
+        return self._segments(sent)
+
+    def prepare(self, now: Version) -> None:
+        """While the batch that was taken is trained on beside the host: the next one from what has arrived, on its way
+        to the device once it is whole. Where an update reads the memory that fills up, nothing."""
+        if not self._carrier.beside or self._sent is not None:
+            return
+        if self._origins is None:
+            self._origins = self.provenance()
+        if self.fill(now):
+            self._sent = self._carrier.send(self._tensors)
 
     def get_state(self) -> State:
         """What waits for the batch to be full, as plain arrays."""
@@ -122,7 +141,10 @@ class Stage:
         self._in_use = state["in_use"][0]
 
     def provenance(self) -> list[Origin]:
-        """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""
+        """Where each segment of the batch that was taken last came from; to be asked before the next `fill`, except by
+        `prepare`."""
+        if self._origins is not None:
+            return self._origins
         return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
 
     def _forms(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
@@ -147,12 +169,11 @@ class Stage:
             forms["state"] = (segments, *fields["state"].shape), np.float32
         return forms
 
-    def _segments(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Segments:
-        tensors = {name: move(tensor) for name, tensor in self._tensors.items()}
+    def _segments(self, tensors: Mapping[str, torch.Tensor]) -> Segments:
         acted = {name: tensors[name][:, : self._length] for name in _PER_STEP if name in tensors}
         return Segments(
             observation=tensors["observation"],
-            valid=move(torch.from_numpy(self._valid)),
+            valid=tensors["valid"],
             final_observation=tensors["final_observation"],
             final_row=tensors["final_row"],
             **{name: tensors[name] for name in _ELSE if name in tensors},
@@ -160,6 +181,7 @@ class Stage:
         )
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
+        self._carrier.rest()
         n, at = len(records), self.count
         source = place_of(records["slot"])
         mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at

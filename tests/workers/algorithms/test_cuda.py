@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import pytest
 import torch
 
@@ -12,7 +10,7 @@ from workers.algorithms.fixed import Branches, FixedStack
 from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.recorder import Recorder
-from workers.learning.batches import Segments
+from workers.learning.batches import Segments, joined
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
 
@@ -27,8 +25,7 @@ def there(update: PPOUpdate) -> PPOUpdate:
 
 def moved(batch: Segments) -> Segments:
     """The same on the GPU."""
-    columns = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(batch, **{name: None if column is None else column.cuda() for name, column in columns.items()})
+    return joined([batch], lambda columns: columns[0].cuda())
 
 
 @pytest.mark.parametrize("core", [None, "lstm", "gru"])

@@ -124,3 +124,11 @@ def test_another_size_of_batch_gets_memory_of_its_own() -> None:
         one_by_one(alone, given, [0.0] * K)
         fixed.update(given, [0.0] * K)
     assert difference(alone, together) < 1e-6
+
+
+def test_what_is_done_meanwhile_is_done_once_all_is_asked_of_the_device_and_before_it_is_waited_for() -> None:
+    together, noise, told = updates(), torch.Generator().manual_seed(0), []
+    fixed = branches(together)
+    fixed.update([segments(noise) for _ in range(K)], [0.0] * K, lambda: told.append(together[0].train_steps))
+    assert told == [0], "the step count comes back with the end"
+    assert together[0].train_steps == 2

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import pytest
 import torch
 
 from protocol.config import PPO
 from protocol.counters import Counters
 from protocol.version import Version, pack
 from tests.workers import scripted
+from workers.learning import stage as stages
 from workers.learning.stage import Stage
 
 POLICY = scripted.config(PPO())
@@ -151,3 +155,70 @@ def test_without_max_lag_everything_is_learnt_from() -> None:
     source.arrive(sender.ring, sender.finished[0])
     assert stage.fill(Version(1, 100))
     assert (counters["dropped.stale.one"], counters["received.one"]) == (0, 2)
+
+
+class Beside:
+    """A carrier to a device that computes beside the host; it tells what was asked of it."""
+
+    beside = True
+
+    def __init__(self, _: torch.device) -> None:
+        self.asked: list[str] = []
+
+    def memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Ordinary memory."""
+        return tensor
+
+    def send(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """A copy."""
+        self.asked.append("send")
+        return {name: tensor.clone() for name, tensor in tensors.items()}
+
+    def arrive(self, sent: Mapping[str, torch.Tensor]) -> None:
+        """It is there."""
+        self.asked.append("arrive")
+
+    def rest(self) -> None:
+        """Nothing is under way."""
+        self.asked.append("rest")
+
+
+def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stages, "Carrier", Beside)
+    source, counters = scripted.Source(), scripted.counters()
+    form = scripted.Performer().interface, scripted.layout_of(POLICY)
+    stage = Stage("one", *form, 2, source, counters, torch.device("cuda"))
+    sender = scripted.acted(POLICY, 3, copies=2)
+    asked = stage._carrier.asked  # type: ignore[attr-defined] # Beside's
+    source.arrive(sender.ring, sender.finished[0])
+    assert stage.fill(NOW)
+    first, origins = stage.take(), stage.provenance()
+    asked.clear()
+    source.arrive(sender.ring, sender.finished[1])
+    stage.prepare(NOW)
+    stage.prepare(NOW)
+    assert asked == ["rest", "send"], "written once what was there had left, and sent once"
+    assert first.observation[:, 0, 1].tolist() == [0, 0]
+    assert stage.provenance() == origins, "that of the batch that is trained on"
+    source.arrive(sender.ring, sender.finished[2])
+    assert stage.fill(NOW), "full as it is"
+    second = stage.take()
+    assert second.reward.tolist() == [[4, 5, 6, 7], [14, 15, 16, 17]]
+    assert stage.provenance() != origins
+    assert stage.fill(NOW)
+    assert stage.take().reward.tolist() == [[8, 9, 10, 11], [18, 19, 20, 21]]
+    assert counters["received.one"] == 6
+
+
+def test_where_an_update_reads_the_memory_that_fills_up_nothing_is_made_meanwhile() -> None:
+    stage, source, _ = staged(2)
+    sender = scripted.acted(POLICY, 2, copies=2)
+    source.arrive(sender.ring, sender.finished[0])
+    assert stage.fill(NOW)
+    batch = stage.take()
+    source.arrive(sender.ring, sender.finished[1])
+    stage.prepare(NOW)
+    assert batch.reward.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]
+    assert len(source.queue) == 1

@@ -1,0 +1,51 @@
+"""How batches reach a device: from pinned memory, on a stream of their own, beside what is computed there.
+
+In flow: tensors in host memory that stay where they are. Out flow: the same on the device. What was sent must not be
+written again before it has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+__all__ = ["Carrier"]
+
+
+class Carrier:
+    """To `device`. Without CUDA tensors are there at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self.beside = device, device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if self.beside else None
+        self._left: torch.cuda.Event | None = None
+
+    def memory(self, tensor: Tensor) -> Tensor:
+        """`tensor`, pinned where a GPU reads it."""
+        return tensor.pin_memory() if self.beside else tensor
+
+    def send(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All of them, on their way; to be used after `arrive`."""
+        if self._stream is None:
+            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in tensors.items()}
+        with torch.cuda.stream(self._stream):
+            sent = {name: tensor.to(self._device, non_blocking=True) for name, tensor in tensors.items()}
+            self._left = self._stream.record_event()
+        return sent
+
+    def arrive(self, sent: Mapping[str, Tensor]) -> None:
+        """What is asked of the device from now on comes after `sent`."""
+        if self._stream is None:
+            return
+        here = torch.cuda.current_stream(self._device)
+        here.wait_stream(self._stream)
+        for tensor in sent.values():
+            tensor.record_stream(here)
+
+    def rest(self) -> None:
+        """Waits until what was sent has left."""
+        if self._left is not None:
+            self._left.synchronize()
+            self._left = None
