@@ -50,7 +50,7 @@ class FixedStack:
     def begin(self, given: Sequence[Segments], progress: Sequence[float]) -> list[tuple[int, Tensor]] | None:
         """Takes a batch for each policy; the steps to be made with it, as many segments each and which. None where it
         holds rows that are not real, or nonsense: such batches are for each update alone."""
-        if not all(bool((segments.valid == segments.action.shape[1]).all()) for segments in given):
+        if bool((torch.cat([segments.valid for segments in given]) < given[0].action.shape[1]).any()):
             return None
         try:
             batch = prepare(joined(given, torch.cat))

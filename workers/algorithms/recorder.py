@@ -58,7 +58,7 @@ class Recorder:
         graph = torch.cuda.CUDAGraph()
         try:
             torch.cuda.synchronize(self._device)
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads copy weights meanwhile
                 self._branch(pieces)
         except RuntimeError as fault:
             self._broken = True

@@ -46,7 +46,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """A machine that seems to have one."""
 
     @contextmanager
-    def graph(_: Graph) -> Iterator[None]:
+    def graph(_: Graph, **__: str) -> Iterator[None]:
         yield
         if Graph.broken:
             raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors might be")
