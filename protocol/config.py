@@ -78,8 +78,9 @@ class PolicyConfig(Learned):
     """What it computes with; `model_config` is the same key."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
     """Steps of a segment."""
-    flow: Literal["block", "drop_oldest", "drop_newest"] = "block"
-    """What an actor does that has no credit: wait, overwrite its oldest segment, or discard the new one."""
+    flow: Literal["block", "drop_oldest", "drop_newest"] | None = None
+    """What an actor does that has no credit: wait, overwrite its oldest segment (in replay only where its learner is
+    silent), or discard the new one; None: `drop_oldest` in replay, `block` otherwise and in lock-step."""
     flush_after: float | None = Field(default=None, gt=0)
     """Seconds after which a segment is sent although it is not full; None: never."""
     sync_interval: int = Field(default=50, ge=1)

@@ -133,6 +133,11 @@ class Credit:
         return tuple(self._flight)
 
     @property
+    def paced(self) -> bool:
+        """Whether who has none waits for a learner that lives, and for no other (protocol/pace.py)."""
+        return self._keeps and self._flow == "drop_oldest"
+
+    @property
     def messages(self) -> int:
         """How many blocks are in flight."""
         return len(self._flight)

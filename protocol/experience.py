@@ -7,6 +7,7 @@ The other end is `protocol/arrivals.py`.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from protocol.errors import WireError
 from protocol.holding import Holding
 from protocol.messages import Ack, Route, Segments
 from protocol.outlet import Outlet, Outlets
+from protocol.pace import Pace
 from protocol.ring import Ring
 from protocol.schema import spoken_with
 from protocol.sockets import arrived, connect, poll
@@ -70,6 +72,7 @@ class ExperienceSender:
         self._run, self._actor, self._incarnation, self._policy = run, actor, incarnation, policy
         self.ring = ring
         self._credit = credit
+        self._pace = Pace(time.monotonic()) if credit.paced else None
         self._blocks = BlockWriter(ring, credit, block)
         self._counters = counters
         kinds = ("produced", "backlog", "flight", *(f"dropped.{cause}" for cause in credit.dropped))
@@ -105,10 +108,12 @@ class ExperienceSender:
         )
 
     def take(self, on_wait: Callable[[], None]) -> slice:
-        """The slots of a block to write. Without credit it waits (flow `block`), calling `on_wait` at least twenty
-        times a second, which may raise to end the waiting."""
+        """The slots of a block to write. Without credit it waits (flow `block`, and in replay for as long as its
+        learner is heard of), calling `on_wait` at least twenty times a second, which may raise to end the waiting."""
         if self._credit.short or time.monotonic() - self._looked_at > _LOOK_EVERY:
             self._receive_acks(0)
+        if self._pace is not None and self._credit.backlog:
+            self._keep_pace(self._pace, on_wait)
         slots = self._blocks.take()
         if slots is None:
             start = time.monotonic()
@@ -122,6 +127,20 @@ class ExperienceSender:
                 self._count_wait(start)
         self._held.begin(slots, time.monotonic())
         return slots
+
+    def _keep_pace(self, pace: Pace, on_wait: Callable[[], None]) -> None:
+        """Waits for credit as long as the governor may be what is waited for."""
+        start = time.monotonic()
+        try:
+            while self._credit.backlog and (seconds := pace.wait(start)):
+                self._send_held()
+                self._receive_acks(min(_WAIT_MS, math.ceil(1000 * seconds)))
+                on_wait()
+                start = self._count_wait(start)
+        finally:
+            self._count_wait(start)
+        if self._credit.backlog:
+            pace.went_on(start)
 
     def _count_wait(self, since: float) -> float:
         """Counts the seconds since then; returns the time."""
@@ -293,7 +312,9 @@ class ExperienceSender:
                 break
             newest = self._ack(frames) or newest
         if newest is not None:  # cumulative: the newest says it all
-            self._credit.acknowledge(newest.settled)
+            blocks = self._credit.acknowledge(newest.settled)
+            if self._pace is not None:
+                self._pace.heard(self._looked_at, blocks)
             self._recover(newest.announced)
             self._announce_new()
             if not self._held.waits:

@@ -73,8 +73,10 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
 
 
 def _check_policy(config: PolicyConfig, first: PolicyConfig) -> None:
-    if config.flow != "block":
-        raise ValueError(f"schedule is lockstep and a policy has flow {config.flow}, which drops; set flow to block")
+    if config.flow not in (None, "block"):
+        raise ValueError(
+            f"schedule is lockstep and a policy has flow {config.flow}, which drops; set flow to block, or leave it out"
+        )
     if config.flush_after is not None:
         raise ValueError(f"schedule is lockstep and a policy has flush_after, a time, {_AT_ALL} it")
     if config.wire_weights != "float32":

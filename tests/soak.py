@@ -24,14 +24,18 @@ import yaml
 from tests.chaos.worlds import WORLDS
 from tests.tools import ROOT, require
 
-__all__ = ["Course", "grown", "soak"]
+__all__ = ["Course", "Held", "Look", "grown", "soak", "watch"]
 
-_EVERY = 2.0
+_EVERY, _WINDOW = 0.01, 5.0
+"""Seconds from look to look, and of the windows of which each tells the least that was seen in it: what comes and goes
+(a checkpoint's file, a connection that replaces another) is nothing that is held, what stays is."""
 _WARM_UP = 0.4
 """Of the time: allocators fill up, buffers are reached for the first time."""
 _MIB_A_MINUTE = 1.0
 _OVERTIME = 10.0
 """Minutes that a run may take besides: to start and to end on a machine that has much else to do."""
+_ENDS_WITHIN = 120.0
+"""Seconds from the beginning of the end to the end."""
 
 
 @dataclass
@@ -63,11 +67,40 @@ class Course:
         return max(values[:quarter]), max(values[-quarter:])
 
 
+@dataclass
+class Held:
+    """What was held by each process, and in shared memory by all."""
+
+    memory: dict[str, Course] = field(default_factory=lambda: defaultdict(Course))
+    descriptors: dict[str, Course] = field(default_factory=lambda: defaultdict(Course))
+    threads: dict[str, Course] = field(default_factory=lambda: defaultdict(Course))
+    shared: Course = field(default_factory=Course)
+    """MiB."""
+    files: Course = field(default_factory=Course)
+
+    def note(self, minutes: float, looks: Sequence[Look]) -> None:
+        """A window that began then, of these looks: the least of each, of those processes that were always there."""
+        for who in set.intersection(*(set(look.processes) for look in looks)):
+            seen = [look.processes[who] for look in looks]
+            for number, courses in enumerate((self.memory, self.descriptors, self.threads)):
+                courses[who].points.append((minutes, min(one[number] for one in seen)))
+        if shared := min(look.shared for look in looks):  # before the first actor is there, there is none
+            self.shared.points.append((minutes, shared))
+            self.files.points.append((minutes, min(look.files for look in looks)))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At one moment: who -> RSS in MiB, descriptors, threads; MiB and files of shared memory."""
+
+    processes: Mapping[str, tuple[float, int, int]]
+    shared: float
+    files: int
+
+
 def soak(minutes: float, world: str, say: Callable[[str], None]) -> list[str]:
     """Runs `world` for so long; what grew."""
-    memory = defaultdict[str, Course](Course)
-    descriptors, threads = defaultdict[str, Course](Course), defaultdict[str, Course](Course)
-    shared = Course()
+    held = Held()
     with (
         tempfile.TemporaryDirectory(prefix="rookery-soak-") as name,
         tempfile.TemporaryDirectory(
@@ -76,50 +109,61 @@ def soak(minutes: float, world: str, say: Callable[[str], None]) -> list[str]:
     ):
         folder, place = Path(name), Path(memory_folder)
         popen = _start(folder, place, minutes, world)
-        began = time.monotonic()
         try:
-            while popen.poll() is None and time.monotonic() - began < 60 * (minutes + _OVERTIME):
-                time.sleep(_EVERY)
-                at = (time.monotonic() - began) / 60
-                for who, process in _family(popen.pid):
-                    with suppress(psutil.Error):
-                        memory[who].points.append((at, process.memory_info().rss / 2**20))
-                        descriptors[who].points.append((at, process.num_fds()))
-                        threads[who].points.append((at, process.num_threads()))
-                shared.points.append((at, sum(path.stat().st_size for path in place.iterdir()) / 2**20))
+            watch(popen.pid, place, held, lambda: popen.poll() is not None or _ends(folder), 60 * (minutes + _OVERTIME))
         finally:
-            if popen.poll() is None:
-                popen.send_signal(signal.SIGTERM)
-            code = popen.wait(120)
+            code = _finish(popen, _ends(folder))
         left = [path.name for path in place.iterdir()]
         said = (folder / "train.txt").read_text().strip().splitlines()[-1:]
-        points = [point for point in shared.points if point[1]]  # of the time between start and end
-    shared.points = points
     found = [f"the run ended with {code} and said {said}"] if code else []
     found += [f"shared memory left: {left}"] if left else []
-    say(f"{world}, {minutes:g} minutes, a look every {_EVERY:g} s, slopes after {_WARM_UP:.0%} of the time\n")
-    return found + grown(memory, descriptors, threads, shared, say)
+    say(
+        f"{world}, {minutes:g} minutes, the least of each {_WINDOW:g} s with a look every {1000 * _EVERY:g} ms, slopes "
+        f"after {_WARM_UP:.0%} of the time\n"
+    )
+    return found + grown(held, say)
 
 
-def grown(
-    memory: Mapping[str, Course],
-    descriptors: Mapping[str, Course],
-    threads: Mapping[str, Course],
-    shared: Course,
-    say: Callable[[str], None],
-) -> list[str]:
+def watch(pid: int, place: Path, held: Held, over: Callable[[], bool], seconds: float, window: float = _WINDOW) -> None:
+    """Looks at process `pid`, its workers and the files in `place`, one window after another, until it is `over`. A
+    window in which it began to end does not count: who stops closes and opens this and that."""
+    began = time.monotonic()
+    while (at := time.monotonic() - began) < seconds and not over():
+        family, looks = _family(pid), list[Look]()
+        while not looks or time.monotonic() - began < at + window:
+            looks.append(_look(family, place))
+            time.sleep(_EVERY)
+        if not over():
+            held.note(at / 60, looks)
+
+
+def _look(family: Sequence[tuple[str, psutil.Process]], place: Path) -> Look:
+    seen, sizes = {}, []
+    for who, process in family:
+        with suppress(psutil.Error):
+            seen[who] = process.memory_info().rss / 2**20, process.num_fds(), process.num_threads()
+    for path in place.iterdir():
+        with suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return Look(seen, sum(sizes) / 2**20, len(sizes))
+
+
+def grown(held: Held, say: Callable[[str], None]) -> list[str]:
     """Says the table of what each process held, and all of them of shared memory; what grew."""
     found = []
     say("| process | RSS MiB | slope MiB/min | descriptors | threads |\n|---|---|---|---|---|")
-    for who in sorted(memory):
-        held = memory[who], descriptors[who], threads[who]
-        say(f"| {who} | {_span(held[0])} | {held[0].slope:+.2f} | {_span(held[1])} | {_span(held[2])} |")
-        found += _growth(who, *held)
+    for who in sorted(held.memory):
+        courses = held.memory[who], held.descriptors[who], held.threads[who]
+        say(f"| {who} | {_span(courses[0])} | {courses[0].slope:+.2f} | {_span(courses[1])} | {_span(courses[2])} |")
+        found += _growth(who, *courses)
+    shared, files = held.shared, held.files
     if not shared.points:
         return [*found, "there never was shared memory: no actor and learner came together"]
     say(f"| shared memory of all | {shared.ends[0]:.2f} → {shared.ends[1]:.2f} | {shared.slope:+.2f} | | |")
-    if shared.ends[1] > shared.ends[0]:
-        found.append(f"shared memory grew from {shared.ends[0]:.1f} to {shared.ends[1]:.1f} MiB")
+    say(f"| its files | {_span(files)} | | | |")
+    for what, course in (("shared memory in MiB", shared), ("files of shared memory", files)):
+        if course.ends[1] > course.ends[0]:
+            found.append(f"{what} grew from {course.ends[0]:g} to {course.ends[1]:g}")
     return found
 
 
@@ -146,6 +190,21 @@ def _start(folder: Path, memory: Path, minutes: float, world: str) -> subprocess
             stdout=stream,
             stderr=stream,
         )
+
+
+def _finish(popen: subprocess.Popen[bytes], ending: bool) -> int:
+    """Its exit code, once it has ended by itself where it is about to, or as it is told."""
+    with suppress(subprocess.TimeoutExpired):
+        return popen.wait(_ENDS_WITHIN if ending else 0.0)
+    popen.send_signal(signal.SIGTERM)
+    return popen.wait(120)
+
+
+def _ends(folder: Path) -> bool:
+    """Whether the run has begun to end."""
+    with suppress(FileNotFoundError):
+        return "stage=actors_draining" in (folder / "run" / "logs" / "coordinator.log").read_text()
+    return False
 
 
 def _family(pid: int) -> list[tuple[str, psutil.Process]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.soak import Course, grown, soak
+from tests.soak import Course, Held, Look, grown, soak, watch
 
 
 def test_growth_after_the_warm_up_is_measured_and_growth_before_it_is_not() -> None:
@@ -19,11 +21,54 @@ def test_growth_after_the_warm_up_is_measured_and_growth_before_it_is_not() -> N
 
 
 def test_a_run_that_never_began_is_a_finding_and_no_traceback() -> None:
-    held = {"launcher": Course([(0.1, 47.0), (0.2, 0.0)])}
-    said: list[str] = []
-    found = grown(held, held, held, Course(), said.append)
-    assert found == ["there never was shared memory: no actor and learner came together"]
+    held, said = Held(), list[str]()
+    held.note(0.1, [Look({"launcher": (47.0, 10, 5)}, 0.0, 0)])
+    held.note(0.2, [Look({"launcher": (0.0, 10, 5)}, 0.0, 0)])
+    assert grown(held, said.append) == ["there never was shared memory: no actor and learner came together"]
     assert any(line.startswith("| launcher |") for line in said)
+
+
+def test_what_comes_and_goes_is_not_held_and_one_more_that_stays_is() -> None:
+    """The same in the first and in the last windows."""
+
+    def held(last: int) -> Held:
+        course = Held()
+        for window in range(40):
+            extra = last if window >= 35 else 0
+            busy = [extra + (look % 5 == window % 5 and window > 30) for look in range(9)]
+            course.note(window / 12, [Look({"worker": (50.0, 29 + more, 8 + more)}, 1.5, 6 + more) for more in busy])
+        return course
+
+    assert grown(held(0), lambda _: None) == []
+    assert grown(held(1), lambda _: None) == [
+        "worker had 29 descriptors at first and 30 at last",
+        "worker had 8 threads at first and 9 at last",
+        "files of shared memory grew from 6 to 7",
+    ]
+
+
+LEAKY = """
+import os, sys, threading, time
+kept = []
+for number in range(10**6):
+    open(os.path.join(sys.argv[1], str(number)), "wb").write(bytes(9))
+    kept.append(os.open(os.devnull, os.O_RDONLY))
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    time.sleep(0.1)
+"""
+
+
+def test_a_process_that_leaks_descriptors_threads_and_files_is_found_G8(tmp_path: Path) -> None:
+    """G8: each of the three."""
+    held = Held()
+    with subprocess.Popen([sys.executable, "-c", LEAKY, str(tmp_path)]) as popen:
+        try:
+            watch(popen.pid, tmp_path, held, lambda: len(held.files.points) >= 8, 120.0, window=0.3)
+        finally:
+            popen.kill()
+    found = " ".join(grown(held, print))
+    for what in ("descriptors at first", "threads at first", "files of shared memory grew"):
+        assert what in found
 
 
 @pytest.mark.slow

@@ -33,7 +33,8 @@ class Channel:
 
     def take(self, on_wait: Callable[[], None]) -> slice:
         """Slots to write; the member has always made room by then."""
-        slots = self._blocks.take()
+        behind = self._blocks.credit.paced and self._blocks.credit.backlog
+        slots = None if behind else self._blocks.take()
         if slots is None:
             raise TrainingFault(f"policy {self._policy!r} found no room for segments; raise credits")
         return slots

@@ -77,4 +77,4 @@ def _most(plan: Plan, world: World) -> int:
 
 def _islands(plan: Plan) -> int:
     """Blocks of `plan` that may be older than those that are written one after another."""
-    return {"block": 0, "drop_oldest": plan.credit_blocks, "drop_newest": plan.blocks}[plan.config.flow]
+    return {"block": 0, "drop_oldest": plan.credit_blocks, "drop_newest": plan.blocks}[plan.flow]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from protocol import compression
 from protocol.algorithms import Curiosity
@@ -97,9 +98,16 @@ class Plan:
         return self.kept_blocks * self.block * self.layout.length * self.actors
 
     @property
+    def flow(self) -> Literal["block", "drop_oldest", "drop_newest"]:
+        """What an actor does that has no credit."""
+        if self.config.flow is not None:
+            return self.config.flow
+        return "block" if self.lockstep or self.config.algorithm.discipline == "stream" else "drop_oldest"
+
+    @property
     def blocks(self) -> int:
         """Blocks in one actor's ring."""
-        spare = 0 if self.config.flow == "block" else self.writers
+        spare = 0 if self.flow == "block" else self.writers
         return self.writers + self.credit_blocks + self.kept_blocks + spare
 
     def ring(self, path: Path | None, counters: Counters | None) -> Ring:
@@ -111,7 +119,7 @@ class Plan:
     def credit(self) -> Credit:
         """The credit of one actor's ring."""
         algorithm = self.config.algorithm
-        return Credit(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.config.flow)
+        return Credit(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.flow)
 
     def governor(self) -> Governor:
         """What paces replay."""
@@ -119,8 +127,7 @@ class Plan:
         assert isinstance(algorithm, Replayed)
         start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
         insertion = self.block * self.layout.length
-        paces = self.config.flow == "block"
-        return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer, paces)
+        return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer)
 
     @property
     def dataset(self) -> Dataset | None:

@@ -3,8 +3,8 @@
     python -m tests.benchmarks.bench_stopped
 
 Agent steps a second for 8 s before and for 8 s after the stop, of a world with a pace of its own, where what finds no
-learner is written over (`drop_oldest`, of a stream and of a replay); then the processor time of learners whose world
-takes half a second a turn. Prints one JSON object.
+learner is written over (`drop_oldest` of a stream, and what a replay does by default); then the processor time of
+learners whose world takes half a second a turn. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.flows import runs
 _SECONDS = 8.0
 _FLOWS: dict[str, dict[str, Any]] = {
     "drop_oldest": {"algorithm": runs.PPO, "flow": "drop_oldest"},
-    "replay": {"algorithm": runs.IQN | {"buffer_capacity": 512}, "flow": "drop_oldest"},
+    "replay": {"algorithm": runs.IQN | {"buffer_capacity": 512}},
 }
 
 

@@ -16,8 +16,8 @@ from tests.chaos.kit import chaos
 @click.option("--seed", type=int, default=None, help="What chooses the faults; another one each time by default.")
 @click.option("--world", "worlds", multiple=True, help="Only these runs; may be repeated.")
 @click.option("--scale", default=1.0, show_default=True, help="Of the length of each run.")
-@click.option("--pause", default=1.5, show_default=True, help="Seconds of peace between two faults, on average.")
-@click.option("--seconds", default=60.0, show_default=True, help="How long faults are thrown at a run.")
+@click.option("--pause", default=0.7, show_default=True, help="Seconds of peace between two faults, on average.")
+@click.option("--seconds", default=90.0, show_default=True, help="How long faults are thrown at a run.")
 @click.option("--keep", default=None, help="A folder that a run with findings is copied to.")
 def main(
     minutes: float,

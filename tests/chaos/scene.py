@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,23 @@ import yaml
 
 from tests.chaos import clocks, witness
 from tests.chaos.ground import Ground
+from tests.chaos.lasting import Lasting
 from tests.chaos.plan import OF_ALL, Fault
 from tests.leak_guard import MARK
 from tests.tools import ROOT, require
 
 __all__ = ["Scene"]
+
+
+@dataclass
+class _Awaited:
+    """A fault for the next worker of `role` that is none of the `known` ones; `due` once it is there."""
+
+    fault: Fault
+    role: str
+    known: set[int]
+    due: float = 0.0
+
 
 _PATIENCE = 300.0
 """Seconds until the end of a run that is left in peace, or until a phase that is waited for."""
@@ -55,6 +68,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self._until = 0.0
+        self._lasting = Lasting()
+        self._awaited: list[_Awaited] = []
+        """Faults for workers that have to start first."""
 
     @property
     def folder(self) -> Path:
@@ -102,12 +118,11 @@ class Scene:
 
     def _one_life(self, plan: Iterator[Fault], ending: Fault) -> int:
         with self._started() as popen:
-            try:
-                self._throw_all(popen, plan, ending)
-                return popen.wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
+            self._throw_all(popen, plan, ending)
+            if not self._wait(popen, lambda: popen.poll() is not None):
                 self.findings.append(f"the run hung: {self._where(popen)}")
                 return 0
+            return popen.returncode
 
     @contextmanager
     def _started(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -140,6 +155,8 @@ class Scene:
         try:
             yield popen
         finally:
+            self._awaited.clear()
+            self._lasting.undo(everything=True)
             if popen.poll() is None:
                 self._kill_all(popen)
             popen.wait()
@@ -166,56 +183,58 @@ class Scene:
         if fault.phase in ("starting", "recovering"):
             others = [role for role in ("actor", "learner", "coordinator") if role != fault.role]
             first = fault.role if fault.phase == "starting" else others[fault.number % len(others)]
-            before = self._hit(popen, first, fault.number, signal.SIGKILL)
-            if before is None:
+            known = {*self._workers(popen, first)}
+            if self._hit(popen, first, fault.number, signal.SIGKILL) is None:
                 return
             self._count("kill", "running", first)
             if fault.phase == "starting":
-                fresh = self._wait(popen, lambda: before not in (now := self._workers(popen, first)) and len(now) > 0)
-                if not fresh:
-                    return
+                self._awaited.append(_Awaited(fault, first, known))
+                return
         self._sleep(popen, fault.delay)
+        self._do_and_count(popen, fault)
+
+    def _do_and_count(self, popen: subprocess.Popen[bytes], fault: Fault) -> None:
         if popen.poll() is None and self._do(popen, fault):
             self._count(fault.kind, fault.phase, "all" if fault.kind in OF_ALL else fault.role)
             self.say(f"  {fault}")
 
+    def _tend(self, popen: subprocess.Popen[bytes]) -> None:
+        """What has its time meanwhile: ends of faults that last, and faults whose workers have started."""
+        self._lasting.undo()
+        for one in list(self._awaited):
+            if not one.due and not one.known.issuperset(self._workers(popen, one.role)):
+                one.due = time.monotonic() + one.fault.delay
+            if one.due and time.monotonic() >= one.due and one in self._awaited:
+                self._awaited.remove(one)
+                self._do_and_count(popen, one.fault)
+
     def _do(self, popen: subprocess.Popen[bytes], fault: Fault) -> bool:
-        ground = self.ground
-        if fault.kind == "kill":
-            return (
-                self._hit(popen, fault.role, fault.number, signal.SIGKILL, newest=fault.phase == "starting") is not None
-            )
-        if fault.kind == "stop":
-            pid = self._hit(popen, fault.role, fault.number, signal.SIGSTOP, newest=fault.phase == "starting")
-            self._sleep(popen, fault.seconds)
-            if pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-            return pid is not None
-        if fault.kind == "clock":
-            there = self._target(popen, fault.role, fault.number, newest=fault.phase == "starting")
-            return there is not None and clocks.jump(self.clocks, there, fault.seconds, fault.wall)
-        if fault.kind in ("full_disk", "full_memory"):
-            place = ground.disk if fault.kind == "full_disk" else ground.memory
-            ground.fill(place)
-            try:
-                self._sleep(popen, fault.seconds)
-            finally:
-                ground.free(place)
-        if fault.kind == "slow_disk":
-            ground.freeze()
-            try:
-                self._sleep(popen, fault.seconds)
-            finally:
-                ground.thaw()
-        if fault.kind == "cut":
-            ground.cut()
-            try:
-                self._sleep(popen, fault.seconds)
-            finally:
-                ground.heal()
+        """Whether it could be done. What lasts is undone later (`_tend`), while others are thrown."""
+        ground, newest = self.ground, fault.phase == "starting"
         if fault.kind == "kill_all":
             self._kill_all(popen)
+            return True
+        if fault.kind == "kill":
+            return self._hit(popen, fault.role, fault.number, signal.SIGKILL, newest=newest) is not None
+        if fault.kind == "clock":
+            there = self._target(popen, fault.role, fault.number, newest=newest)
+            return there is not None and clocks.jump(self.clocks, there, fault.seconds, fault.wall)
+        if fault.kind == "stop":
+            pid = self._hit(popen, fault.role, fault.number, signal.SIGSTOP, newest=newest)
+            if pid is None:
+                return False
+            self._lasting.add(f"stop {pid}", fault.seconds, partial(_continue, pid))
+            return True
+        if fault.kind in self._lasting or (fault.kind == "full_disk" and "slow_disk" in self._lasting):
+            return False  # who fills a disk that does not answer waits himself
+        begin, end = {
+            "full_disk": (partial(ground.fill, ground.disk), partial(ground.free, ground.disk)),
+            "full_memory": (partial(ground.fill, ground.memory), partial(ground.free, ground.memory)),
+            "slow_disk": (ground.freeze, ground.thaw),
+            "cut": (ground.cut, ground.heal),
+        }[fault.kind]
+        self._lasting.add(fault.kind, fault.seconds, end)
+        begin()
         return True
 
     def _hit(
@@ -241,6 +260,7 @@ class Scene:
         for pid in family:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self._lasting.undo(everything=True)  # who waits for a disk that does not answer dies when it does
         popen.wait()
 
     def _workers(self, popen: subprocess.Popen[bytes], role: str) -> list[int]:
@@ -262,15 +282,17 @@ class Scene:
     def _wait(self, popen: subprocess.Popen[bytes], ready: Callable[[], bool]) -> bool:
         end = time.monotonic() + _PATIENCE
         while popen.poll() is None and time.monotonic() < end:
+            self._tend(popen)
             if ready():
                 return True
             time.sleep(0.02)
-        return False
+        return ready()
 
     def _sleep(self, popen: subprocess.Popen[bytes], seconds: float, early: Callable[[], bool] = lambda: False) -> None:
         end = time.monotonic() + seconds
         while popen.poll() is None and not early() and (left := end - time.monotonic()) > 0:
             time.sleep(min(0.05, left))
+            self._tend(popen)
 
     def _count(self, kind: str, phase: str, role: str) -> None:
         self.thrown[f"{kind} {phase}"] += 1
@@ -279,6 +301,11 @@ class Scene:
     def _where(self, popen: subprocess.Popen[bytes]) -> str:
         roles = {role: self._workers(popen, role) for role in ("coordinator", "learner", "actor")}
         return f"{roles} {self.said.read_text()[-500:]!r}"
+
+
+def _continue(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def _tells_what_to_do(line: str) -> bool:

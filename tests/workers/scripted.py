@@ -6,6 +6,7 @@ truncated after it, its true last observation is (c, t + 0.5).
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from protocol.version import Version, pack
 from workers.acting.block import Rows
 from workers.acting.seat import Seat
 from workers.environments.base import Present
+from workers.learning.governor import Governor
 from workers.policies.interface import Interface
 from workers.reporting import LearnerReport
 
@@ -158,6 +160,13 @@ class Source:
 
     def answer(self) -> None:
         """Nobody waits for it."""
+
+
+def unpaced(samples_per_insert: float, start: int, batch: int, insertion: int) -> Governor:
+    """A governor that lets any rows come in."""
+    governor = Governor(samples_per_insert, start, batch, insertion)
+    governor._max_diff = math.inf
+    return governor
 
 
 def counters() -> Counters:

@@ -18,7 +18,7 @@ __all__ = ["Governor"]
 
 
 class Governor:
-    """Counts rows: batches of `batch`, insertions of at most `insertion`. Without `paces` rows may always come in.
+    """Counts rows: batches of `batch`, insertions of at most `insertion`.
 
     `error_buffer` None: no batch is drawn before its rows have come (nothing below the offset), and two of the largest
     insertions and a batch above it.
@@ -31,7 +31,6 @@ class Governor:
         batch: int,
         insertion: int,
         error_buffer: float | None = None,
-        paces: bool = True,
     ) -> None:
         if not (samples_per_insert > 0 and math.isfinite(samples_per_insert)) or batch < 1 or insertion < 1:
             raise ConfigurationError("replay_ratio and batch_size must be positive, or nothing is sampled; raise them")
@@ -46,12 +45,11 @@ class Governor:
                 f"{insertion} rows that arrive at once, each replayed {samples_per_insert:g} times, need "
                 f"{math.ceil(step / 2)} or more; raise it or leave it out"
             )
-        self._ratio, self._start, self._batch = samples_per_insert, min_size_to_sample, batch
-        self.insertion = insertion
+        self._ratio, self._batch = samples_per_insert, batch
+        self.start, self.insertion = min_size_to_sample, insertion
         offset = samples_per_insert * min_size_to_sample
         below, above = (0.0, step + samples_per_insert * insertion) if error_buffer is None else (error_buffer,) * 2
         self._min_diff, self._max_diff = offset - below, offset + above
-        self._paces = paces
         self.inserted = 0
         self.sampled = 0
 
@@ -63,10 +61,10 @@ class Governor:
     @property
     def may_sample(self) -> bool:
         """Whether a batch may be drawn now."""
-        return self.inserted >= self._start and self.diff - self._batch >= self._min_diff
+        return self.inserted >= self.start and self.diff - self._batch >= self._min_diff
 
     def may_insert(self, rows: int) -> bool:
         """Whether `rows` more rows may come in; ValueError for more at once than it was made for."""
         if rows > self.insertion:
             raise ValueError(f"{rows} rows at once, at most {self.insertion} were announced")
-        return not self._paces or self.inserted < self._start or self.diff + rows * self._ratio <= self._max_diff
+        return self.inserted < self.start or self.diff + rows * self._ratio <= self._max_diff

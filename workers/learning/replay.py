@@ -80,6 +80,8 @@ class Replay:
         """Records and rows [b] of the last batch."""
         self._too_few = False
         """Whether the last batch that might have been drawn was not, as there are too few rows."""
+        self._most = 0
+        """Rows that there ever were at once."""
 
     @property
     def rows(self) -> int:
@@ -88,12 +90,14 @@ class Replay:
 
     def admit(self, everything: bool = False) -> None:
         """Takes in what has arrived as far as the governor lets it, or (at the end) all of it. Where what is here makes
-        no batch, more comes in all the same: segments may be so short, and both sides would wait for each other."""
+        no batch, more comes in all the same: segments may be so short, and both sides would wait for each other. So it
+        does where most was written over while this learner was away: else a few rows would be replayed over and over.
+        """
         arrivals = self._source.arrivals(self._policy)
         while arrivals:
             arrival = arrivals[0]
             records, ring = arrival.records[: self._at_once], arrival.ring
-            governor = None if everything or self._too_few else self._governor
+            governor = None if everything or self._too_few or self._emptied else self._governor
             may_insert = governor is None or governor.may_insert(int(records["valid"].sum()))
             if not may_insert:
                 break
@@ -112,6 +116,7 @@ class Replay:
         self._source.answer()
         self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
+        self._most = max(self._most, self.rows)
 
     def sample(self, now: Version, progress: float = 0.0) -> Transitions | None:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
@@ -185,6 +190,11 @@ class Replay:
         """The inverse, as `load_state`."""
         self.load_state(state)
         self._too_few = bool(state["too_few"][0])
+
+    @property
+    def _emptied(self) -> bool:
+        """Whether less is left than it takes to start with, and less than half of what there was."""
+        return self._governor is not None and self.rows < min(self._governor.start, self._most // 2)
 
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""

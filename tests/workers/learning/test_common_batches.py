@@ -28,7 +28,6 @@ from tests.protocol.parts import until
 from tests.workers import scripted
 from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
-from workers.learning.governor import Governor
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
 from workers.reporting import ActorReport, LearnerReport
@@ -126,7 +125,7 @@ class Line:
         """The replay discipline's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
-        governor, layout = Governor(100.0, 1, 16, 1_000, paces=False), self.sender.ring.layout
+        governor, layout = scripted.unpaced(100.0, 1, 16, 1_000), self.sender.ring.layout
         return Replay(
             "one",
             scripted.Performer(scripted.SHARING).interface,

@@ -102,12 +102,6 @@ def test_nothing_is_sampled_before_the_start() -> None:
     assert governor.may_sample
 
 
-def test_without_pacing_rows_always_come_in_A2() -> None:
-    governor = Governor(4, 1, 8, 10, paces=False)
-    governor.inserted = 1_000_000
-    assert governor.may_insert(10)
-
-
 def test_more_rows_at_once_than_the_buffer_was_made_for_are_an_error() -> None:
     with pytest.raises(ValueError, match="11 rows at once, at most 10"):
         Governor(4, 1, 8, 10).may_insert(11)

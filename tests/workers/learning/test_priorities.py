@@ -13,7 +13,6 @@ from protocol.counters import Counters
 from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_replay import LENGTH, acted, steps_of
-from workers.learning.governor import Governor
 from workers.learning.priorities import Priorities, SumTree
 from workers.learning.replay import Replay
 
@@ -136,7 +135,7 @@ def test_what_may_be_drawn_is_what_is_there_whatever_comes_and_goes(
 def replay_of(algorithm: IQN | SAC, capacity: int = 100_000) -> tuple[Replay, scripted.Source, Counters]:
     """A replay by priority whose governor hardly ever says no."""
     source, counters = scripted.Source(), scripted.counters()
-    governor = Governor(1e6, 1, algorithm.batch_size, 1_000, paces=False)
+    governor = scripted.unpaced(1e6, 1, algorithm.batch_size, 1_000)
     layout = scripted.layout_of(scripted.config(IQN(), LENGTH))
     interface = scripted.Performer().interface
     replay = Replay("one", interface, layout, algorithm, source, counters, governor, 0, capacity, 1_000_000)

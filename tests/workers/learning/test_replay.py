@@ -32,7 +32,7 @@ def replay_of(
     """A replay whose governor hardly ever says no."""
     config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
     source, counters = scripted.Source(), scripted.counters()
-    governor = Governor(ratio, start, batch, 1_000, paces=False)
+    governor = scripted.unpaced(ratio, start, batch, 1_000)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     return (
         Replay(
@@ -129,7 +129,7 @@ def test_shapes_are_those_of_transitions_B4() -> None:
 def test_batches_are_on_the_learners_device_E9() -> None:
     """Torch's device without memory stands for one of its own."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
-    source, governor, meta = scripted.Source(), Governor(1e6, 1, LENGTH, 1_000, paces=False), torch.device("meta")
+    source, governor, meta = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), torch.device("meta")
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
     replay = Replay(
         "one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000, device=meta
@@ -223,7 +223,7 @@ def test_of_each_ring_blocks_are_kept_however_few_segments_are_in_them_B13() -> 
     """Blocks of two slots of which one is a segment: two blocks are two segments, and not the four that fit."""
     config = scripted.config(IQN(batch_size=4, learning_starts=1, n_step=1, buffer_capacity=1_000), LENGTH)
     source, sender = scripted.Source(), acted(6, copies=2)
-    governor = Governor(100, 1, 4, 1_000, paces=False)
+    governor = scripted.unpaced(100, 1, 4, 1_000)
     given = ("one", scripted.Performer().interface, scripted.layout_of(config), config.algorithm)
     replay = Replay(*given, source, scripted.counters(), governor, 0, 1_000, 2, 2)  # type: ignore[arg-type]
     for records in sender.finished:
@@ -284,7 +284,7 @@ def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
     """The governor waits for a batch that these rows do not make: later ones, which are longer, still come in."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
     source, counters = scripted.Source(), scripted.counters()
-    governor = Governor(1, LENGTH, LENGTH, LENGTH, paces=True)
+    governor = Governor(1, LENGTH, LENGTH, LENGTH)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 2 * LENGTH, 2)
     sender = acted(40)
@@ -312,7 +312,7 @@ def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
 def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     config = IQN(batch_size=1, learning_starts=1)
     source, counters = scripted.Source(), scripted.counters()
-    governor = Governor(0.25, 1, 1, LENGTH, paces=True)
+    governor = Governor(0.25, 1, 1, LENGTH)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000)
     sender = acted(6)
@@ -324,6 +324,27 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     assert counters["held_back.one"] == waiting  # the wait has a name
     replay.admit(everything=True)
     assert len(source.queue) == counters["held_back.one"] == 0
+
+
+def test_what_was_written_over_while_the_learner_was_away_is_made_up_for_without_pacing_A2() -> None:
+    """A2: else the few rows that are left would be replayed until the governor lets in more."""
+    config = IQN(batch_size=1, learning_starts=4 * LENGTH)
+    source, counters = scripted.Source(), scripted.counters()
+    layout = scripted.layout_of(scripted.config(config, LENGTH))
+    governor = Governor(1, 4 * LENGTH, 1, LENGTH)
+    replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000)
+    sender = acted(20)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    paced = 20 - len(source.queue)
+    assert 4 <= paced < 10
+    sender.ring.begin(slice(0, paced - 1))  # its actor went on
+    for _ in range(2):
+        assert replay.sample(NOW) is not None
+        replay.admit()
+    assert replay.rows >= min(4, paced // 2) * LENGTH
+    assert replay.sample(NOW) is not None
 
 
 def test_batches_that_are_all_overwritten_are_not_ready_U8(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ REPLAY = {
     "learning_starts": 32,
     "buffer_capacity": 1024,
     "replay_ratio": 1000.0,
+    "error_buffer": 1e9,
     "anneal_learning_rate": True,
     "checkpoint_replay": 1024,
 }
@@ -75,7 +76,6 @@ class Learning:
                     "network": {"hidden": [8], **network},
                     "segment_length": LENGTH,
                     "learning_rate": 0.01,
-                    "flow": "drop_oldest",
                 },
                 "steps": 2_000,
             }

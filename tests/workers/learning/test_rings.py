@@ -25,7 +25,6 @@ from protocol.version import Version
 from tests.workers import scripted
 from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
-from workers.learning.governor import Governor
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
 from workers.plan import plan_policies
@@ -83,7 +82,7 @@ class Bench:
         """The replay discipline's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
-        governor = Governor(100.0, 1, 4, 1_000, paces=False)
+        governor = scripted.unpaced(100.0, 1, 4, 1_000)
         return Replay(
             "one",
             scripted.Performer().interface,

@@ -1,0 +1,55 @@
+"""Who has no credit in replay waits for a learner that lives, and keeps its pace without one that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.pace import Pace
+
+
+def heard(interval: float, acknowledgements: int, blocks: int = 1) -> tuple[Pace, float]:
+    """A pace after so many acknowledgements, and the time of the last."""
+    pace = Pace(0.0)
+    for number in range(acknowledgements):
+        pace.heard(number * interval, blocks)
+    return pace, (acknowledgements - 1) * interval
+
+
+def blocks_in(pace: Pace, now: float, seconds: float, takes: float) -> int:
+    """How many blocks an actor makes from `now` on without credit, each of which `takes` so long by itself."""
+    end, count = now + seconds, 0
+    while (now := now + takes + pace.wait(now + takes)) < end:
+        if pace.wait(now) == 0:
+            pace.went_on(now)
+            count += 1
+    return count
+
+
+def test_a_learner_that_is_heard_of_is_waited_for_E8() -> None:
+    """E8: the governor's word, however long it keeps one waiting."""
+    pace, now = heard(0.01, 100)
+    for _ in range(100):
+        now += 0.2
+        assert pace.wait(now) > 0
+        pace.heard(now, 0)
+
+
+@pytest.mark.parametrize(("interval", "takes"), [(0.1, 0.1), (0.1, 0.001), (0.002, 0.0001), (1.5, 0.1)])
+def test_without_word_an_actor_keeps_the_pace_that_it_had_A2(interval: float, takes: float) -> None:
+    """A2: neither less than nine tenths of it, nor more; what was waited in vain at first is caught up with."""
+    pace, now = heard(interval, 100)
+    seconds = 100 * max(interval, 0.1)
+    assert blocks_in(pace, now, seconds, takes) == pytest.approx(seconds / interval, rel=0.1)
+
+
+def test_a_pause_of_the_learner_is_no_longer_than_what_is_waited_for() -> None:
+    pace, now = heard(0.01, 20)
+    pace.heard(now + 2.0, 1)  # a step that took long
+    assert pace.wait(now + 5.9) > 0
+    assert pace.wait(now + 6.1) == 0
+
+
+def test_before_anything_is_settled_a_learner_has_a_moment_to_begin() -> None:
+    pace = Pace(10.0)
+    assert pace.wait(14.9) > 0
+    assert pace.wait(15.1) == 0
