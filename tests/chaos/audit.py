@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from tests.chaos.worlds import Goal
 from tests.flows.runs import balanced
 from tests.leak_guard import MARK
 
@@ -83,12 +84,16 @@ def audit_notes(notes: Iterable[Note], dropped: int = 0) -> list[str]:
     return found
 
 
-def audit_returns(returns: dict[str, Any], undisturbed: dict[str, Any], part: float) -> list[str]:
+def audit_returns(returns: dict[str, Any], undisturbed: dict[str, Any], goal: Goal) -> list[str]:
     """The mean return of all policies at the end, beside that of an undisturbed run."""
-    reached, wanted = (_mean(curve["last"] for curve in each.values()) for each in (returns, undisturbed))
-    if reached >= part * wanted:
+    reached, before = (_mean(curve["last"] for curve in each.values()) for each in (returns, undisturbed))
+    if goal.least is None:
+        wanted, sound = goal.part * before, reached >= goal.part * before
+    else:
+        wanted, sound = goal.least, min(reached, before) >= goal.least
+    if sound:
         return []
-    return [f"return {reached:.1f}, undisturbed {wanted:.1f}"]
+    return [f"return {reached:.1f}, undisturbed {before:.1f}, to be reached {wanted:.1f}"]
 
 
 def audit_descriptors(launchers: dict[int, list[int]]) -> list[str]:

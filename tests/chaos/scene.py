@@ -227,12 +227,13 @@ class Scene:
             return True
         if fault.kind in self._lasting or (fault.kind == "full_disk" and "slow_disk" in self._lasting):
             return False  # who fills a disk that does not answer waits himself
-        begin, end = {
+        ways: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
             "full_disk": (partial(ground.fill, ground.disk), partial(ground.free, ground.disk)),
             "full_memory": (partial(ground.fill, ground.memory), partial(ground.free, ground.memory)),
             "slow_disk": (ground.freeze, ground.thaw),
             "cut": (ground.cut, ground.heal),
-        }[fault.kind]
+        }
+        begin, end = ways[fault.kind]
         self._lasting.add(fault.kind, fault.seconds, end)
         begin()
         return True

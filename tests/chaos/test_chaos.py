@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 
 from tests.chaos import clocks
-from tests.chaos.audit import audit_books, audit_notes
+from tests.chaos.audit import audit_books, audit_notes, audit_returns
 from tests.chaos.ground import ground
 from tests.chaos.kit import audit
+from tests.chaos.lasting import Lasting
 from tests.chaos.plan import faults
 from tests.chaos.scene import Scene
+from tests.chaos.worlds import Goal
 from tests.flows import runs
 from tests.tools import ROOT
 
@@ -116,6 +119,29 @@ def test_books_that_do_not_balance_are_found() -> None:
     assert audit_books({**summary, "segments": {**segments, "trained": 8}}, 100)
     assert audit_books({**summary, "segments": {**segments, "unexplained": 1}}, 100)
     assert audit_books({**summary, "segments": {**segments, "held": -1, "trained": 10}}, 100)
+
+
+def test_returns_that_are_not_reached_are_found() -> None:
+    def told(reached: float, before: float, goal: Goal) -> list[str]:
+        curves = ({"a": {"last": value - 5}, "b": {"last": value + 5}} for value in (reached, before))
+        return audit_returns(*curves, goal)
+
+    assert told(91, 100, Goal()) == told(475, 476, Goal(least=475)) == []
+    assert told(89, 100, Goal()) == ["return 89.0, undisturbed 100.0, to be reached 90.0"]
+    assert told(474, 500, Goal(least=475)) == ["return 474.0, undisturbed 500.0, to be reached 475.0"]
+    assert told(500, 470, Goal(least=475))
+
+
+def test_what_lasts_ends_in_time_and_a_disk_answers_before_it_is_emptied() -> None:
+    lasting, ended = Lasting(), list[str]()
+    for name, seconds in (("full_disk", -1.0), ("cut", 600.0), ("slow_disk", 600.0), ("stop 7", -1.0)):
+        lasting.add(name, seconds, partial(ended.append, name))
+    lasting.undo()
+    assert ended == ["stop 7"]
+    lasting.undo(everything=True)
+    assert ended[1] == "slow_disk"
+    assert {*ended} == {"stop 7", "slow_disk", "full_disk", "cut"}
+    assert "cut" not in lasting
 
 
 def test_without_root_the_ground_is_plain_folders_and_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,8 @@ def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: S
 @pytest.mark.slow
 def test_replay_through_relays_never_meets_a_row_that_was_overwritten(scene: Scene) -> None:
     """The learners sample the relay's memory as they would the actors' own, of which it keeps as much."""
-    scene.begin(12_000, 2, {"map": True}, policy={"algorithm": {**runs.IQN, "buffer_capacity": 1_000}})
+    policy = {"algorithm": {**runs.IQN, "buffer_capacity": 1_000}, "flow": "block"}  # nothing is to be dropped
+    scene.begin(12_000, 2, {"map": True}, policy=policy)
     scene.relays()
     for i in range(2):
         scene.worker("left", f"actor-{i}")
