@@ -123,8 +123,8 @@ def test_books_that_do_not_balance_are_found() -> None:
 
 def test_returns_that_are_not_reached_are_found() -> None:
     def told(reached: float, before: float, goal: Goal) -> list[str]:
-        curves = ({"a": {"last": value - 5}, "b": {"last": value + 5}} for value in (reached, before))
-        return audit_returns(*curves, goal)
+        there, here = ({"a": {"last": value - 5}, "b": {"last": value + 5}} for value in (reached, before))
+        return audit_returns(there, here, goal)
 
     assert told(91, 100, Goal()) == told(475, 476, Goal(least=475)) == []
     assert told(89, 100, Goal()) == ["return 89.0, undisturbed 100.0, to be reached 90.0"]
