@@ -27,6 +27,8 @@ __all__ = ["Report", "audit", "chaos"]
 
 _LONGEST = 6.0
 """Seconds that a fault lasts at most: longer than a lease."""
+_PART = 0.6
+"""Of a run's steps, after which it is left in peace until it ends: it shall still have learnt, whatever was done."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ def _one(
         report.missing = place.missing
         kinds = [kind for kind in KINDS if kind in ("kill", "stop", "clock", "kill_all", *place.kinds)]
         mark = uuid.uuid4().hex
-        scene = Scene(place, configuration(world, steps, seed), mark, say, seconds=seconds)
+        scene = Scene(place, configuration(world, steps, seed), mark, say, seconds=seconds, part=_PART)
         if plan is None:
             scene.undisturbed()
         else:

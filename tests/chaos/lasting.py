@@ -1,4 +1,4 @@
-"""What is wrong for a while, several things at once: until when, and how each is undone.
+"""What goes on beside the faults that are thrown: those that last, each with its end, and those that wait for a worker.
 
 In flow: the beginning of each. Out flow: its end, in time or at once.
 """
@@ -7,8 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-__all__ = ["Lasting"]
+from tests.chaos.plan import Fault
+
+__all__ = ["Awaited", "Lasting"]
+
+
+@dataclass
+class Awaited:
+    """A fault for the next worker of `role` that is none of the `known` ones; `due` once it is there."""
+
+    fault: Fault
+    role: str
+    known: set[int]
+    due: float = 0.0
 
 
 class Lasting:

@@ -22,23 +22,13 @@ import yaml
 
 from tests.chaos import clocks, witness
 from tests.chaos.ground import Ground
-from tests.chaos.lasting import Lasting
+from tests.chaos.lasting import Awaited, Lasting
 from tests.chaos.plan import OF_ALL, Fault
+from tests.flows.runs import agent_steps
 from tests.leak_guard import MARK
 from tests.tools import ROOT, require
 
 __all__ = ["Scene"]
-
-
-@dataclass
-class _Awaited:
-    """A fault for the next worker of `role` that is none of the `known` ones; `due` once it is there."""
-
-    fault: Fault
-    role: str
-    known: set[int]
-    due: float = 0.0
-
 
 _PATIENCE = 300.0
 """Seconds until the end of a run that is left in peace, or until a phase that is waited for."""
@@ -65,11 +55,13 @@ class Scene:
     """Whether a fault ended the run in order, before its end."""
     seconds: float = 60.0
     """How long faults are thrown, from the first learner's start on; then the run may come to its end."""
+    part: float = 1.0
+    """Of the steps, after which the run is left in peace as well."""
 
     def __post_init__(self) -> None:
         self._until = 0.0
         self._lasting = Lasting()
-        self._awaited: list[_Awaited] = []
+        self._awaited: list[Awaited] = []
         """Faults for workers that have to start first."""
 
     @property
@@ -165,7 +157,8 @@ class Scene:
         self._wait(popen, lambda: bool(self._workers(popen, "learner")))
         self._until = self._until or time.monotonic() + self.seconds
         while popen.poll() is None and not self._ends():
-            fault = next(plan, None) if time.monotonic() < self._until else None
+            more = time.monotonic() < self._until and agent_steps(self.ground.disk) < self.part * self.data["steps"]
+            fault = next(plan, None) if more else None
             if fault is None:
                 self._wait(popen, self._ends)
                 break
@@ -188,7 +181,7 @@ class Scene:
                 return
             self._count("kill", "running", first)
             if fault.phase == "starting":
-                self._awaited.append(_Awaited(fault, first, known))
+                self._awaited.append(Awaited(fault, first, known))
                 return
         self._sleep(popen, fault.delay)
         self._do_and_count(popen, fault)
