@@ -144,6 +144,24 @@ def test_a_ring_always_has_room_for_what_is_written_travels_and_is_kept(
 
 
 @pytest.mark.parametrize(
+    ("name", "keys", "flow"),
+    [
+        ("ppo", {}, "block"),
+        ("iqn", {}, "drop_oldest"),
+        ("sac", {"policy": {"flow": "block"}}, "block"),
+        ("iqn", {"schedule": "lockstep"}, "block"),
+    ],
+)
+def test_without_word_a_replay_drops_its_oldest_and_all_else_waits_A2(name: str, keys: Any, flow: str) -> None:
+    policy = {"algorithm": {"name": name}, **keys.get("policy", {})}
+    action = Box(shape=(1,), low=-1.0, high=1.0) if name == "sac" else Discrete(n=3)
+    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action),))
+    plan = plans({**keys, "policy": policy}, world)["a"]
+    assert plan.flow == flow
+    assert plan.credit().paced == (flow == "drop_oldest")
+
+
+@pytest.mark.parametrize(
     ("wanted", "processes"), [(None, [["a"], ["b"], ["c"]]), (2, [["a", "c"], ["b"]]), (1, [["a", "b", "c"]])]
 )
 def test_fewer_learner_processes_share_the_policies_A10(tmp_path: Any, wanted: int | None, processes: Any) -> None:
