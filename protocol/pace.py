@@ -18,8 +18,9 @@ __all__ = ["Pace"]
 
 _FIRST = 5.0
 """Seconds of silence that are waited for before anything was ever settled."""
-_LEAST = 0.25
-"""Seconds of silence that mean nothing on a machine with much to do."""
+_LEAST, _MOST = 0.25, 1.0
+"""Seconds of silence that mean nothing on a machine with much to do, and that are too long for an actor to stand still
+whatever they mean: at its own pace it does no harm to a learner whose steps take longer."""
 _SAMPLES = 64
 
 
@@ -60,8 +61,8 @@ class Pace:
 
     @property
     def _patience(self) -> float:
-        """Seconds of silence that have to be expected: twice the longest of late."""
+        """Seconds of silence that have to be expected: twice the longest of late, within bounds."""
         if len(self._course) < 2:
             return _FIRST
         times = [time for time, _ in self._course]
-        return max(_LEAST, 2 * max(later - earlier for earlier, later in pairwise(times)))
+        return min(_MOST, max(_LEAST, 2 * max(later - earlier for earlier, later in pairwise(times))))

@@ -42,11 +42,13 @@ def test_without_word_an_actor_keeps_the_pace_that_it_had_A2(interval: float, ta
     assert blocks_in(pace, now, seconds, takes) == pytest.approx(seconds / interval, rel=0.1)
 
 
-def test_a_pause_of_the_learner_is_no_longer_than_what_is_waited_for() -> None:
+@pytest.mark.parametrize(("pause", "patience"), [(0.01, 0.25), (0.3, 0.6), (20.0, 1.0)])
+def test_who_was_silent_for_long_of_late_may_be_so_again_within_bounds(pause: float, patience: float) -> None:
     pace, now = heard(0.01, 20)
-    pace.heard(now + 2.0, 1)  # a step that took long
-    assert pace.wait(now + 5.9) > 0
-    assert pace.wait(now + 6.1) == 0
+    now += pause
+    pace.heard(now, 1)
+    assert pace.wait(now + 0.9 * patience) > 0
+    assert pace.wait(now + 1.1 * patience) == 0
 
 
 def test_before_anything_is_settled_a_learner_has_a_moment_to_begin() -> None:
