@@ -7,6 +7,7 @@ as Gymnasium's views of our worlds show it. Where rows are missing, an episode i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -47,9 +48,13 @@ def write_minari(recorded: Recorded, id: str, told: str) -> tuple[int, int]:
     seen, done = spaces_of(recorded.agent)
     buffers = [EpisodeBuffer(id=i, **_parts(recorded.agent, one)) for i, one in enumerate(found)]
     try:
-        minari.create_dataset_from_buffers(
-            id, buffers, observation_space=seen, action_space=done, description=told, jpeg_encoding=False
-        )
+        with (
+            warnings.catch_warnings()
+        ):  # Minari asks for authors and a registered environment, of which nothing is recorded
+            warnings.simplefilter("ignore", UserWarning)
+            minari.create_dataset_from_buffers(
+                id, buffers, observation_space=seen, action_space=done, description=told, jpeg_encoding=False
+            )
     except Exception as fault:  # whatever Minari, or a file that it writes, comes up with
         said = " ".join(str(fault).split()) or type(fault).__name__
         raise ConfigurationError(f"Minari cannot write the dataset {id!r} ({said}); give another --minari") from None

@@ -25,8 +25,6 @@ try:
 except ImportError:
     skip_or_fail("minari is not installed")
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:minari.utils")
-
 
 @pytest.fixture(autouse=True)
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +117,7 @@ def test_the_command_writes_what_a_run_recorded_J5(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     reader = MinariDataset("test/run-v0")
     assert sum(reader.lengths()) == sum(Recorded(bench.folder, "one").lengths()) > COPIES
-    assert f"{len(reader.lengths())} episodes, {sum(reader.lengths())} rows" in done.output
+    assert done.output == f"test/run-v0: {len(reader.lengths())} episodes, {sum(reader.lengths())} rows\n"
     for arguments, sentence in (
         (["run", "--minari", "test/run-v0"], "cannot write the dataset 'test/run-v0'"),
         (["run", "--minari", "no id at all"], "cannot write the dataset 'no id at all'"),
