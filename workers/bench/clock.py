@@ -28,11 +28,13 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
-def medians(
-    works: Mapping[str, Callable[[], object]], rounds: int, device: torch.device, warm: int = 5
-) -> dict[str, float]:
-    """Of `rounds` goes of each, one after the other, again and again; none of the first `warm` counts."""
-    for _ in range(warm):
+_WARM = 12
+"""Goes before any counts on a GPU, in which graphs are recorded, and a learner looks closely at its first batches."""
+
+
+def medians(works: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
+    """Of `rounds` goes of each, one after the other, again and again."""
+    for _ in range(_WARM if device.type == "cuda" else 1):
         for work in works.values():
             work()
     taken: dict[str, list[float]] = {name: [] for name in works}

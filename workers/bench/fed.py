@@ -47,7 +47,7 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
             bare.step()
 
     rows = _MINIBATCHES * size.rows
-    taken = medians({"bare": theirs, "ours": ours}, rounds, device, warm=12)
+    taken = medians({"bare": theirs, "ours": ours}, rounds, device)
     return {
         "learner.gpu_ratio_to_bare": taken["bare"] / taken["ours"],
         "learner.gpu_rows_per_second": rows / taken["ours"],
