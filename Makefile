@@ -1,7 +1,7 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
-# make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root; ARGS="-k drain")
+# make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root)
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
 # make chaos    kill -9, full disks and worse while training        (MINUTES=30 SEED=1; all kinds of it need root)
 # make pairs    ends of actors and learners, started and killed a thousand times  (ARGS="--cycles 5000")

@@ -25,6 +25,8 @@ able() {
     local free
     free=$(df --output=avail -BG "$folder" | tail -1 | tr -dc 0-9)
     ((free >= 12)) || lacks "make test-cluster needs 12 GB in $folder, which has $free; name a larger ROOKERY_CLUSTER."
+    [[ -d /sys/fs/cgroup/cpu ]] ||
+        lacks "Kubernetes 1.20 wants cgroups of version 1; boot with systemd.unified_cgroup_hierarchy=0."
     unshare --mount --net --pid --fork true 2>/dev/null ||
         lacks "This machine forbids namespaces of mounts, networks and processes; run make test-cluster where root has them."
 }
