@@ -6,7 +6,7 @@ In flows: a HOSTS.yaml, what its run comes to. Out flow: commands, the coordinat
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Self
@@ -74,6 +74,8 @@ class Hosts(Section):
     """The run's folder, seen from the first host's."""
     keys: There = "keys"
     """Keys as `rookery keys new` makes, here and, once copied, on every host."""
+    insecure_ranks: bool = False
+    """Let the ranks of a policy talk by torch.distributed, which knows no keys: where every machine is trusted."""
     hosts: dict[Label, Host]
 
     @model_validator(mode="after")
@@ -119,7 +121,8 @@ def read_hosts(path: Path) -> Hosts:
 
 def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
     """Learners go in turn to the hosts for learners, each to a GPU of its own while there are any; a host with several
-    actors and no learner gets a relay. Raises ConfigurationError where hosts and configuration do not fit."""
+    actors and no learner gets a relay, unless a policy has ranks, which no relay tells apart. Raises ConfigurationError
+    where hosts and configuration do not fit."""
     first = next(iter(hosts.hosts))
     actors = sum(host.actors for host in hosts.hosts.values())
     if actors > run.actors:
@@ -128,20 +131,26 @@ def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
         )
     if run.actors and not actors:
         raise ConfigurationError("no host has actors; say how many, as in hosts: {node-1: {actors: 8}}")
+    ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
+    if ranked and not hosts.insecure_ranks:
+        raise ConfigurationError(
+            f"policy {ranked!r} has several ranks, which talk by torch.distributed without keys; set insecure_ranks: "
+            "true on a network where every machine is trusted, or ranks: 1"
+        )
     made = [_coordinator(hosts, first)]
-    made += _learners(hosts, outline.learners)
+    made += _learners(hosts, outline.learners, ["--insecure"] if ranked else [])
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to
         made.append(_worker(hosts, first, "evaluation", "evaluation", _EVALUATION))
     where = {command.host for command in made if command.role == "learner"}
     for name, host in hosts.hosts.items():
-        if host.actors > 1 and name not in where and run.transport == "auto":
+        if host.actors > 1 and name not in where and run.transport == "auto" and not ranked:
             made.append(_worker(hosts, name, "relay", f"relay-{name}", _RELAY))
         for number in range(host.actors):
             made.append(_worker(hosts, name, "actor", f"actor-{name}-{number}", _ACTOR + number * BLOCK))
     return made
 
 
-def _learners(hosts: Hosts, count: int) -> list[Command]:
+def _learners(hosts: Hosts, count: int, more: Sequence[str]) -> list[Command]:
     for_learners = {name: host for name, host in hosts.hosts.items() if host.learners}
     with_gpus = {name: host for name, host in hosts.hosts.items() if host.gpus and host.learners is not False}
     chosen: Mapping[str, Host] = for_learners or with_gpus or dict([next(iter(hosts.hosts.items()))])
@@ -153,7 +162,7 @@ def _learners(hosts: Hosts, count: int) -> list[Command]:
         port = _LEARNER + number * BLOCK
         made.append(
             _worker(
-                hosts, name, "learner", f"learner-{index}", port, "--name", f"learner-{index}",
+                hosts, name, "learner", f"learner-{index}", port, *more, "--name", f"learner-{index}",
                 gpu=number % gpus if gpus else None,
             )
         )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from launch.kubernetes_pods import evaluation, further_actors, simulators
+from launch.kubernetes_pods import between_learners, evaluation, further_actors, simulators
 from launch.outline import Outline
 from protocol import RELEASE
 from protocol.config import Run
@@ -53,11 +53,19 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
     """File name -> text; `k8s` is the way from the overlay to the folder with base/ and components/. Raises
     ConfigurationError for what cannot be placed so."""
     _check(run, placement)
+    ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
+    if ranked and placement.actors_per_pod > 1:
+        raise ConfigurationError(
+            f"policy {ranked!r} has several ranks, which the relay of several actors in a pod does not tell apart; "
+            "leave --actors-per-pod out, or set ranks: 1"
+        )
+    further: dict[str, Any] = {"evaluation.yaml": evaluation()} if run.evaluation is not None else {}
+    further |= {"ranks.yaml": between_learners()} if ranked else {}
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": [f"{k8s}/base", *(["evaluation.yaml"] if run.evaluation is not None else [])],
+        "resources": [f"{k8s}/base", *further],
         "components": [f"{k8s}/components/{name}" for name in dict.fromkeys(("keys", *placement.components))],
         "configMapGenerator": [
             {"name": "run", "behavior": "merge", "files": ["run.yaml"], "literals": [f"RUN={placement.folder}"]}
@@ -71,6 +79,10 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
     if "gpu" in placement.components:
         kustomization["images"].append({"name": "rookery-cuda", **_image(placement.cuda_image)})
     patches = [*_sizes(run, outline, placement), *_company(placement)]
+    if ranked:  # torch.distributed knows no keys: the policy in ranks.yaml keeps all others away
+        patches.append(
+            _patch("StatefulSet", "learner", [_add("/spec/template/spec/containers/0/args/-", "--insecure")])
+        )
     if "keda" in placement.components:
         query = f'max(rookery_run_starvation_ratio{{namespace="{placement.namespace}"}})'
         most = run.actors // placement.actors_per_pod
@@ -78,9 +90,7 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
         patches.append(_patch("ScaledObject", "actor", changes))
     if patches:
         kustomization["patches"] = patches
-    files = {"kustomization.yaml": kustomization, "run.yaml": run.model_dump(mode="json")}
-    if run.evaluation is not None:
-        files["evaluation.yaml"] = evaluation()
+    files = {"kustomization.yaml": kustomization, "run.yaml": run.model_dump(mode="json"), **further}
     return {name: _OWN + yaml.safe_dump(content, sort_keys=False, width=120) for name, content in files.items()}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["evaluation", "further_actors", "simulators"]
+__all__ = ["between_learners", "evaluation", "further_actors", "simulators"]
 
 _FIRST, _BLOCK, _EVALUATION, _RELAY = 5620, 10, 5640, 5700
 
@@ -58,6 +58,23 @@ def evaluation() -> dict[str, Any]:
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": {"app.kubernetes.io/component": "evaluation"}},
             "template": {"metadata": {"labels": {**labels, "rookery/volume": "runs"}}, "spec": pod},
+        },
+    }
+
+
+def between_learners() -> dict[str, Any]:
+    """What the base forbids: learners that train one policy together reach each other at any port, as torch.distributed
+    chooses its own."""
+    learners = {"podSelector": {"matchLabels": {"app.kubernetes.io/component": "learner"}}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "between-learners"},
+        "spec": {
+            **learners,
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [learners]}],
+            "egress": [{"to": [learners]}],
         },
     }
 

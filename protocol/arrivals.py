@@ -42,18 +42,24 @@ _BYTES_AT_ONCE = 2**22
 
 
 class ExperienceReceiver:
-    """The learner's end for all policies it serves and all actors: one PULL socket in, arrivals out, one XPUB socket
-    for acknowledgements back."""
+    """The learner's end for all policies it serves and all actors that it `concerns`: one PULL socket in, arrivals out,
+    one XPUB socket for acknowledgements back."""
 
     def __init__(
-        self, pull: zmq.Socket[bytes], acks: zmq.Socket[bytes], run: str, incarnation: int, counters: Counters
+        self,
+        pull: zmq.Socket[bytes],
+        acks: zmq.Socket[bytes],
+        run: str,
+        incarnation: int,
+        counters: Counters,
+        concerns: Callable[[str], bool] = lambda actor: True,
     ):
         self._pull, self._run, self._counters = pull, run, counters
         self._acks = AckSender(acks, incarnation, self._state, counters)
         self.sockets = [pull, acks]
         """What to wait on."""
         self._intakes: dict[str, Admission] = {}
-        self._roll = Roll(run)
+        self._roll = Roll(run, concerns)
         self._strangers: set[Key] = set()
         """Actor incarnations that sent something and were never members, as far as is known."""
         self._shelf = Shelf(run)

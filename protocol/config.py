@@ -85,6 +85,8 @@ class PolicyConfig(Learned):
     """Seconds after which a segment is sent although it is not full; None: never."""
     sync_interval: int = Field(default=50, ge=1)
     """Turns from one look for new weights to the next."""
+    ranks: int = Field(default=1, ge=1, le=1024)
+    """Learner processes that train this policy together, each on the segments of its own actors (data parallel)."""
     record: bool = False
     """Keep every segment that the learner receives in the run's folder, as a dataset."""
     dataset: Dataset | None = None
@@ -310,6 +312,12 @@ class Run(Section):
             else:
                 base[key] = value
         return PolicyConfig.model_validate(base)
+
+    def ranks(self, name: str) -> int:
+        """Learner processes that train `name`, a policy or an auxiliary, together."""
+        if name in self.auxiliaries or self.fixed(name) is not None:
+            return 1
+        return self.policy_config(name).ranks
 
     def policy_of(self, world: World) -> dict[str, str]:
         """agent -> policy for every agent of `world`; raises ConfigurationError where the two do not fit."""

@@ -6,7 +6,7 @@ In flows: the files of a run, the rings of actors that are members no more. Out 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Set
+from collections.abc import Callable, Container, Mapping, Set
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,11 @@ __all__ = ["Roll", "finished_beyond", "rings_left_behind"]
 
 
 class Roll:
-    """Who is a member, as far as is known, and whose rings are to be looked through because they are none any more."""
+    """Who is a member, as far as is known, and whose rings are to be looked through because they are none any more:
+    those of actors that this learner `concerns`."""
 
-    def __init__(self, run: str) -> None:
-        self._run = run
+    def __init__(self, run: str, concerns: Callable[[str], bool] = lambda actor: True) -> None:
+        self._run, self._concerns = run, concerns
         self._living: set[tuple[str, int]] = set()
         self._strangers: set[tuple[str, tuple[str, int]]] = set()
 
@@ -45,6 +46,8 @@ class Roll:
         strangers = set()
         for policy, rings in attached.items():
             for key, path in rings_left_behind(self._run, policy, self._living, rings):
+                if not self._concerns(key[0]):
+                    continue
                 strangers.add((policy, key))
                 if (policy, key) in self._strangers or key in lost:
                     found.append((policy, key, path))

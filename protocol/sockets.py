@@ -26,6 +26,7 @@ __all__ = [
     "HTTP",
     "LARGEST",
     "LAST_BASE",
+    "MEETING",
     "Ports",
     "arrived",
     "check_bind",
@@ -40,7 +41,9 @@ __all__ = [
 ]
 
 BLOCK = 10
-"""Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +9 HTTP."""
+"""Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +4 meeting of ranks, +9 HTTP."""
+MEETING = 4
+"""Of the first rank of a policy: where the others find it. What is spoken there is torch.distributed's affair."""
 HTTP = 9
 _DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower

@@ -25,6 +25,7 @@ from workers.fixed_plan import FixedPlan
 from workers.flow import Flow, verdict_of
 from workers.history import History
 from workers.measurements import Measurements
+from workers.ranks import ledger_of
 from workers.returns_curve import NewestReturns, ReturnsCurve
 
 __all__ = ["Books"]
@@ -255,13 +256,14 @@ class Books:
             self._returns[policy].restore(curve)
 
     def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
-        ledgers = {}
+        ledgers: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
         for policy in self._learned:
-            path = self._folder / "ledgers" / policy
-            if path.exists():
-                ledger = Ledger(path)
-                counts = ledger.counts()
-                ledgers[policy] = {key: (number, counts[key]) for key, number in ledger.entries().items()}
+            for rank in range(self._run.ranks(policy)):
+                path = ledger_of(self._folder, policy, rank)
+                if path.exists():
+                    ledger = Ledger(path)
+                    counts, entries = ledger.counts(), ledger.entries()
+                    ledgers.setdefault(policy, {}).update({k: (number, counts[k]) for k, number in entries.items()})
         return ledgers
 
     def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:

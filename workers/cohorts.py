@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from protocol.config import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.plan import Plan, PolicyPlan
+from workers.ranks import rank_names
 
 __all__ = ["BRANCHES", "check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
 
@@ -66,7 +67,7 @@ def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]
 def _branches(plan: Plan) -> bool:
     """Whether its updates may be branches of a graph."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream) or plan.recorded:
+    if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream) or plan.recorded or plan.ranks > 1:
         return False
     return not algorithm.central_critic and not algorithm.priority_alpha
 
@@ -87,7 +88,7 @@ def kind_of(plan: Plan) -> str:
     """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch;
     learning rates, schedules, clipping and data are each one's own. Empty for what cannot be stacked."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or plan.recorded:  # records are learned again to the bit
+    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:  # records are learned again to the bit
         return ""
     if isinstance(algorithm, OnStream):
         if algorithm.central_critic or algorithm.priority_alpha:
@@ -103,7 +104,7 @@ def kind_of(plan: Plan) -> str:
 def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> dict[str, list[str]]:
     """The learner processes of a run by name, each with its policies, in their order; `kinds` of those that may be
     stacked."""
-    alone = {f"learner-{policy}": [policy] for policy in policies}
+    alone = {name: [policy] for policy in policies for name in rank_names(policy, run.ranks(policy))}
     if run.learners == "process":
         return alone
     if run.learners == "cohort":
@@ -120,7 +121,8 @@ def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> 
         cohorts = {policy: name for policy, name in cohorts.items() if sizes.count(name) >= _ENOUGH}
     found: dict[str, list[str]] = {}
     for policy in policies:
-        found.setdefault(f"learner-{cohorts.get(policy, policy)}", []).append(policy)
+        for name in rank_names(cohorts.get(policy, policy), run.ranks(policy)):
+            found.setdefault(name, []).append(policy)
     return found
 
 

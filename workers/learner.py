@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,11 +40,14 @@ from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.freezing import Freezing
+from workers.learning.meeting import check_meeting, claimed, meet
 from workers.learning.member import Member
+from workers.learning.ranked import RankedMember
 from workers.learning.source import Source
 from workers.life import Life, run_dir_of, worker_command
 from workers.logs import log_to
 from workers.plan import Plan, PolicyPlan
+from workers.ranks import ledger_of, rank_of_actor, rank_of_learner
 from workers.reporting import LearnerReport
 
 __all__ = ["Learner", "main"]
@@ -76,9 +80,12 @@ class Learner:
         kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
         self._addresses = self._ports.bind(kinds, {_EXPERIENCE: largest})
         sockets = self._ports.sockets
-        self._receiver = ExperienceReceiver(
-            sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
-        )
+        self._size = max((plans[name].ranks for name in policies), default=1)
+        self._rank = rank_of_learner(welcome.name, self._size)
+        if self._size > 1:
+            check_meeting(host, life.options.insecure, policies[0], self._rank, self._size)
+        receives = sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
+        self._receiver = ExperienceReceiver(*receives, self._concerns)
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
@@ -95,6 +102,8 @@ class Learner:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
         client = self._life.client
         assert client is not None
+        if self._size > 1:  # the others ask the coordinator for the way
+            self._report.routes = [self._route(plan.name) for plan in self._plans]
         client.start(self._report.snapshot)
         device = choose_device(self._run, self._welcome.index).type
         for plan, stack in zip(self._plans, stacks_of(self._run, self._plans, device), strict=True):
@@ -126,7 +135,7 @@ class Learner:
         now = time.monotonic()
         self._receiver.receive()
         trained = self._cohort.step()
-        for member in trained:
+        for member in trained if not self._rank else ():
             self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
         for member in self._members:
             member.freeze_if_due()
@@ -139,12 +148,13 @@ class Learner:
     def _starve(self) -> None:
         """Sleeps until a message comes; data wake it at once."""
         started = time.monotonic()
-        poll(self._receiver.sockets, max(1, int(self._run.starvation_sleep * 1000)))
+        together = any(member.waits_for == "ranks" for member in self._members)
+        poll(self._receiver.sockets, 1 if together else max(1, int(self._run.starvation_sleep * 1000)))
         waited = time.monotonic() - started
         for member in self._members:
             if member.done:
                 continue
-            self._counters.add(f"waits.data.{member.name}", waited / len(self._members))
+            self._counters.add(f"waits.{member.waits_for}.{member.name}", waited / len(self._members))
 
     def _follow_members(self) -> None:
         """Who lives and who died, when the coordinator has news."""
@@ -161,6 +171,9 @@ class Learner:
                 if name == route.policy:
                     subscriber.route(route)
         for member in self._members:
+            if isinstance(member, RankedMember):
+                member.attended = any(self._concerns(name) for name, _ in living)
+                member.look_for_others(pulse.routes)
             member.mean_return = pulse.returns.get(member.name)
             if asked:
                 member.save()
@@ -178,6 +191,10 @@ class Learner:
                 poll(self._receiver.sockets, 20)
         self._life.vitals.rest()
         self._cohort.finish()
+
+    def _concerns(self, actor: str) -> bool:
+        """Whether the segments of `actor` come here."""
+        return self._size == 1 or rank_of_actor(actor, self._size) == self._rank
 
     def _route(self, policy: str) -> Route:
         return Route(
@@ -213,7 +230,7 @@ class Learner:
         """Where the segments of `plan` come from, and how many rows earlier incarnations had of them."""
         if plan.static:
             return load(plan, self._counters), 0
-        ledger = Ledger(self._folder / "ledgers" / plan.name if self._folder else None)
+        ledger = Ledger(ledger_of(self._folder, plan.name, self._rank) if self._folder else None)
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
         before = 0 if self._run.lockstep else sum(ledger.counts().values()) * plan.layout.length
@@ -222,23 +239,20 @@ class Learner:
 
     def _member(self, plan: Plan) -> Member:
         welcome, run = self._welcome, self._run
-        device = choose_device(run, welcome.index)
+        ranked = plan.ranks > 1
+        device = choose_device(run, self._rank if ranked else welcome.index, ranked)
         source, rows_before = self._source(plan)
-        member = Member(
-            plan,
-            run,
-            plan.share(self._world),
-            welcome.incarnation,
-            device,
-            source,
-            self._counters,
-            self._publisher.publish,
-            self._folder,
-            rows_before,
-            self._curious(plan, device),
-            self._cuts,
-            self._freezing(plan),
-        )
+        of_all = plan, run, plan.share(self._world), welcome.incarnation, device, source, self._counters
+        folder = None if self._rank else self._folder
+        given = *of_all, self._publisher.publish, folder, rows_before
+        if ranked:
+            place = self._addresses[_EXPERIENCE]
+            group, met = meet(
+                self._life, welcome, plan.name, plan.ranks, place, device, run.stall_timeout, self._counters
+            )
+            member: Member = RankedMember(*given, group=group, met=met)
+        else:
+            member = Member(*given, self._curious(plan, device), self._cuts, self._freezing(plan))
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights
@@ -248,7 +262,8 @@ class Learner:
 
     def _mailbox_path(self, policy: str) -> Path | None:
         """Where the weights lie from which another incarnation goes on; without shared memory, in the run's folder."""
-        name = f"{PREFIX}{self._welcome.run}-{policy}.weights"
+        rank = f"~{self._rank}" if self._rank else ""
+        name = f"{PREFIX}{self._welcome.run}-{policy}{rank}.weights"
         if self._run.transport == "tcp":
             return self._folder / name if self._folder is not None else None
         return memory_dir() / name
@@ -257,6 +272,7 @@ class Learner:
 def main(life: Life) -> None:
     """Joins, resumes, learns."""
     numerics.prepare()
+    life.options = replace(life.options, name=claimed(life.options.name))
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
     numerics.multiply_in(run.precision)

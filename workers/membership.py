@@ -15,6 +15,7 @@ from protocol.library_messages import Fetch
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from workers.disk import Disk
 from workers.places import Places, Steps
+from workers.ranks import rank_of_actor, rank_of_learner
 from workers.register import Member, Register
 from workers.relaying.ways import ways
 
@@ -38,6 +39,7 @@ class Membership:
     ) -> None:
         self._run, self._played, self._patient = run, {*policies, *fixed}, patient
         self._places = Places(run, policies, kinds)
+        self._ranked = self._places.ranked
         self._register = Register(path, disk)
         self.run_id = self._register.run_id
         self.clean = self._register.clean
@@ -134,15 +136,24 @@ class Membership:
         return (name, self._register.incarnations.get(name, 0)) in self.clean
 
     def routes(self, member: Member) -> list[Route]:
-        """Where the living learners are, and for an actor by way of which relays."""
+        """Where the living learners are, and for an actor by way of which relays. Of a policy with several ranks a
+        learner is told all, an actor its own, everybody else the first."""
         routes = [
             route.model_copy(update={"node": learner.node})
             for learner in self.having("learner")
             for route in learner.routes
+            if self._concerns(route, member)
         ]
         if member.role != "actor":
             return routes
         return ways(routes, {relay.node: relay.routes for relay in self.having("relay")}, member.node)
+
+    def _concerns(self, route: Route, member: Member) -> bool:
+        ranks = self._ranked.get(route.policy, 1)
+        if ranks == 1 or member.role == "learner":
+            return True
+        wanted = rank_of_actor(member.name, ranks) if member.role == "actor" else 0
+        return rank_of_learner(route.learner, ranks) == wanted
 
     def living_actors(self) -> list[tuple[str, int]]:
         """(name, incarnation) of the living actors."""
@@ -251,6 +262,8 @@ class Membership:
             return f"no policy of this run learns, which leaves nothing to do for a {join.role}; start none"
         if join.role == "evaluation" and self._run.evaluation is None:
             return "this run is not evaluated while it goes on; set evaluation.every_steps, or start no evaluation"
+        if join.role == "relay" and self._ranked:
+            return f"policy {min(self._ranked)!r} has several ranks, which no relay tells apart; start none"
         if join.role == "relay" and not join.node:
             return "a relay that does not say which node it serves; give it --node"
         if join.role == "relay" and self._run.transport != "auto":

@@ -50,6 +50,12 @@ class Places:
         names = self.names(role)
         return names.index(name) if name in names else None
 
+    @property
+    def ranked(self) -> dict[str, int]:
+        """Policies that several learners train together, and how many."""
+        trained = [policy for policies in self._learners.values() for policy in policies]
+        return {policy: count for policy in self._policies if (count := trained.count(policy)) > 1}
+
     def policies(self, role: Role, index: int) -> list[str]:
         """What a learner trains; all policies for everybody else."""
         return list(self._learners.values())[index] if role == "learner" else list(self._policies)

@@ -25,6 +25,7 @@ from workers.league_plan import plan_league
 from workers.learnable import unlearnable
 from workers.learning.governor import Governor
 from workers.policies.interface import Interface
+from workers.ranks import check_ranks
 
 __all__ = ["Plan", "PolicyPlan", "plan_policies", "seed_of"]
 
@@ -140,6 +141,11 @@ class Plan:
         return self.dataset is not None
 
     @property
+    def ranks(self) -> int:
+        """Learner processes that train this together."""
+        return self.config.ranks if isinstance(self.config, PolicyConfig) else 1
+
+    @property
     def recorded(self) -> bool:
         """Whether what a learner receives is kept."""
         return isinstance(self.config, PolicyConfig) and self.config.record
@@ -209,6 +215,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
             0 if league is None else where.copies,
         )
         _check_sources(plan)
+        check_ranks(run, name, config, names)
         if plan.actors:
             _check(plan)
         if plan.lockstep:

@@ -195,7 +195,9 @@ class LearnerReport:
                 )
             ]
             whole += findings.counters(policy)
-            seconds += [f"{kind}.{policy}" for kind in ("waits.data", "waits.checkpoint", "waits.record", "busy")]
+            seconds += [
+                f"{kind}.{policy}" for kind in ("waits.data", "waits.ranks", "waits.checkpoint", "waits.record", "busy")
+            ]
         return whole, seconds
 
     def snapshot(self) -> Report:

@@ -81,6 +81,12 @@ class Sequential:
         self._environment = Checked(deal(run, 0) if run.lockstep else make(run.environment))
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
+        for plan in self._plans.values():
+            if plan.ranks > 1:
+                raise ConfigurationError(
+                    f"policy {plan.name!r} has {plan.ranks} ranks, and this run is of one process; leave --sequential "
+                    "out, or set ranks: 1"
+                )
         auxiliaries = plan_auxiliaries(run, self._plans)
         names, hand = [*self._plans, *auxiliaries], Hand.of(run, 0, _NAME)
         self._table = Table()

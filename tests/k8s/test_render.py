@@ -118,6 +118,21 @@ def test_simulators_stand_beside_their_actor(k8s: Path) -> None:
     assert {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{port}"} in simulator["env"]
 
 
+def test_ranks_are_pods_that_reach_each_other_and_nobody_else(k8s: Path) -> None:
+    run = parse_run({"actors": 4, "policies": {"a": {"ranks": 2}}})
+    documents = rendered(k8s, "ranks", run, Placement("ranks"), Outline(["a"], 2, 2**20, 2**20))
+    learner = named(documents, "StatefulSet", "learner")
+    assert learner["spec"]["replicas"] == 2
+    assert learner["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--insecure"
+    allowed = named(documents, "NetworkPolicy", "between-learners")["spec"]
+    only = [{"podSelector": {"matchLabels": {"app.kubernetes.io/component": "learner"}}}]
+    assert allowed["ingress"] == [{"from": only}]
+    assert allowed["egress"] == [{"to": only}]
+    assert allowed["podSelector"] == only[0]["podSelector"]
+    with pytest.raises(ConfigurationError, match=r"'a' has several ranks, .*leave --actors-per-pod out"):
+        render(run, Outline(["a"], 2, 0, 0), Placement("ranks", actors_per_pod=2, pods=2), "../..")
+
+
 def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
     run = parse_run({"actors": 4, "evaluation": {"every_steps": 1000}})
     documents = rendered(k8s, "watched", run, Placement("watched"))

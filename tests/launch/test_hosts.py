@@ -75,6 +75,18 @@ def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
     assert names == [("--name", "learner-0"), ("--name", "learner-1")]
 
 
+def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
+    run = parse_run({"actors": 8, "policies": {"a": {"ranks": 3}}})
+    outline = Outline(["a"], 3, 0, 0)
+    with pytest.raises(ConfigurationError, match=r"'a' has several ranks, .*set insecure_ranks: true"):
+        plan(hosts(), run, outline)
+    found = plan(hosts(insecure_ranks=True), run, outline)
+    assert {command.role for command in found} == {"coordinator", "learner", "actor"}
+    words = [command.words for command in found if command.role == "learner"]
+    assert [one[-3:] for one in words] == [("--insecure", "--name", f"learner-{rank}") for rank in range(3)]
+    assert batch(hosts(insecure_ranks=True), run, outline).count("--insecure --name learner-") == 3
+
+
 def test_a_host_gets_the_secrets_of_its_roles_alone() -> None:
     for name in HOSTS:
         mine = [

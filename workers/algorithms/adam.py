@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from protocol.config import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
 from workers.policies.flat import flatten_
+from workers.together import ALONE, Ranks
 
 __all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
 
@@ -52,7 +53,9 @@ class FlatAdam:
         weights = flatten_(module)
         self.parameters = weights.parameters
         self.betas, self.epsilon = betas, epsilon
-        self.gradient = torch.zeros_like(self.parameters)
+        self._told = self.parameters.new_zeros(len(self.parameters) + 1)
+        """The gradient and behind it the loss: what ranks add up at once."""
+        self.gradient = self._told[:-1]
         self.first = torch.zeros_like(self.parameters)
         self.second = torch.zeros_like(self.parameters)
         self.steps = 0
@@ -65,13 +68,18 @@ class FlatAdam:
         places = [span.storage_offset() - base for span in spans]
         self._parts = [self.gradient[at : at + len(span)] for at, span in zip(places, spans, strict=True)]
 
-    def backward(self, loss: Tensor, max_norm: float) -> Tensor:
-        """Replaces `gradient` by that of `loss`, each part cut to `max_norm`; returns the norm of the whole before.
+    def backward(self, loss: Tensor, max_norm: float, ranks: Ranks = ALONE) -> Tensor:
+        """Replaces `gradient` by that of `loss`, summed over `ranks`, each part cut to `max_norm`; returns the norm of
+        the whole before.
 
-        Raises TrainingFault, with the parameters as they were, if loss or gradient is not finite.
+        Raises TrainingFault, on all ranks and with the parameters as they were, if loss or gradient is not finite.
         """
         self.gradient.zero_()
         loss.backward()
+        if ranks.size > 1:
+            self._told[-1] = loss.detach()
+            self._told.copy_(ranks.total(self._told))
+            loss = self._told[-1]
         norm = torch.linalg.vector_norm(self.gradient)
         if not math.isfinite(norm.item()) or not math.isfinite(loss.item()):
             raise broken(loss.item(), norm.item())

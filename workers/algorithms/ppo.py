@@ -19,7 +19,7 @@ from torch import Tensor
 from protocol.config import PPO, OnStream, PolicyConfig, Streamed
 from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.algorithms.impala import policy_gradient
-from workers.algorithms.preparation import Batch, Minibatch, prepare
+from workers.algorithms.preparation import Batch, Minibatch, own_part, prepare_all
 from workers.algorithms.returns import next_values
 from workers.algorithms.standing import Appraisal, Standing, advantages
 from workers.learning.batches import Segments
@@ -31,6 +31,7 @@ from workers.policies.networks import input_rows
 from workers.policies.scaled import Scaled
 from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace
+from workers.together import ALONE, Ranks
 
 __all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective"]
 
@@ -50,6 +51,7 @@ def objective(
     batch: Minibatch,
     config: OnStream,
     entropy_weight: float | Tensor | None = None,
+    ranks: Ranks = ALONE,
 ) -> Objective:
     """PPO's clipped objective (Schulman et al. 2017, equation 9), or IMPALA's policy gradient, with V-trace advantages
     against the behaviour policy.
@@ -57,7 +59,8 @@ def objective(
     One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
     Means are over rows with mask 1. Rewards and values are real, value errors in the value head's normalised unit.
     `entropy_weight`: one number, one for each of K policies, or None: that of `config`. Segments with an `importance`
-    have their advantages times that.
+    have their advantages times that. Where the minibatch is this rank's part of one that several `ranks` have, loss
+    and metrics are its terms of theirs.
     """
     shape, rows = batch.reward.shape, batch.reward.numel()
     recall = batch.recall
@@ -78,9 +81,9 @@ def objective(
         next_value = next_values(value, batch.terminated, batch.truncated, final[:rows].view(shape))
         seen = Appraisal(ratio.detach(), value[:-1], next_value)
         _, target, advantage = advantages(batch, seen, config)
-        weight = batch.mask / _each(_total(batch.mask, many), shape)
+        weight = batch.mask / _each(ranks.total(_total(batch.mask, many)), shape)
         if config.normalize_advantage:
-            advantage = normalized(advantage, weight, many)
+            advantage = normalized(advantage, weight, many, ranks)
         if batch.importance is not None:
             advantage = advantage * batch.importance
     if isinstance(config, PPO):
@@ -146,10 +149,12 @@ def _rows(column: Tensor | None, rows: int) -> Tensor | None:
     return None if column is None else column.reshape(rows, *column.shape[2:])
 
 
-def normalized(x: Tensor, weight: Tensor, members: int = 1) -> Tensor:
-    """`x` [T, b] with mean 0 and standard deviation 1 under `weight`, which sums to 1, for each of `members`."""
-    centred = x - _each(_total(x * weight, members), x.shape)
-    return centred / (_each(_total(centred * centred * weight, members).sqrt(), x.shape) + 1e-8)
+def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Ranks = ALONE) -> Tensor:
+    """`x` [T, b] with mean 0 and standard deviation 1 under `weight`, which sums to 1 over all `ranks`, for each of
+    `members`."""
+    centred = x - _each(ranks.total(_total(x * weight, members)), x.shape)
+    variance = ranks.total(_total(centred * centred * weight, members))
+    return centred / (_each(variance.sqrt(), x.shape) + 1e-8)
 
 
 def value_error(
@@ -174,7 +179,10 @@ def entropy_weight_of(config: OnStream, progress: float) -> float:
 
 
 class PPOUpdate:
-    """Updates `policy`, which must be on its final device, from batches of segments."""
+    """Updates `policy`, which must be on its final device, from batches of segments, each rank of `ranks` from its own
+    as if one process had all of them: order, means, deviations, gradient and statistics are those of the whole."""
+
+    ranks: Ranks = ALONE
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, Streamed):
@@ -194,10 +202,12 @@ class PPOUpdate:
         """Trains `epochs` times on all real rows of `segments`, `minibatches` steps an epoch; returns mean metrics.
 
         `progress` in [0, 1] is how much of the run is over. Raises TrainingFault, before the parameters of that step
-        are touched, for a loss or gradient that is not finite. A batch without real rows changes nothing.
+        are touched, for a loss or gradient that is not finite. A batch without real rows changes nothing. Ranks must
+        have equally many segments, of which some or all may be empty.
         """
-        batch = prepare(segments)
-        if not batch.rows:
+        batch, valid = prepare_all(segments, self.ranks)
+        rows = batch.rows if self.ranks.size == 1 else int(valid.sum())
+        if not rows:
             return {"loss": 0.0, "rows": 0.0}
         algorithm = self.algorithm
         learning_rate = learning_rate_of(self.config, algorithm, progress)
@@ -210,11 +220,11 @@ class PPOUpdate:
         standing = self._standing(batch) if algorithm.priority_alpha else None
         targets = [] if standing is None else [standing.advantages().target[batch.mask.bool()]]
         for epoch in range(algorithm.epochs):
-            for index, minibatch in self._minibatches(batch, standing, progress):
-                found = objective(self.policy, minibatch, algorithm, entropy_weight)
+            for index, minibatch in self._minibatches(batch, valid, standing, progress):
+                found = objective(self.policy, minibatch, algorithm, entropy_weight, self.ranks)
                 if standing is not None:
                     standing.enter(index, found.seen)
-                norm = self.optimizer.backward(found.loss, self.config.max_grad_norm)
+                norm = self.optimizer.backward(found.loss, self.config.max_grad_norm, self.ranks)
                 self.optimizer.step(learning_rate)
                 names = [*found.metrics, "grad_norm"]
                 records.append(torch.stack([*found.metrics.values(), norm]))
@@ -222,23 +232,30 @@ class PPOUpdate:
                     targets.append(found.target[minibatch.mask.bool()])
         delta = torch.linalg.vector_norm(self.optimizer.parameters - before)
         self._normalizers(batch, torch.cat(targets))
-        reward = batch.reward.sum() / batch.rows
-        numbers = torch.cat([torch.stack(records).mean(0), torch.stack([delta, reward])]).tolist()
-        metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers, strict=True))
-        return {**metrics, "learning_rate": learning_rate, "rows": float(batch.rows)}
+        reward = batch.reward.sum() / rows
+        numbers = torch.cat([torch.stack(records).mean(0), torch.stack([delta, reward])])
+        if self.ranks.size > 1:
+            numbers[-3:-1] /= self.ranks.size  # norm and delta are the same on all ranks, the rest their terms
+            numbers = self.ranks.total(numbers)
+        metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers.tolist(), strict=True))
+        return {**metrics, "learning_rate": learning_rate, "rows": float(rows)}
 
     def _minibatches(
-        self, batch: Batch, standing: Standing | None, progress: float
+        self, batch: Batch, valid: Tensor, standing: Standing | None, progress: float
     ) -> Iterator[tuple[Tensor, Minibatch]]:
-        """Whole segments in a new order, in parts as equal as can be; parts without real rows are left out. With
-        `standing` each part is drawn by priority from all segments instead."""
+        """Whole segments in a new order, in parts as equal as can be, of which each rank gets what it has; parts
+        without real rows are left out. With `standing` each part is drawn by priority from all segments instead."""
         device, algorithm = batch.mask.device, self.algorithm
-        order = torch.randperm(batch.mask.shape[1], generator=self.generator)
+        order = torch.randperm(valid.numel(), generator=self.generator)
         for part in order.tensor_split(algorithm.minibatches):
             importance = None
             if standing is not None:
                 part, importance = standing.draw(len(part), progress, self.generator)
             if not len(part):
+                continue
+            if self.ranks.size > 1:
+                if valid.flatten()[part].any():
+                    yield own_part(batch, part, self.ranks.rank, self.scratch)
                 continue
             index = part.to(device)
             minibatch = batch.minibatch(index, self.scratch, importance)
@@ -258,12 +275,13 @@ class PPOUpdate:
     def _normalizers(self, batch: Batch, targets: Tensor) -> None:
         """Statistics change only between updates, so that rows of the newest version have ratio 1 throughout one."""
         if self.algorithm.normalize_return:
-            self.policy.update_returns(targets)
+            self.policy.update_returns(targets, self.ranks)
         if self.policy.observations is not None:
             real = batch.mask.T.bool()
-            self.policy.observations.update(input_rows(batch.observation[:, :-1][real], self.policy.shape))
+            rows = input_rows(batch.observation[:, :-1][real], self.policy.shape)
+            self.policy.observations.update(rows, self.ranks)
             if isinstance(self.policy, CentralActorCritic) and batch.privileged is not None:
-                self.policy.update_privileged(batch.privileged[:, :-1][real])
+                self.policy.update_privileged(batch.privileged[:, :-1][real], self.ranks)
 
     def state(self) -> dict[str, Tensor]:
         """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""

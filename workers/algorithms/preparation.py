@@ -4,7 +4,8 @@ In flow: `Segments`, whose rows beyond `valid` may hold anything. Out flow: a `B
 segments' real rows are, with a mask, and minibatches of it.
 
 Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch, `P` numbers
-that only learners see. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
+that only learners see, `R` ranks. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D`
+amounts.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from protocol.errors import TrainingFault
 from workers.learning.batches import Segments
 from workers.policies.core import Recall
 from workers.policies.workspace import Workspace
+from workers.together import Ranks
 
-__all__ = ["COLUMNS", "Batch", "Minibatch", "prepare"]
+__all__ = ["COLUMNS", "Batch", "Minibatch", "own_part", "prepare", "prepare_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,36 @@ def prepare(segments: Segments) -> Batch:
         final_privileged=segments.final_privileged,
         rows=count,
     )
+
+
+def prepare_all(segments: Segments, ranks: Ranks) -> tuple[Batch, Tensor]:
+    """This rank's batch, and the real rows [R, B] of all ranks' segments, in host memory where there are several. If
+    any rank's is at fault, all raise TrainingFault."""
+    if ranks.size == 1:
+        return prepare(segments), segments.valid[None]
+    batch, fault, valid = None, None, segments.valid
+    try:
+        batch = prepare(segments)
+    except TrainingFault as found:
+        fault, valid = found, torch.full_like(valid, -1)
+    whole = ranks.gather(valid).cpu()
+    refused = (whole.amin(1) < 0).nonzero().flatten().tolist()
+    if batch is None or refused:
+        raise fault or TrainingFault(f"rank {refused[0]} could not use its part of the batch; see its log")
+    return batch, whole
+
+
+def own_part(batch: Batch, part: Tensor, rank: int, scratch: Workspace) -> tuple[Tensor, Minibatch]:
+    """Of the segments `part` of all ranks, counted through, those of this `rank`, as an index of `batch` and a
+    minibatch; if there are none, one segment of which nothing counts."""
+    each = batch.mask.shape[1]
+    part = part - rank * each
+    index = part[(part >= 0) & (part < each)].to(batch.mask.device)
+    if len(index):
+        return index, batch.minibatch(index, scratch)
+    index = torch.zeros(1, dtype=torch.int64, device=batch.mask.device)
+    minibatch = batch.minibatch(index, scratch)
+    return index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
 
 
 def _used(segments: Segments, truncated: Tensor) -> tuple[Tensor, int]:

@@ -10,12 +10,13 @@ from protocol.errors import ConfigurationError
 __all__ = ["acting_device", "choose_device"]
 
 
-def choose_device(run: Run, index: int) -> torch.device:
-    """The device of learner number `index`: CUDA before MPS before the CPU; with `device_per_agent` learners are spread
-    over all GPUs, otherwise they share the first. ConfigurationError if the wanted device is not there."""
+def choose_device(run: Run, index: int, spread: bool = False) -> torch.device:
+    """The device of learner number `index`: CUDA before MPS before the CPU; with `device_per_agent` or `spread`
+    learners are spread over all GPUs, otherwise they share the first. ConfigurationError if the wanted device is not
+    there."""
     wanted = run.device
     if wanted in ("auto", "cuda") and torch.cuda.is_available():
-        return torch.device(f"cuda:{index % torch.cuda.device_count() if run.device_per_agent else 0}")
+        return torch.device(f"cuda:{index % torch.cuda.device_count() if spread or run.device_per_agent else 0}")
     if wanted in ("auto", "mps") and torch.backends.mps.is_available():
         return torch.device("mps")
     if wanted in ("cuda", "mps"):

@@ -76,7 +76,7 @@ class Member:
         cuts: Cuts | None = None,
         freezing: Freezing | None = None,
     ) -> None:
-        self.name, self.static = plan.name, plan.static
+        self.name, self.static, self.waits_for = plan.name, plan.static, "data"
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
         self._rows_expected, self._rows_here = max(1.0, run.steps * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
@@ -147,6 +147,11 @@ class Member:
         if self.rounds is not None:
             self._go_back(self.rounds)
             return
+        self.version = Version(self.version.incarnation, self._restored(found, last))
+        self._begin_here()
+
+    def _restored(self, found: NDArray[np.uint8] | None, last: Version) -> int:
+        """Puts in place what `resume` says; the version after which versions go on."""
         loaded = self._checkpoints.load() if self._checkpoints is not None else None
         number = last.version
         if loaded is not None:
@@ -160,8 +165,7 @@ class Member:
             self.published.load(found)
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
         self._health.new = loaded is None and found is None
-        self.version = Version(self.version.incarnation, number)
-        self._begin_here()
+        return number
 
     def _go_back(self, rounds: Rounds) -> None:
         """To the last cut, whose publication is made again; or to the beginning."""
@@ -364,11 +368,14 @@ class Member:
         return self._replay.sample(self.version, self.progress), 0
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
-        self._faults += 1
         self._counters.add(f"rejected.{self.name}", self._segments)
-        log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
         if self._health.refused(batch):
             self._telling.keep(batch, str(fault), self.update.train_steps, self.version)
+        self._failed(fault)
+
+    def _failed(self, fault: TrainingFault) -> None:
+        self._faults += 1
+        log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
         if self._faults >= _FAULTS:
             raise fault
 
@@ -391,6 +398,9 @@ class Member:
             self.measured.update(seen)
             if due:
                 self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
+        self._publish_if_due()
+
+    def _publish_if_due(self) -> None:
         due = self.update.train_steps - self._published_step >= self._plan.config.publish_interval
         if due and self.rounds is None:
             self.publish()

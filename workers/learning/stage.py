@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,13 @@ class Stage:
             self._origins = self.provenance()
         if self.fill(now):
             self._sent = self._carrier.send(self._tensors)
+
+    def empty(self) -> Segments:
+        """A batch like any other, in which nothing is real; what waits stays."""
+        sent = self._carrier.send(self._tensors)
+        self._carrier.arrive(sent)
+        batch = self._segments(sent)
+        return replace(batch, valid=torch.zeros_like(batch.valid))
 
     def get_state(self) -> State:
         """What waits for the batch to be full, as plain arrays."""

@@ -25,6 +25,7 @@ from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.kernels import Activation
 from workers.policies.networks import Perceptron, RunningMoments, input_rows
 from workers.policies.scaled import Scaled, returns
+from workers.together import ALONE, Ranks
 
 __all__ = ["CentralActorCritic"]
 
@@ -122,10 +123,10 @@ class CentralActorCritic(Scaled):
             x = torch.cat([x, self.actor.core.unroll(x, recall)], 1)
         return self.actor(x), values
 
-    def update_privileged(self, rows: Tensor) -> None:
-        """Adds what only learners saw [N, P] to its statistics, where these are kept."""
+    def update_privileged(self, rows: Tensor, ranks: Ranks = ALONE) -> None:
+        """Adds what only learners saw [N, P] in all `ranks` to its statistics, where these are kept."""
         if self.privileged is not None:
-            self.privileged.update(rows)
+            self.privileged.update(rows, ranks)
 
     @torch.inference_mode()
     def act(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.kernels import Activation, tanh
+from workers.together import ALONE, Ranks, moments
 
 __all__ = ["CLIP", "Perceptron", "RunningMoments", "dueled", "input_rows", "orthogonal"]
 
@@ -82,12 +83,12 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, rows: Tensor) -> None:
-        """Adds `rows` [N, *features] by the parallel formula (Chan, Golub & LeVeque 1979); no rows change nothing."""
-        added = len(rows)
-        if not added:
+    def update(self, rows: Tensor, ranks: Ranks = ALONE) -> None:
+        """Adds `rows` [N, *features] of all `ranks`, some of which may have none, by the parallel formula (Chan, Golub
+        & LeVeque 1979); no rows change nothing."""
+        if ranks.size == 1 and not len(rows):
             return
-        variance, mean = (moment.double() for moment in torch.var_mean(rows, 0, correction=0))
+        added, mean, variance = moments(rows, ranks)
         held = self.count if self.memory is None else self.count.clamp(max=self.memory * added)
         total = held + added
         delta = mean - self.mean

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.networks import RunningMoments
+from workers.together import ALONE, Ranks
 
 __all__ = ["Scaled", "returns"]
 
@@ -47,11 +48,11 @@ class Scaled(nn.Module):
         return (value - self.returns.mean.float()) / self.returns.std.float()
 
     @torch.no_grad()
-    def update_returns(self, targets: Tensor) -> None:
-        """Adds value targets [N] (unit of the reward) to the return statistics and rescales the value head so that
-        every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
+    def update_returns(self, targets: Tensor, ranks: Ranks = ALONE) -> None:
+        """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
+        head so that every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
         mean, std = self.returns.mean.clone(), self.returns.std
-        self.returns.update(targets)
+        self.returns.update(targets, ranks)
         weight, bias = self.value_head
         weight.mul_((std / self.returns.std).float())
         bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)

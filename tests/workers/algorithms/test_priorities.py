@@ -151,7 +151,7 @@ def test_an_updates_draws_follow_what_was_seen_last_K9() -> None:
     batch.reward[:, 3] = 1000.0
     stand = update._standing(batch)
     drawn = []
-    for index, minibatch in update._minibatches(batch, stand, 0.0):
+    for index, minibatch in update._minibatches(batch, torch.ones(1, batch.mask.shape[1]), stand, 0.0):
         drawn.append(index.tolist())
         assert minibatch.importance is not None
         assert bool((minibatch.importance[index == 3] < 0.5).all())

@@ -1,0 +1,104 @@
+"""Several learners of one policy: their names, whose segments each gets, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.config import parse_run
+from protocol.errors import ConfigurationError
+from protocol.messages import Beat, Route
+from tests.workers.test_cohorts import learners
+from tests.workers.test_membership import admitted, join, members_of, refused
+from tests.workers.test_plan import plans
+from workers.cohorts import kind_of
+from workers.learning.meeting import check_meeting, claimed
+from workers.ranks import ledger_of, rank_of_actor, rank_of_learner
+
+TWO: dict[str, Any] = {"actors": 3, "policies": {"b": {"ranks": 2}}}
+
+
+def test_each_rank_is_a_learner_of_its_own_with_an_ordinal_of_its_own() -> None:
+    found = learners(TWO)
+    assert found == {"learner-a": ["a"], "learner-b-0": ["b"], "learner-b-1": ["b"], "learner-c": ["c"]}
+    assert learners({**TWO, "learners": "auto"}) == found
+    assert [rank_of_learner(name, 2) for name in ("learner-b-0", "learner-b-1")] == [0, 1]
+    assert kind_of(plans(TWO)["b"]) == "", "it shares no process"
+
+
+def test_an_actor_keeps_its_rank_and_ranks_keep_ledgers_of_their_own(tmp_path: Path) -> None:
+    assert [rank_of_actor(f"actor-{number}", 2) for number in range(4)] == [0, 1, 0, 1]
+    assert [rank_of_actor("actor-3", 1), rank_of_actor("simulator", 2)] == [0, 0]
+    assert len({ledger_of(tmp_path, "b", rank) for rank in range(3)}) == 3
+
+
+def test_an_actor_is_told_its_own_rank_a_learner_all_and_everybody_else_the_first(tmp_path: Path) -> None:
+    members = members_of(tmp_path, **TWO)
+    for token, name in (("l0", "learner-b-0"), ("l1", "learner-b-1")):
+        member = admitted(members, join("learner", token, name))
+        route = Route(policy="b", learner=name, incarnation=1, experience="e", weights="w", acknowledgements="k")
+        members.beat(Beat(name=name, token=token, incarnation=1, state="learning", routes=[route]))
+        assert member.policies == ["b"]
+    told = {}
+    for role, token in (("actor", "a0"), ("actor", "a1"), ("actor", "a2"), ("supervisor", "s"), ("learner", "l")):
+        member = admitted(members, join(role, token))  # type: ignore[arg-type]
+        told[token] = [route.learner for route in members.routes(member)]
+    assert told["a0"] == told["a2"] == told["s"] == ["learner-b-0"]
+    assert told["a1"] == ["learner-b-1"]
+    assert told["l"] == ["learner-b-0", "learner-b-1"]
+
+
+def test_no_relay_stands_between_actors_and_ranks(tmp_path: Path) -> None:
+    relay = join("relay", "r").model_copy(update={"node": "here"})
+    assert (
+        "policy 'b' has several ranks, which no relay tells apart" in refused(members_of(tmp_path, **TWO), relay).reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "policy", "sentence"),
+    [
+        ({"actors": 1}, {}, "each of which needs an actor of its own, and the run has 1; set actors: 2"),
+        ({}, {"algorithm": {"name": "iqn"}}, "iqn cannot be trained by several; use ppo or impala"),
+        ({}, {"algorithm": {"name": "ppo", "priority_alpha": 0.5}}, "leave priority_alpha out"),
+        ({}, {"record": True}, "leave record and replay out"),
+        ({"learners": "cohort"}, {}, "set learners: process or auto"),
+        ({"schedule": "lockstep", "environment": {"copies": 48}}, {}, "remove schedule"),
+        (
+            {"agents": {"a": "b-1"}},
+            {},
+            "would be called 'learner-b-1', as another policy's learner; rename that policy",
+        ),
+    ],
+)
+def test_what_ranks_cannot_train_is_refused_in_one_sentence(
+    changes: dict[str, Any], policy: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError) as said:
+        plans({**TWO, **changes, "policies": {"b": {"ranks": 2, **policy}}})
+    assert str(said.value).startswith("policy 'b' has 2 ranks")
+    assert sentence in str(said.value)
+    assert str(said.value).endswith("or set ranks: 1")
+
+
+def test_torchrun_says_which_rank_a_process_is_and_must_agree_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [claimed("learner-b"), claimed("")] == ["learner-b", ""]
+    check_meeting("127.0.0.1", False, "b", 1, 2)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert [claimed("learner-b"), claimed("")] == ["learner-b-1", "learner-1"]
+    with pytest.raises(ConfigurationError, match="torchrun says rank 1 of 3, and this is rank 1 of the 2"):
+        check_meeting("127.0.0.1", False, "b", 1, 2)
+
+
+def test_ranks_meet_on_no_network_of_which_nothing_was_said() -> None:
+    check_meeting("0.0.0.0", True, "b", 0, 2)
+    with pytest.raises(ConfigurationError, match="which knows no keys; pass --insecure"):
+        check_meeting("0.0.0.0", False, "b", 0, 2)
+
+
+def test_ranks_are_a_number_of_processes() -> None:
+    with pytest.raises(ConfigurationError, match=r"policy\.ranks"):
+        parse_run({"policy": {"ranks": 0}})

@@ -1,0 +1,165 @@
+"""How the ranks of one policy find each other.
+
+In flow: where the first rank's learner is, as the coordinator tells; or, of ranks that `torchrun` started, what it left
+in the environment. Out flow: a `Group`. Each start of any rank needs a meeting of all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import socket
+import time
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+import torch.distributed as dist
+
+from protocol.counters import Counters
+from protocol.errors import ConfigurationError
+from protocol.messages import Welcome
+from protocol.sockets import MEETING, is_loopback
+from workers.learning.group import Group, RankLost
+from workers.life import Life
+from workers.ranks import rank_names, rank_of_learner
+
+__all__ = ["check_meeting", "claimed", "meet"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 0.05
+_TRY_SECONDS = timedelta(seconds=5)
+
+
+def claimed(name: str) -> str:
+    """The name that a learner asks for: among ranks that `torchrun` started, that of its rank of the policy that
+    `name`, learner-POLICY, says; or of the run's first learners."""
+    rank = os.environ.get("RANK")
+    return name if rank is None else f"{name or 'learner'}-{rank}"
+
+
+def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) -> None:
+    """ConfigurationError where ranks would meet on a network that nothing was said of, or not as `torchrun` says."""
+    if not is_loopback(host) and not insecure:
+        raise ConfigurationError(
+            f"the ranks of policy {policy!r} would talk over {host} by torch.distributed, which knows no keys; pass "
+            "--insecure to its learners on a network where you trust every machine, or bind 127.0.0.1"
+        )
+    told = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if told[0] is not None and told != (str(rank), str(size)):
+        raise ConfigurationError(
+            f"torchrun says rank {told[0]} of {told[1]}, and this is rank {rank} of the {size} of policy {policy!r}; "
+            f"start as many processes as ranks, each with --name learner-{policy}"
+        )
+
+
+def meet(
+    life: Life,
+    welcome: Welcome,
+    policy: str,
+    size: int,
+    address: str,
+    device: torch.device,
+    patience: float,
+    counters: Counters,
+) -> tuple[Group, dict[str, int]]:
+    """Waits until all ranks are there, and says which incarnations of their learners these are; `address` is where this
+    one takes experience. Who waits goes on beating, and can be told to stop."""
+    rank, started = rank_of_learner(welcome.name, size), time.monotonic()
+    log.info("event=meeting policy=%s rank=%d ranks=%d", policy, rank, size)
+    own = json.dumps({"incarnation": welcome.incarnation, "gpu": _gpu(device)})
+    while True:
+        try:
+            store = _store(life, policy, rank, size, address)
+            store.set(str(rank), own)
+            told = _all_told(life, store, rank, size, own)
+            break
+        except RuntimeError as fault:  # the first rank ended, and its store with it; another comes
+            _alive(life)
+            time.sleep(_LOOK_EVERY)
+            log.info("event=meeting_again policy=%s reason=%s", policy, " ".join(str(fault).split())[:200])
+    store.set_timeout(timedelta(seconds=patience))
+    gpus = [one["gpu"] for one in told]
+    nccl = "" not in gpus and len(set(gpus)) == size
+    host, _ = _door(address)
+    group = Group(policy, dist.PrefixStore(json.dumps(told), store), rank, size, host, patience, device, nccl)
+    waited = time.monotonic() - started
+    counters.add(f"waits.ranks.{policy}", waited)
+    backend = "nccl" if nccl else "gloo"
+    log.info("event=met policy=%s rank=%d ranks=%d backend=%s waited=%.1f", policy, rank, size, backend, waited)
+    met = {name: int(one["incarnation"]) for name, one in zip(rank_names(policy, size), told, strict=True)}
+    return group, met
+
+
+def _store(life: Life, policy: str, rank: int, size: int, address: str) -> dist.Store:
+    """Where all ranks tell who they are: torchrun's, or the first rank's, at a port of its block."""
+    if "RANK" in os.environ:
+        found, _, _ = next(iter(dist.rendezvous("env://")))
+        return dist.PrefixStore(policy, found)
+    if rank == 0:
+        host, port = _door(address)
+        listener = _listen(life.options.host_and_base[0], port)
+        return dist.TCPStore(
+            host, port, is_master=True, wait_for_workers=False, timeout=_TRY_SECONDS, master_listen_fd=listener.detach()
+        )
+    first = rank_names(policy, size)[0]
+    while True:
+        _alive(life)
+        pulse = life.client.pulse if life.client is not None else None
+        for route in pulse.routes if pulse is not None else ():
+            if route.learner == first:
+                return dist.TCPStore(*_door(route.experience), wait_for_workers=False, timeout=_TRY_SECONDS)
+        time.sleep(_LOOK_EVERY)
+
+
+def _all_told(life: Life, store: dist.Store, rank: int, size: int, own: str) -> list[dict[str, Any]]:
+    """What all ranks told of themselves, once the last has. The first one says when that is so: another that was
+    started anew meanwhile is not among those, and waits for the next meeting."""
+    keys = [str(one) for one in range(size)]
+    while not store.check(keys if rank == 0 else ["all"]):
+        _alive(life)
+        time.sleep(_LOOK_EVERY)
+    if rank == 0:
+        told = [store.get(key).decode() for key in keys]
+        store.set("all", json.dumps(told))
+    else:
+        told = json.loads(store.get("all"))
+        while told[rank] != own:
+            _alive(life)
+            time.sleep(_LOOK_EVERY)
+            store.check(["all"])  # ends with the first rank, which waits in vain for who was here before
+    return [json.loads(one) for one in told]
+
+
+def _alive(life: Life) -> None:
+    """Who waits is not hung, and may be told to stop."""
+    life.vitals.beat()
+    life.check()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+        listener.listen(1024)
+    except OSError as fault:
+        listener.close()
+        raise RankLost(f"ranks cannot meet at {host} port {port} ({fault.strerror}); give another --bind") from None
+    return listener
+
+
+def _door(experience: str) -> tuple[str, int]:
+    """Host and port of the meeting at a learner, by where it takes experience: at base + 1."""
+    place = urlsplit(experience)
+    return place.hostname or platform.node(), (place.port or 1) - 1 + MEETING
+
+
+def _gpu(device: torch.device) -> str:
+    """Which one in the world it is; empty for none."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
