@@ -37,6 +37,7 @@ _REPLAY: dict[str, Any] = {
             "buffer_capacity": 20_000,
             "learning_starts": 1_000,
             "replay_ratio": 4.0,
+            "anneal_learning_rate": True,
             "n_step": 3,
             "gamma": 0.95,
             "tau": 0.02,
@@ -68,7 +69,7 @@ WORLDS: dict[str, tuple[dict[str, Any], int, Goal]] = {
     "hunt": (_HUNT, 1_000_000, Goal()),
     "hunt-drop": ({**_HUNT, "policy": {**_HUNT["policy"], "flow": "drop_oldest"}}, 1_000_000, Goal()),
     "hunt-tcp": ({**_HUNT, "transport": "tcp"}, 500_000, Goal()),
-    "hunt-replay": (_REPLAY, 100_000, Goal()),
+    "hunt-replay": (_REPLAY, 200_000, Goal()),
 }
 """Name -> configuration, agent steps, and the return that has to be reached."""
 
