@@ -131,8 +131,7 @@ down() { # with process 1 go all others, the mounts and the network; groups of p
     fi
     rm -f "$folder/machine.pid"
     for _ in $(seq 50); do
-        find /sys/fs/cgroup -mindepth 1 -maxdepth 2 -name rookery-cluster -exec find {} -depth -type d -exec rmdir {} + \; \
-            2>/dev/null || true
+        find /sys/fs/cgroup -depth -type d -path '/sys/fs/cgroup/*/rookery-cluster*' -exec rmdir {} + 2>/dev/null || true
         [[ -z $(find /sys/fs/cgroup -mindepth 1 -maxdepth 2 -name rookery-cluster) ]] && return
         sleep 0.1
     done
