@@ -104,6 +104,7 @@ def test_batches_are_pinned_where_a_gpu_reads_them_and_only_there_L8(monkeypatch
         return tensor
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)  # a build without CUDA has none
     policy = scripted.config(STREAM)
     form = "one", scripted.Performer().interface, scripted.layout_of(policy), 2, scripted.Source(), scripted.counters()
     Stage(*form, torch.device("cpu"))
