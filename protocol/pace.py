@@ -18,9 +18,10 @@ __all__ = ["Pace"]
 
 _FIRST = 5.0
 """Seconds of silence that are waited for before anything was ever settled."""
-_LEAST, _MOST = 0.25, 1.0
+_LEAST, _MOST = 0.25, 1.5
 """Seconds of silence that mean nothing on a machine with much to do, and that are too long for an actor to stand still
-whatever they mean: at its own pace it does no harm to a learner whose steps take longer."""
+whatever they mean: at its own pace it does no harm to a learner whose steps take longer. The latter are more than a
+beacon takes, by which a learner that seldom settles is heard of."""
 _SAMPLES = 64
 
 

@@ -42,7 +42,16 @@ def test_without_word_an_actor_keeps_the_pace_that_it_had_A2(interval: float, ta
     assert blocks_in(pace, now, seconds, takes) == pytest.approx(seconds / interval, rel=0.1)
 
 
-@pytest.mark.parametrize(("pause", "patience"), [(0.01, 0.25), (0.3, 0.6), (20.0, 1.0)])
+def test_a_learner_that_seldom_settles_is_waited_for_from_beacon_to_beacon_E8() -> None:
+    """E8: a beacon comes a second after the last, and by what a step of the learner takes later."""
+    pace, now = heard(5.0, 10)
+    for _ in range(100):
+        assert pace.wait(now + 1.3) > 0
+        now += 1.3
+        pace.heard(now, 0)
+
+
+@pytest.mark.parametrize(("pause", "patience"), [(0.01, 0.25), (0.3, 0.6), (20.0, 1.5)])
 def test_who_was_silent_for_long_of_late_may_be_so_again_within_bounds(pause: float, patience: float) -> None:
     pace, now = heard(0.01, 20)
     now += pause
