@@ -79,7 +79,7 @@ class Coordinator:
         self._tally = Tally(self._members, self._books)
         league = plan_league(run, world)
         self._standing = None if league is None else Standing(league, folder)
-        self._programme = programme_of(run, world, [*plans, *fixed], folder)
+        self._programme = programme_of(run, world, [*plans, *fixed], folder, disk)
         self.controls = Controls(self._asked_to_stop)
         self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stages.now, None)

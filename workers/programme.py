@@ -3,8 +3,8 @@
 In flows: the collection's structure; episodes and returns by environment, which actors count. Out flow: what actors are
 told with each heartbeat, by which they choose an environment for each episode. A prior and a split need no decision.
 
-What was mastered stays so, also when the coordinator returns: it is kept in `programme.json` in the run's folder. Means
-of the last episodes begin anew then.
+What was mastered stays so, also when the coordinator returns: it is kept in `programme.json` in the run's folder, as
+soon as there is room for it. Means of the last episodes begin anew then.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from protocol.config import Run
 from protocol.spaces import World
 from workers.accounting import Page, Pages
+from workers.disk import Disk
 
 __all__ = ["Programme", "programme_of"]
 
@@ -53,13 +54,13 @@ class _Window:
 class Programme:
     """Of `run`, whose `policies` play all of its environments as `agents` agents."""
 
-    def __init__(self, run: Run, policies: Sequence[str], agents: int, folder: Path) -> None:
+    def __init__(self, run: Run, policies: Sequence[str], agents: int, folder: Path, disk: Disk) -> None:
         environment = run.environment
         structure = environment.curriculum or environment.adversarial
         assert structure is not None
         assert environment.members is not None
         self._curriculum, self._adversarial = environment.curriculum, environment.adversarial
-        self._policies, self._file = list(policies), folder / FILE
+        self._policies, self._file, self._disk = list(policies), folder / FILE, disk
         self._windows = {member: _Window(structure.episodes * agents) for member in environment.members}
         self._tries = dict.fromkeys(environment.members, 0)
         self._enough = (self._adversarial.tries if self._adversarial is not None else 0) * agents
@@ -70,6 +71,8 @@ class Programme:
             self.mastered = json.loads(self._file.read_text())["mastered"]
         else:
             self._counted = dict.fromkeys(environment.members, (0.0, 0.0))
+        self._kept = len(self.mastered)
+        """How many of them the file holds."""
 
     def look(self, actors: Pages) -> None:
         """Takes in what the actors counted since."""
@@ -83,6 +86,8 @@ class Programme:
                 self._tries[member] += int(count)
         if self._curriculum is not None:
             self._promote(self._curriculum.threshold)
+        if self._kept < len(self.mastered) and self._disk.replace(self._file, json.dumps({"mastered": self.mastered})):
+            self._kept = len(self.mastered)
 
     @property
     def told(self) -> dict[str, Any]:
@@ -102,11 +107,7 @@ class Programme:
         ]
         for member in fresh:
             log.info("event=mastered member=%s mean_return=%.4g", member, self._windows[member].mean)
-        if fresh:
-            self.mastered += fresh
-            aside = self._file.with_name(f".{FILE}")
-            aside.write_text(json.dumps({"mastered": self.mastered}) + "\n")
-            aside.rename(self._file)
+        self.mastered += fresh
 
     def _sums(self, pages: list[Page], member: str) -> tuple[float, float]:
         count, earned = (
@@ -116,10 +117,10 @@ class Programme:
         return count, earned
 
 
-def programme_of(run: Run, world: World, policies: Sequence[str], folder: Path) -> Programme | None:
+def programme_of(run: Run, world: World, policies: Sequence[str], folder: Path, disk: Disk) -> Programme | None:
     """That of `run`, if there is anything to decide; in lock-step each block of copies decides for itself, as what it
     plays must not depend on when others' episodes are heard of."""
     environment = run.environment
     if run.lockstep or (environment.curriculum is None and environment.adversarial is None):
         return None
-    return Programme(run, policies, sum(place.many for place in world.places), folder)
+    return Programme(run, policies, sum(place.many for place in world.places), folder, disk)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from protocol.config import Run, parse_run
+from workers.disk import Disk
 from workers.environments.collections.choice import Ladder, Worst, choice_of
 from workers.environments.registry import make
 from workers.programme import Programme, programme_of
@@ -24,7 +27,7 @@ def run_in(members: tuple[str, ...] = ("easy", "hard"), **structure: Any) -> Run
 
 
 def programme(run: Run, folder: Path) -> Programme:
-    return Programme(run, POLICIES, 2, folder)
+    return Programme(run, POLICIES, 2, folder, Disk())
 
 
 class Actors:
@@ -58,6 +61,25 @@ def test_what_all_actors_together_have_mastered_is_open_to_all_and_stays_so_I9(t
     actors.end(0, "hard", 1, 1.0)
     again.look(actors.pages)
     assert again.told == {"scores": {"hard": 1.0}, "mastered": ["easy"]}
+
+
+def test_a_full_disk_ends_no_coordinator_and_what_was_mastered_is_kept_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    disk, actors = Disk(), Actors()
+    made = Programme(run_in(curriculum=STAGES), POLICIES, 2, tmp_path, disk)
+    actors.end(0, "easy", 20, 3.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        made.look(actors.pages)
+    assert made.told["mastered"] == ["easy"]
+    assert disk.missed == 1
+    assert list(tmp_path.iterdir()) == []
+    made.look(actors.pages)
+    assert programme(run_in(curriculum=STAGES), tmp_path).mastered == ["easy"]
 
 
 def test_the_worst_of_all_actors_is_told_once_each_was_tried_I9(tmp_path: Path) -> None:
@@ -112,6 +134,6 @@ def test_nobody_decides_in_lock_step_or_where_there_is_nothing_to_decide(tmp_pat
     ):
         world = make(run.environment.model_copy(update={"processes": 0}))
         try:
-            assert programme_of(run, world.world, POLICIES, tmp_path) is None
+            assert programme_of(run, world.world, POLICIES, tmp_path, Disk()) is None
         finally:
             world.close()
