@@ -2,7 +2,7 @@
 
 In flows: checksums that the coordinator told; files from it, each fetched once by one actor of the node and checked.
 Out flow: files in shared memory, which all actors of the node read. Whoever has one at hand holds it; who lets go of it
-last removes it, so that a node keeps no more than its actors have in memory.
+last removes it. What one leaves that is killed goes with the next one that ends in order: no coordinator sees the node.
 
 Acting never waits: what is not there yet is fetched by a thread.
 """
@@ -22,13 +22,15 @@ from queue import SimpleQueue
 from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, Timeout
 from protocol.library_client import Fetching
-from protocol.memory import PREFIX, SharedFile, memory_dir
+from protocol.memory import PREFIX, SharedFile, memory_dir, sweep
 from workers.league.library import Entry, checksum
 
 __all__ = ["Shelf"]
 
 log = logging.getLogger(__name__)
 
+_MARK = ".library"
+"""In names of files, behind the run's: no worker's name begins so."""
 _LOOK_EVERY = 0.05
 """Seconds from one look for what another actor of the node fetches to the next."""
 
@@ -69,12 +71,13 @@ class Shelf:
             there.remove()
 
     def close(self) -> None:
-        """Lets go of all."""
+        """Lets go of all, and removes what nobody has any more."""
         self._stop.set()
         self._wanted.put(None)
         self._thread.join(timeout=5)
         while self._held:
             self._held.popitem()[1].remove()
+        sweep(f"{self._run}-{_MARK}")
 
     def _work(self) -> None:
         while (entry := self._wanted.get()) is not None and not self._stop.is_set():
@@ -93,7 +96,7 @@ class Shelf:
                     self._held[entry.checksum] = there
 
     def _brought(self, entry: Entry) -> SharedFile | None:
-        path = memory_dir() / f"{PREFIX}{self._run}-library.{entry.checksum}"
+        path = memory_dir() / f"{PREFIX}{self._run}-{_MARK}-{entry.checksum}"
         with self._alone(path.with_name(f"{path.name}.lock")) as alone:
             if not alone:
                 return None

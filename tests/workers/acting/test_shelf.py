@@ -81,7 +81,7 @@ def test_a_member_is_fetched_once_for_a_node_and_gone_when_the_last_lets_go_of_i
 
 def test_what_was_left_half_written_is_fetched_again_and_a_fault_is_told_J7(memory_dir: Path) -> None:
     fetch = Fetch()
-    (memory_dir / f"{PREFIX}run1-library.{ENTRIES[1].checksum}").write_bytes(b"half")
+    (memory_dir / f"{PREFIX}run1-.library-{ENTRIES[1].checksum}").write_bytes(b"half")
     with shelves(fetch, 1) as ((shelf,), _):
         assert taken(shelf, ENTRIES[1]).read_bytes() == FILES[1]
         fetch.fault = Timeout("the coordinator is away")
@@ -101,3 +101,18 @@ def test_what_was_left_half_written_is_fetched_again_and_a_fault_is_told_J7(memo
         with pytest.raises(Refused, match="no such member"):
             shelf.take(ENTRIES[0])
     assert list(memory_dir.iterdir()) == []
+
+
+def test_what_a_killed_actor_left_goes_with_the_next_that_ends_and_what_others_hold_does_not_J7(
+    memory_dir: Path,
+) -> None:
+    left = memory_dir / f"{PREFIX}run1-.library-{ENTRIES[2].checksum}"
+    left.write_bytes(FILES[2])
+    left.with_name(f"{left.name}.lock").write_bytes(b"")
+    ring = memory_dir / f"{PREFIX}run1-actor-0.1-main.ring"
+    ring.write_bytes(b"finished, and not taken yet")
+    with shelves(Fetch(), 2) as ((first, second), _):
+        held = taken(first, ENTRIES[0])
+        second.close()
+        assert {*memory_dir.iterdir()} == {held, ring}
+        ring.unlink()
