@@ -22,7 +22,8 @@ from protocol.sockets import arrived, connect, poll
 __all__ = ["Fetching", "LibraryClient", "fetching"]
 
 _AGAIN = 2.0
-"""Seconds until a part that has not come is asked for once more."""
+"""Seconds, at least, until a part that has not come is asked for once more: twice what the last one took, and each time
+twice as long. On a slow way each answer too many stands before the next part."""
 
 Fetching = Callable[[str, str, float, threading.Event], bytes]
 """Gives the file of a member with this checksum; as `LibraryClient.fetch`."""
@@ -36,6 +37,8 @@ class LibraryClient:
         self._socket = connect(
             context, zmq.DEALER, coordinator, queue=False, largest=2 * PART_BYTES, server="coordinator"
         )
+        self._took = 0.0
+        """Seconds from the last part's request to its arrival."""
 
     def fetch(self, member: str, checksum: str, seconds: float, stop: threading.Event) -> bytes:
         """The whole file. Timeout after `seconds` without a part, or when told to `stop`; Refused where the coordinator
@@ -73,10 +76,12 @@ class LibraryClient:
         )
 
     def _ask(self, wanted: Fetch, end: float, stop: threading.Event) -> tuple[Part, bytes] | None:
-        again = 0.0
+        again, patience, began = 0.0, max(_AGAIN, 2 * self._took), time.monotonic()
         while not stop.is_set() and (now := time.monotonic()) < end:
             if now >= again:
-                again = now + (_AGAIN if self._send(wanted) else 0.1)
+                sent = self._send(wanted)
+                again = now + (patience if sent else 0.1)
+                patience *= 2 if sent else 1
             if not poll([self._socket], 100):
                 continue
             frames = arrived(self._socket)
@@ -89,6 +94,7 @@ class LibraryClient:
             if isinstance(message, Refusal) and not message.retry:
                 raise Refused(message.reason)
             if isinstance(message, Part) and _answers(message, wanted) and len(rest) == 1:
+                self._took = time.monotonic() - began
                 return message, bytes(memoryview(rest[0]))
         return None
 

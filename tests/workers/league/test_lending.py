@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from protocol import library_client
 from protocol.control_server import ControlServer
 from protocol.errors import Refused, Timeout
 from protocol.library_client import LibraryClient
@@ -27,8 +28,11 @@ NOBODY = "0" * 32
 
 
 @contextmanager
-def coordinator(folder: Path, members: dict[str, str]) -> Iterator[str]:
-    """The address of one that lends; whoever has TOKEN takes part."""
+def coordinator(
+    folder: Path, members: dict[str, str], takes: float = 0.0, asked: list[int] | None = None
+) -> Iterator[str]:
+    """The address of one that lends; whoever has TOKEN takes part. Each answer `takes` so many seconds, and none is
+    left out; `asked`: offsets."""
     context, ending = open_context("", "coordinator"), threading.Event()
     ports = Ports(context, "127.0.0.1", 0)
     address = ports.bind({0: zmq.ROUTER})[0]
@@ -38,6 +42,9 @@ def coordinator(folder: Path, members: dict[str, str]) -> Iterator[str]:
         while not ending.is_set():
             for peer, message in server.requests(20):
                 assert isinstance(message, Fetch)
+                if asked is not None:
+                    asked.append(message.offset)
+                ending.wait(takes)
                 server.answer(peer, *lend(folder, members, message, message.token == TOKEN))
 
     thread = threading.Thread(target=serve, name="lender")
@@ -78,6 +85,17 @@ def test_a_file_of_several_parts_arrives_whole_and_another_than_the_members_is_r
         other.path(tmp_path).unlink()
         with pytest.raises(Refused, match="cannot be read: No such file"):
             mine.fetch(other.name, other.checksum, 60, never)
+
+
+def test_on_a_slow_way_answers_that_nobody_waits_for_do_not_pile_up_J7(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_client, "_AGAIN", 0.1)
+    entry, asked = library.add(tmp_path, "main", 0, 2 * DATA), list[int]()
+    with coordinator(tmp_path, {entry.name: entry.checksum}, 0.2, asked) as address, client(address) as mine:
+        assert mine.fetch(entry.name, entry.checksum, 60, threading.Event()) == 2 * DATA
+    assert sorted({*asked}) == [number * PART_BYTES for number in range(5)]
+    assert len(asked) < 30  # and not twice as many for each next part
 
 
 def test_who_takes_no_part_gets_nothing_and_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
