@@ -47,6 +47,19 @@ def test_what_comes_and_goes_is_not_held_and_one_more_that_stays_is() -> None:
     ]
 
 
+@pytest.mark.parametrize("minutes", [5, 60])
+def test_a_descriptor_a_minute_is_found_however_many_come_and_go_beside_it_G8(minutes: int) -> None:
+    """G8: two of every three looks see three more, and a window now and then sees nothing else."""
+    held = Held()
+    for window in range(12 * minutes):
+        leaked = window // 12
+        busy = [3 if window % 17 == 0 or look % 3 else 0 for look in range(9)]
+        held.note(window / 12, [Look({"worker": (50.0, 29 + leaked + more, 8)}, 1.5, 6) for more in busy])
+    (found,) = grown(held, lambda _: None)
+    assert found.startswith("worker had ")
+    assert "descriptors at first" in found
+
+
 LEAKY = """
 import os, sys, threading, time
 kept = []
