@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from workers.accounting import Pages, total
+from workers.accounting import Page, Pages, total
 
 __all__ = ["Flow", "verdict_of"]
 
@@ -18,7 +18,7 @@ _WAITS = 0.15
 """Share of the time from which on somebody is said to wait."""
 _LATE = 2.0
 """Seconds of publications that actors have not adopted from which on weights are said to be late."""
-_KINDS = ("produced", "received", "trained", "steps_made", "waits.data", "waits.credit")
+_KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")
 
 
 class Flow:
@@ -43,6 +43,7 @@ class Flow:
             for kind in _KINDS
         }
         for policy in self._policies:
+            totals[f"starved.{policy}"] = sum(_starved(page, policy) for page in learners.values())
             name = f"version.{policy}"
             totals[name] = max((page[name] for page in learners.values() if name in page), default=0)
         self._looks.append((now, totals))
@@ -62,7 +63,7 @@ class Flow:
             "segments_trained_per_second": self._rate(f"trained.{policy}"),
             "train_steps_per_second": self._rate(f"steps_made.{policy}"),
             "versions_per_second": self._rate(f"version.{policy}"),
-            "starvation": min(1.0, self._rate(f"waits.data.{policy}")),
+            "starvation": min(1.0, self._rate(f"starved.{policy}")),
             "blocked": min(1.0, self._rate(f"waits.credit.{policy}") / max(1, len(acting))),
             "in_flight": float(flight),
             "queue_fill": flight / room if room else 0.0,
@@ -71,6 +72,13 @@ class Flow:
     def _rate(self, name: str) -> float:
         (then, before), (now, after) = self._looks[0], self._looks[-1]
         return max(0.0, after[name] - before[name]) / (now - then) if now > then else 0.0
+
+
+def _starved(page: Page, policy: str) -> float:
+    """Seconds that the learner of `policy` waited for data. A process tells each of its policies an equal part of what
+    it waited, so that the parts add up to its time; but all of them have waited for as long as it has."""
+    own = page.get(f"waits.data.{policy}", 0.0)
+    return own * sum(name.startswith("waits.data.") for name in page) if own else 0.0
 
 
 def verdict_of(blocked: float, starved: float, apart: bool = False, late: float = 0.0) -> str:

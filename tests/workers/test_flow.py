@@ -21,6 +21,16 @@ def test_rates_are_means_of_the_last_seconds() -> None:
     assert (found["queue_fill"], found["in_flight"], found["staleness"]) == (0.5, 4, 3)
 
 
+def test_policies_of_one_process_starve_for_as_long_as_it_waits() -> None:
+    """However many share it; or an autoscaler would never start the first actor of a run of many policies."""
+    names = [f"p{i}" for i in range(30)]
+    flow = Flow(names, {})
+    for now in (0.0, 5.0):
+        page = {f"waits.data.{name}": 0.9 * now / len(names) for name in names}
+        found = flow.look(now, {}, {("learner-0", 1): page}, set(), {})
+    assert [found[name]["starvation"] for name in names] == pytest.approx([0.9] * len(names))
+
+
 def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
     page = {"flight.p": 8}
     found = Flow(["p"], {"p": 8}).look(0.0, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {})

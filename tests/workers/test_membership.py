@@ -143,6 +143,25 @@ def test_quotas_add_up_to_the_run_whatever_restarts_A7(tmp_path: Path) -> None:
     assert members.actors_done({**made, ("actor-2", 2): 23})
 
 
+def test_fifty_actors_come_and_go_and_the_learner_stays_what_it_was(tmp_path: Path) -> None:
+    """Twice, ten of them killed each time: whoever is next goes on in their places, with what is left of the steps."""
+    members = members_of(tmp_path, actors=50, steps=5_000)
+    learner, made, dead = admitted(members, join("learner", "y")), dict[tuple[str, int], int](), a_dead_pid()
+    for turn in range(2):
+        actors = [admitted(members, join("actor", f"{turn}-{number}"), made) for number in range(50)]
+        assert len(members.living_actors()) == 50
+        assert sum(actor.quota for actor in actors) == 5_000 - sum(made.values())
+        made |= {(actor.name, actor.incarnation): 10 for actor in actors}
+        for actor in actors[:10]:
+            actor.pid = dead
+        for actor in actors[10:]:
+            members.leave(leave(actor))
+        members.expire(max(actor.seen for actor in actors) + 2)
+        assert members.living_actors() == []
+    assert (learner.name, learner.incarnation, len(members.having("learner"))) == ("learner-a", 1, 1)
+    assert {name for name in members.restarts if not name.startswith("actor-")} == set()
+
+
 def test_when_all_steps_are_made_there_is_nothing_left_to_join_for(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     members.leave(leave(admitted(members, join("actor", "x"))))
