@@ -84,10 +84,12 @@ def test_what_ranks_cannot_train_is_refused_in_one_sentence(
 
 
 def test_torchrun_says_which_rank_a_process_is_and_must_agree_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")  # as other schedulers say it too
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     assert [claimed("learner-b"), claimed("")] == ["learner-b", ""]
     check_meeting("127.0.0.1", False, "b", 1, 2)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert [claimed("learner-b"), claimed("")] == ["learner-b-1", "learner-1"]
     with pytest.raises(ConfigurationError, match="torchrun says rank 1 of 3, and this is rank 1 of the 2"):
         check_meeting("127.0.0.1", False, "b", 1, 2)

@@ -30,8 +30,8 @@ def recordable(update: Update) -> bool:
 
 
 def _fixed(update: Update) -> bool:
-    """Whether its steps can be made in memory that never moves."""
-    if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic):
+    """Whether its steps can be made in memory that never moves, and by this process alone."""
+    if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic) or update.ranks.size > 1:
         return False
     return not update.algorithm.priority_alpha
 

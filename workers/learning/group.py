@@ -8,6 +8,7 @@ Legend: `R` ranks, `F` facts.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -109,8 +110,11 @@ class Group:
         return self._facts
 
     def close(self) -> None:
-        """Leaves the others."""
+        """Leaves the others, also while they owe an answer: torch waits for that, which is no reason to stay."""
+        left, asked = [self._work, self._gloo, self._gpus], self.asked
         self._work = self._gloo = self._gpus = None
+        if asked:
+            threading.Thread(target=left.clear, name="leaving", daemon=True).start()
 
     @contextmanager
     def _together(self) -> Iterator[None]:

@@ -38,8 +38,7 @@ _TRY_SECONDS = timedelta(seconds=5)
 def claimed(name: str) -> str:
     """The name that a learner asks for: among ranks that `torchrun` started, that of its rank of the policy that
     `name`, learner-POLICY, says; or of the run's first learners."""
-    rank = os.environ.get("RANK")
-    return name if rank is None else f"{name or 'learner'}-{rank}"
+    return f"{name or 'learner'}-{os.environ['RANK']}" if _torchrun() else name
 
 
 def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) -> None:
@@ -50,7 +49,7 @@ def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) 
             "--insecure to its learners on a network where you trust every machine, or bind 127.0.0.1"
         )
     told = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if told[0] is not None and told != (str(rank), str(size)):
+    if _torchrun() and told != (str(rank), str(size)):
         raise ConfigurationError(
             f"torchrun says rank {told[0]} of {told[1]}, and this is rank {rank} of the {size} of policy {policy!r}; "
             f"start as many processes as ranks, each with --name learner-{policy}"
@@ -97,7 +96,7 @@ def meet(
 
 def _store(life: Life, policy: str, rank: int, size: int, address: str) -> dist.Store:
     """Where all ranks tell who they are: torchrun's, or the first rank's, at a port of its block."""
-    if "RANK" in os.environ:
+    if _torchrun():
         found, _, _ = next(iter(dist.rendezvous("env://")))
         return dist.PrefixStore(policy, found)
     if rank == 0:
@@ -133,6 +132,11 @@ def _all_told(life: Life, store: dist.Store, rank: int, size: int, own: str) -> 
             time.sleep(_LOOK_EVERY)
             store.check(["all"])  # ends with the first rank, which waits in vain for who was here before
     return [json.loads(one) for one in told]
+
+
+def _torchrun() -> bool:
+    """Whether it started this process: other schedulers say RANK as well, and mean something else."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def _alive(life: Life) -> None:

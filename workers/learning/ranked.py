@@ -121,6 +121,7 @@ class RankedMember(Member):
             if now == incarnation:
                 self._heard.add(learner)
             elif now > incarnation or (now < 0 and learner in self._heard):
+                self.save()
                 raise RankLost(f"{learner} is gone; all ranks of policy {self.name!r} go back to the last checkpoint")
 
     def close(self) -> None:
@@ -174,7 +175,8 @@ class RankedMember(Member):
         sums = told[:, _SUM]
         if sums.isfinite().all() and not bool((sums == sums[0]).all()):
             raise RankLost(
-                f"the ranks of policy {self.name!r} have different weights; all of them go back to the last checkpoint"
+                f"the ranks of policy {self.name!r} have different weights; run them on processors of one kind. All of "
+                "them go back to the last checkpoint"
             )
 
     def _join_in(self) -> None:

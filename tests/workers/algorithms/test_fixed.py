@@ -14,6 +14,7 @@ from workers.algorithms.fixed import Branches, FixedStack
 from workers.algorithms.outcomes import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.recorder import Recorder
+from workers.algorithms.stacks import Stack
 from workers.learning.batches import joined
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
@@ -132,3 +133,26 @@ def test_what_is_done_meanwhile_is_done_once_all_is_asked_of_the_device_and_befo
     fixed.update([segments(noise) for _ in range(K)], [0.0] * K, lambda: told.append(together[0].train_steps))
     assert told == [0], "the step count comes back with the end"
     assert together[0].train_steps == 2
+
+
+def test_a_rank_of_several_makes_its_updates_with_the_others() -> None:
+    """Its steps are nothing that this process could record alone."""
+
+    class Twins:
+        """Two ranks with the same."""
+
+        size, rank, asked = 2, 0, 0
+
+        def total(self, x: torch.Tensor) -> torch.Tensor:
+            self.asked += 1
+            return 2 * x
+
+        def gather(self, x: torch.Tensor) -> torch.Tensor:
+            self.asked += 1
+            return torch.stack([x, x])
+
+    member, twins = updates()[0], Twins()
+    member.ranks = twins
+    (outcome,) = Stack([member], branches=True).update([segments(torch.Generator().manual_seed(0))], [0.0])
+    assert isinstance(outcome, dict)
+    assert twins.asked

@@ -163,14 +163,29 @@ def test_a_rank_that_is_gone_is_missed_at_once_and_the_first_saves_what_it_has(p
     assert [path.name for path in (tmp_path / "checkpoints" / "one").iterdir()] == ["2"]
 
 
-def test_a_rank_whose_lease_ended_or_that_came_back_is_missed(pair: Pair) -> None:
+def test_a_rank_leaves_although_the_others_owe_it_an_answer(pair: Pair) -> None:
+    first = pair.ranks[0]
+    first.feed()
+    assert not first.member.step()
+    assert first.member._group.asked
+    pair.pool.submit(first.member.close).result(60)
+
+
+def test_a_rank_whose_lease_ended_or_that_came_back_is_missed_and_the_first_saves_what_it_has(
+    pair: Pair, tmp_path: Path
+) -> None:
     def routes(incarnation: int, learner: str = "learner-one-1") -> list[Route]:
         ways: dict[str, Any] = {"experience": "e", "weights": "w", "acknowledgements": "k"}
         return [Route(policy="one", learner=learner, incarnation=incarnation, **ways)]
 
+    for rank in pair.ranks:
+        rank.feed()
+    pair.until_trained()
     member = pair.ranks[0].member
     member.look_for_others([])  # nobody was heard of so far
     member.look_for_others(routes(1))
     for told in ([], routes(2)):
         with pytest.raises(RankLost, match="learner-one-1 is gone"):
             member.look_for_others(told)
+    member.close()
+    assert [path.name for path in (tmp_path / "checkpoints" / "one").iterdir()] == ["2"]
