@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
 import signal
 import sys
 from pathlib import Path
@@ -137,8 +136,9 @@ def _run(
 
 
 def _announce(folder: Path, address: str, http: str) -> None:
-    """Tells those who can see the folder where the coordinator is."""
-    aside = folder / f".coordinator.{secrets.token_hex(4)}"
+    """Tells those who can see the folder where the coordinator is. It has the folder for itself: what another one left
+    that died meanwhile is written over."""
+    aside = folder / ".coordinator"
     aside.write_text(json.dumps({"address": address, "http": http, "pid": os.getpid()}) + "\n")
     aside.rename(folder / "coordinator.json")
 

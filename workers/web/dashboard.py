@@ -176,7 +176,8 @@ def token_of(folder: Path) -> str:
     if path.is_file() and (kept := path.read_text().strip()):  # empty: its writer died, and everybody has ""
         return kept
     token = secrets.token_hex(16)
-    aside = folder / f".token.{secrets.token_hex(4)}"
+    aside = folder / ".token"
+    aside.unlink(missing_ok=True)  # of one that died meanwhile
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(token + "\n")

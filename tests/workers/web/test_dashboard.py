@@ -92,7 +92,9 @@ def test_beyond_loopback_nothing_is_told_without_the_token(run_dir: Path, monkey
 
 def test_an_empty_token_lets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").touch()  # of a coordinator that was killed there
+    (tmp_path / ".token").write_text("ha")  # of one that died while it wrote
     made = token_of(tmp_path)
+    assert not (tmp_path / ".token").exists()
     assert len(made) == 32
     assert token_of(tmp_path) == made
     assert [path.name for path in tmp_path.iterdir()] == ["token"]
