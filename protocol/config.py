@@ -17,6 +17,7 @@ from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.aliases import Multiprocessing, without_aliases
 from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.cohorts import Computing, Learners, settled
+from protocol.complaint import complaint
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.evaluation import EvaluationConfig
@@ -254,7 +255,8 @@ class Run(Section):
                 if self.fixed(name) is None:
                     learning.append(self.policy_config(name))
             except ValidationError as fault:
-                raise ValueError(_sentence(fault, f"policies.{name}")) from None
+                model = FixedConfig if fault.title == FixedConfig.__name__ else PolicyConfig
+                raise ValueError(complaint(fault, model, f"policies.{name}")) from None
         if self.until is not None and self.until > self.steps:
             raise ValueError(f"until {self.until} is beyond steps {self.steps}; lower it, or leave it out")
         if self.target_return is not None and not self.actors:
@@ -343,23 +345,4 @@ def parse_run(data: Mapping[str, Any]) -> Run:
     try:
         return Run.model_validate(dict(data))
     except ValidationError as fault:
-        raise ConfigurationError(_sentence(fault)) from None
-
-
-def _sentence(fault: ValidationError, prefix: str = "") -> str:
-    first = fault.errors()[0]
-    parts = [prefix] if prefix else []
-    for before, part in zip(("", *first["loc"]), first["loc"], strict=False):
-        branch = before == "algorithm" and first["loc"][0] != "auxiliaries"  # of the union, which is no key
-        if not branch and part != "[key]":
-            parts.append(str(part))
-    place = ".".join(parts)
-    if first["type"] == "extra_forbidden":
-        return (
-            f"unknown configuration key {place[:_SAID]!r}; "
-            "remove it or correct its spelling (launch/configuration.md has all keys)"
-        )
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return f"{place}: {message}" if place else message
-    return f"{place[:_SAID]}: {message[:_SAID]}, got {repr(first['input'])[:_SAID]}; correct it"
+        raise ConfigurationError(complaint(fault, Run)) from None
