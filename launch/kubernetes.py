@@ -8,45 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from launch.kubernetes_pods import between_learners, evaluation, further_actors, simulators
+from launch.kubernetes_placement import Placement, patches
+from launch.kubernetes_pods import between_learners, evaluation
 from launch.outline import Outline
-from protocol import RELEASE
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 
 __all__ = ["Placement", "render", "way_to", "write"]
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_MEBI, _GIBI = 2**20, 2**30
-_MEMORY = {"learner": (_GIBI, 2 * _GIBI), "actor": (256 * _MEBI, _GIBI)}
-"""Role -> shared memory and memory limit of its pods in k8s/base."""
-_GPU_MEMORY = (4 * _GIBI, 16 * _GIBI)
-"""Of learners, with the component gpu."""
-_NOTICE = 25
-"""Seconds that k8s/base gives an actor to end."""
 _OWN = "# made by `rookery k8s render`; made anew, it is overwritten\n"
-Patch = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """How a run is to be placed. `folder` is its folder's name on the volume, `pods` those of actors at first; several
-    actors in a pod share its memory with a relay, and `simulator` is the image of a program beside each actor."""
-
-    folder: str
-    namespace: str = "rookery"
-    image: str = f"rookery:{RELEASE}-cpu"
-    cuda_image: str = f"rookery:{RELEASE}-cuda"
-    pods: int = 4
-    actors_per_pod: int = 1
-    simulator: str = ""
-    components: tuple[str, ...] = ()
 
 
 def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[str, str]:
@@ -59,37 +35,27 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
             f"policy {ranked!r} has several ranks, which the relay of several actors in a pod does not tell apart; "
             "leave --actors-per-pod out, or set ranks: 1"
         )
-    further: dict[str, Any] = {"evaluation.yaml": evaluation()} if run.evaluation is not None else {}
+    evaluated = run.evaluation is not None and not placement.finite
+    further: dict[str, Any] = {"evaluation.yaml": evaluation()} if evaluated else {}
     further |= {"ranks.yaml": between_learners()} if ranked else {}
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
         "resources": [f"{k8s}/base", *further],
-        "components": [f"{k8s}/components/{name}" for name in dict.fromkeys(("keys", *placement.components))],
+        "components": [f"{k8s}/components/{name}" for name in _in_order(placement.components)],
         "configMapGenerator": [
             {"name": "run", "behavior": "merge", "files": ["run.yaml"], "literals": [f"RUN={placement.folder}"]}
         ],
-        "replicas": [
-            {"name": "learner", "count": outline.learners},
-            {"name": "actor", "count": placement.pods if run.actors else 0},
-        ],
     }
+    if not placement.finite:
+        counts = {"learner": outline.learners, "actor": placement.pods if run.actors else 0}
+        kustomization["replicas"] = [{"name": role, "count": count} for role, count in counts.items()]
     kustomization["images"] = [{"name": "rookery", **_image(placement.image)}]
     if "gpu" in placement.components:
         kustomization["images"].append({"name": "rookery-cuda", **_image(placement.cuda_image)})
-    patches = [*_sizes(run, outline, placement), *_company(placement)]
-    if ranked:  # torch.distributed knows no keys: the policy in ranks.yaml keeps all others away
-        patches.append(
-            _patch("StatefulSet", "learner", [_add("/spec/template/spec/containers/0/args/-", "--insecure")])
-        )
-    if "keda" in placement.components:
-        query = f'max(rookery_run_starvation_ratio{{namespace="{placement.namespace}"}})'
-        most = run.actors // placement.actors_per_pod
-        changes = [_replace("/spec/maxReplicaCount", most), _replace("/spec/triggers/0/metadata/query", query)]
-        patches.append(_patch("ScaledObject", "actor", changes))
-    if patches:
-        kustomization["patches"] = patches
+    if changes := patches(run, outline, placement, bool(ranked)):
+        kustomization["patches"] = changes
     files = {"kustomization.yaml": kustomization, "run.yaml": run.model_dump(mode="json"), **further}
     return {name: _OWN + yaml.safe_dump(content, sort_keys=False, width=120) for name, content in files.items()}
 
@@ -120,10 +86,8 @@ def _check(run: Run, placement: Placement) -> None:
         raise ConfigurationError(
             "transport memory cannot leave a pod, and learners have their own; set transport: auto"
         )
-    if "jobset" in placement.components:
-        raise ConfigurationError(
-            "jobset holds its own numbers of pods; write an overlay by hand, as in k8s/overlays/cpu, and patch these"
-        )
+    if placement.finite and "keda" in placement.components:
+        raise ConfigurationError("keda scales a Deployment, in whose place jobset has a job; leave one of the two out")
     wanted = placement.pods * placement.actors_per_pod
     if run.actors and wanted > run.actors:
         raise ConfigurationError(
@@ -138,45 +102,9 @@ def _check(run: Run, placement: Placement) -> None:
         )
 
 
-def _sizes(run: Run, outline: Outline, placement: Placement) -> list[Patch]:
-    """More memory and more time, where the base's are too little."""
-    gpu = "gpu" in placement.components
-    learner = _room(outline.learner_memory + 64 * _MEBI, *(_GPU_MEMORY if gpu else _MEMORY["learner"]), volume=2)
-    actor = _room(outline.actor_memory * placement.actors_per_pod, *_MEMORY["actor"], volume=1)
-    drain = int(run.learner_timeout) + 5
-    if drain > _NOTICE:
-        actor.append(_replace("/spec/template/spec/terminationGracePeriodSeconds", drain))
-    found = (("StatefulSet", "learner", learner), ("Deployment", "actor", actor))
-    return [_patch(kind, role, changes) for kind, role, changes in found if changes]
-
-
-def _room(used: int, shared: int, limit: int, volume: int) -> list[Patch]:
-    """Changes that give a pod `used` bytes of shared memory and a quarter more, unless it has them. `volume`: which of
-    the base's volumes /dev/shm is."""
-    needed = used + used // 4
-    if needed <= shared:
-        return []
-    memory = f"{-(-(limit + needed) // _MEBI)}Mi"
-    return [
-        _replace(f"/spec/template/spec/volumes/{volume}/emptyDir/sizeLimit", f"{-(-needed // _MEBI)}Mi"),
-        *(
-            _replace(f"/spec/template/spec/containers/0/resources/{kind}/memory", memory)
-            for kind in ("requests", "limits")
-        ),
-    ]
-
-
-def _company(placement: Placement) -> list[Patch]:
-    """What else is in an actor's pod: further actors with a relay, simulators."""
-    others = further_actors(placement.actors_per_pod)
-    players = simulators(placement.simulator, placement.actors_per_pod)
-    changes = [_add("/spec/template/spec/containers/-", container) for container in (*others, *players)]
-    changes += [
-        _add("/spec/template/spec/volumes/0/projected/sources/-", {"secret": {"name": f"keys-{role}"}})
-        for role, found in (("relay", others), ("simulator", players))
-        if found
-    ]
-    return [_patch("Deployment", "actor", changes)] if changes else []
+def _in_order(components: tuple[str, ...]) -> list[str]:
+    """With keys; jobset before those that change its jobs."""
+    return [name for name in dict.fromkeys(("keys", "jobset", *components)) if name in ("keys", *components)]
 
 
 def _image(image: str) -> dict[str, str]:
@@ -187,15 +115,3 @@ def _image(image: str) -> dict[str, str]:
     if not colon or "/" in tag:
         raise ConfigurationError(f"image {image!r} has no tag; write NAME:TAG or NAME@sha256:…")
     return {"newName": name, "newTag": tag}
-
-
-def _patch(kind: str, name: str, changes: list[Patch]) -> Patch:
-    return {"target": {"kind": kind, "name": name}, "patch": yaml.safe_dump(changes, sort_keys=False)}
-
-
-def _replace(path: str, value: Any) -> Patch:
-    return {"op": "replace", "path": path, "value": value}
-
-
-def _add(path: str, value: Any) -> Patch:
-    return {"op": "add", "path": path, "value": value}

@@ -1,7 +1,7 @@
 """Pods without Kubernetes: the command lines of the manifests, as their user, with their keys, names and addresses.
 
-Each pod is a process in one network namespace, with a loopback address of its own in the place of its IP; its
-namespace's /etc/hosts is the cluster's DNS, in which addresses may change. Needs root.
+Each pod is a process in one network namespace, which lends it an address of its own; the namespace's /etc/hosts is the
+cluster's DNS, in which addresses may change. Needs root.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Cluster:
 
     def start(self, role: str, pod: str, name: str = "") -> runs.Worker:
         """Starts a pod of `role`, at an address that no pod had before; `name`: what DNS calls it."""
-        address = f"127.77.{len(self.addresses)}.{next(_CREATED) % 250 + 1}"
+        address = f"10.77.{len(self.addresses)}.{next(_CREATED) % 250 + 1}"
+        subprocess.run(["ip", "-n", self.network, "address", "add", f"{address}/32", "dev", "lo"], check=True)
         self.addresses[name or pod] = address
         self._names()
         template = pods(self.documents)[role]["spec"]

@@ -6,13 +6,18 @@ import json
 import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from launch.kubernetes import Placement
+from launch.outline import outline_of
+from protocol.config import parse_run
 from tests.flows import runs
-from tests.k8s.manifests import build
+from tests.k8s.manifests import build, named
 from tests.k8s.pods_here import Cluster, cluster
+from tests.k8s.test_render import rendered
 
 STEPS = 40_000
 
@@ -77,6 +82,43 @@ def test_a_learner_that_comes_back_at_another_address_is_found_by_its_name_and_g
     assert runs.balanced(segments), segments
     assert segments["unexplained"] == segments["in_flight"] == segments["dropped"]["actor_lost"] == 0
     assert told["train_steps"]["agent_0"] > 0
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_rendered_ranks_train_one_policy_and_meet_again_when_a_pod_of_theirs_is_lost(k8s: Path) -> None:
+    """What `rookery k8s render` makes of a policy with ranks: two learner pods, off loopback and with keys, that find
+    each other by name. The one that was killed comes back elsewhere; the other ends and goes back with it."""
+    ranked: dict[str, Any] = {"actors": 2, "agents": {"agent_0": "shared", "agent_1": "shared"}, "policy": {"ranks": 2}}
+    run = parse_run(runs.config(steps=STEPS, checkpoint_interval=0.5, stall_timeout=900, **ranked))
+    documents = rendered(k8s, "ranks-here", run, Placement("first", pods=2), outline_of(run))
+    assert named(documents, "StatefulSet", "learner")["spec"]["replicas"] == 2
+    with cluster(documents) as pods:
+        folder = pods.folder / "runs" / "first"
+        pods.start("coordinator", "coordinator-x", "coordinator")
+        for number in range(2):
+            pods.start("learner", f"learner-{number}", f"learner-{number}.learner")
+            pods.start("actor", f"actor-{number}")
+        saved = folder / "checkpoints" / "shared"
+        runs.until(lambda: list(saved.glob("[0-9]*")), 600, f"a checkpoint: {said(pods)}")
+        first, lost = pods.pods["learner-0"], pods.pods["learner-1"]
+        lost.popen.kill()
+        assert first.wait(600) not in (0, None), "no rank goes on without another"
+        assert "go back to the last checkpoint" in first.said
+        for number in range(2):
+            pods.start("learner", f"learner-{number}", f"learner-{number}.learner")
+        runs.until((folder / "summary.json").exists, 600, f"the run ends: {said(pods)}")
+        told = json.loads((folder / "summary.json").read_text())
+        logs = [(folder / "logs" / f"learner-shared-{rank}.log").read_text() for rank in range(2)]
+    assert told["complete"] is True
+    assert told["agent_steps"] >= STEPS
+    assert told["restarts"] == {"learner-shared-0": 1, "learner-shared-1": 1}
+    assert runs.balanced(told["segments"]), told["segments"]
+    assert told["segments"]["unexplained"] == told["segments"]["in_flight"] == 0
+    assert told["train_steps"]["shared"] > 0
+    for rank, log in enumerate(logs):
+        assert log.count(f"event=met policy=shared rank={rank} ranks=2 backend=gloo") == 2
 
 
 def ready(pods: Cluster, pod: str, port: int) -> bool:

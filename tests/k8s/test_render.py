@@ -17,7 +17,7 @@ from launch.kubernetes import Placement, render
 from launch.outline import Outline
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
-from tests.k8s.manifests import build, named, pods, unrestricted
+from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
 SMALL = Outline(["a", "b", "c"], 3, 2**20, 2**20)
 EXTERNAL = {"id": "external", "settings": {"world": "gymnasium:CartPole-v1"}}
@@ -35,8 +35,9 @@ def rendered(k8s: Path, name: str, run: Run, placement: Placement, outline: Outl
     finally:
         shutil.rmtree(folder)
     for document in documents:
-        if document["kind"] != "ScaledObject":
-            kubernetes_validate.validate(document, "1.32.0", strict=True)
+        for known in jobs(document) if document["kind"] == "JobSet" else [document]:
+            if known["kind"] not in CUSTOM:
+                kubernetes_validate.validate(known, "1.32.0", strict=True)
     for name, template in pods(documents).items():
         assert list(unrestricted(template["spec"])) == [], name
     return documents
@@ -133,6 +134,45 @@ def test_ranks_are_pods_that_reach_each_other_and_nobody_else(k8s: Path) -> None
         render(run, Outline(["a"], 2, 0, 0), Placement("ranks", actors_per_pod=2, pods=2), "../..")
 
 
+def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) -> None:
+    """Its ranks, its evaluation, its sizes: all is as without jobset, in jobs that end with the coordinator."""
+    run = parse_run(
+        {"actors": 4, "learner_timeout": 60, "policies": {"a": {"ranks": 3}}, "evaluation": {"every_steps": 1000}}
+    )
+    outline = Outline(["a"], 3, 2**30, 4 * 2**30)
+    some = ("gpu", "spot", "shared-volume")
+    stays = rendered(k8s, "stays", run, Placement("ends", pods=2, components=some), outline)
+    ends = rendered(k8s, "ends", run, Placement("ends", pods=2, components=(*some, "jobset", "kueue")), outline)
+    assert {document["kind"] for document in ends}.isdisjoint({"Deployment", "StatefulSet"})
+    named(ends, "NetworkPolicy", "between-learners")
+    specs = {job["metadata"]["name"]: job["spec"] for job in jobs(named(ends, "JobSet", "run"))}
+    counts = {name: (spec["parallelism"], spec["completions"]) for name, spec in specs.items()}
+    assert counts == {"coordinator": (1, 1), "learner": (3, 3), "actor": (2, 2), "evaluation": (1, 1)}
+    (learner,) = specs["learner"]["template"]["spec"]["containers"]
+    assert learner["args"][-1] == "--insecure"
+    assert "run-learner-0-$(INDEX).learner" in learner["args"], "by which the others find the first rank"
+    for name, template in pods(stays).items():
+        one, other = template["spec"], specs[name]["template"]["spec"]
+        assert other.pop("restartPolicy") == "OnFailure"
+        for spec in (one, other):
+            (container,) = spec["containers"]
+            spec.pop("subdomain", None)
+            container["args"] = {word for word in container["args"] if "$(" not in word} - {"--until-end"}
+            container["env"] = [given for given in container["env"] if "fieldRef" not in given.get("valueFrom", {})]
+        assert other == one, "sizes, names with hashes, images, priorities, places"
+
+
+def test_several_actors_in_a_pod_of_a_jobset_have_their_relay(k8s: Path) -> None:
+    placement = Placement("relayed", pods=2, actors_per_pod=2, components=("jobset",))
+    documents = rendered(k8s, "relayed-jobs", parse_run({"actors": 12}), placement)
+    pod = pods(documents)["actor"]["spec"]
+    assert [container["name"] for container in pod["containers"]] == ["actor", "actor-1", "relay"]
+    known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
+    assert {
+        source["secret"]["name"] for source in pod["volumes"][0]["projected"]["sources"] if "secret" in source
+    } <= known
+
+
 def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
     run = parse_run({"actors": 4, "evaluation": {"every_steps": 1000}})
     documents = rendered(k8s, "watched", run, Placement("watched"))
@@ -169,7 +209,11 @@ def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
         ({"actors": 9}, Placement("Not this"), "no name for Kubernetes"),
         ({"actors": 9}, Placement("a", simulator="game:1"), "leave --simulator out"),
         ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "give --simulator IMAGE"),
-        ({"actors": 9}, Placement("a", components=("jobset",)), "write an overlay by hand"),
+        (
+            {"actors": 9},
+            Placement("a", components=("jobset", "keda")),
+            "keda scales a Deployment, .*leave one of the two out",
+        ),
         ({"actors": 9}, Placement("a", image="rookery"), "write NAME:TAG"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.workers.test_cohorts import learners
 from tests.workers.test_membership import admitted, join, members_of, refused
 from tests.workers.test_plan import plans
 from workers.cohorts import kind_of
-from workers.learning.meeting import check_meeting, claimed
+from workers.learning.meeting import check_meeting, claimed, wait_for_name
 from workers.ranks import ledger_of, rank_of_actor, rank_of_learner
 
 TWO: dict[str, Any] = {"actors": 3, "policies": {"b": {"ranks": 2}}}
@@ -99,6 +100,24 @@ def test_ranks_meet_on_no_network_of_which_nothing_was_said() -> None:
     check_meeting("0.0.0.0", True, "b", 0, 2)
     with pytest.raises(ConfigurationError, match="which knows no keys; pass --insecure"):
         check_meeting("0.0.0.0", False, "b", 0, 2)
+
+
+def test_a_rank_waits_until_names_lead_to_it_as_a_pods_do_a_moment_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile it beats; a name that nobody ever knows is told of, with the remedy."""
+    asked, beats = iter((False, False, True)), []
+
+    def look_up(host: str, _: object) -> list[object]:
+        if not next(asked, False):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    wait_for_name("learner-0.learner", 60.0, lambda: beats.append(1))
+    assert len(beats) == 2
+    with pytest.raises(
+        ConfigurationError, match=r"nobody knows where learner-0\.learner is .*give another --advertise"
+    ):
+        wait_for_name("learner-0.learner", 0.0, lambda: beats.append(1))
 
 
 def test_ranks_are_a_number_of_processes() -> None:

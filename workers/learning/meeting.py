@@ -12,7 +12,9 @@ import os
 import platform
 import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,7 +29,7 @@ from workers.learning.group import Group, RankLost
 from workers.life import Life
 from workers.ranks import rank_names, rank_of_learner
 
-__all__ = ["check_meeting", "claimed", "meet"]
+__all__ = ["check_meeting", "claimed", "meet", "wait_for_name"]
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,27 @@ def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) 
         )
 
 
+def wait_for_name(host: str, patience: float, beat: Callable[[], None]) -> None:
+    """Until the name of this machine leads somewhere, as all ranks listen where theirs leads: that of a pod is known a
+    moment after the pod runs. Who waits calls `beat`; ConfigurationError after `patience` seconds."""
+    end, told = time.monotonic() + patience, False
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+            return
+        except socket.gaierror as fault:
+            if time.monotonic() >= end:
+                raise ConfigurationError(
+                    f"nobody knows where {host} is ({fault.strerror}), at which ranks are to reach this one; give "
+                    "another --advertise, or mend the names of its network"
+                ) from None
+            if not told:
+                log.info("event=name_unknown name=%s reason=%s", host, fault.strerror)
+            told = True
+            beat()
+            time.sleep(_LOOK_EVERY)
+
+
 def meet(
     life: Life,
     welcome: Welcome,
@@ -70,6 +93,8 @@ def meet(
     one takes experience. Who waits goes on beating, and can be told to stop."""
     rank, started = rank_of_learner(welcome.name, size), time.monotonic()
     log.info("event=meeting policy=%s rank=%d ranks=%d", policy, rank, size)
+    host, _ = _door(address)
+    wait_for_name(host, patience, partial(_alive, life))
     own = json.dumps({"incarnation": welcome.incarnation, "gpu": _gpu(device)})
     while True:
         try:
@@ -84,7 +109,6 @@ def meet(
     store.set_timeout(timedelta(seconds=patience))
     gpus = [one["gpu"] for one in told]
     nccl = "" not in gpus and len(set(gpus)) == size
-    host, _ = _door(address)
     group = Group(policy, dist.PrefixStore(json.dumps(told), store), rank, size, host, patience, device, nccl)
     waited = time.monotonic() - started
     counters.add(f"waits.ranks.{policy}", waited)
