@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from protocol import library_messages, messages, schema, simulator_messages
 from protocol.errors import WireError
+from protocol.frequent import LARGEST, frequent
 from protocol.messages import Message
 
 __all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "pack", "packed"]
@@ -29,8 +30,6 @@ MAX_ELEMENTS = 2**16
 MAX_DEPTH = 8
 """Deepest nesting of lists and maps, the header's own map being the first."""
 
-_SMALL = 4096
-"""Bytes of a header that cannot hold more elements than are worth counting."""
 _QUOTED = 80
 """Characters of a stranger's text that an error repeats."""
 _TOO_MANY = 100
@@ -86,7 +85,10 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     """The message in frame 0 and the raw frames after it; WireError, in one sentence, for anything else."""
     if not frames:
         raise WireError("a message without frames; send a header first")
-    fields = _unpack(frames[0].buffer if isinstance(frames[0], zmq.Frame) else frames[0])
+    first = frames[0]
+    if first.__class__ is bytes and (message := frequent(first)) is not None:
+        return message, frames[1:]
+    fields = _unpack(first.buffer if isinstance(first, zmq.Frame) else first)
     kind = fields.pop("type", None)
     found = _CLASSES.get(kind) if kind.__class__ is str else None
     if found is None:
@@ -98,7 +100,7 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     elif not fields.keys() <= known:
         fields = {key: value for key, value in fields.items() if key in known}
     try:
-        message: Message = validate(fields)
+        message = validate(fields)
     except ValidationError as fault:
         raise WireError(f"a {cls.type} message {_complaint(fault)}") from None
     if not cls.arrays and len(frames) > 1:
@@ -120,7 +122,7 @@ def _unpack(raw: bytes | memoryview) -> dict[str, Any]:
     if len(raw) > MAX_HEADER:
         raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
     try:
-        if len(raw) <= _SMALL:
+        if len(raw) <= LARGEST:
             fields = msgpack.unpackb(raw, max_bin_len=0, max_ext_len=0)
         else:
             count = _counter()

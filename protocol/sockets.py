@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import zmq
+from zmq.backend import Socket as Bare
 
 from protocol.ear import pending
 from protocol.errors import ConfigurationError
@@ -47,6 +48,7 @@ MEETING = 4
 HTTP = 9
 _DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
+_send = Bare.send  # what lies over it, for sockets of other kinds, costs as much again
 _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
 LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
@@ -275,10 +277,10 @@ def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
 
 def dispatch(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:
     """Sends a message at once, or raises zmq.Again where there is no room for it."""
-    send, last = socket.send, len(frames) - 1
+    last = len(frames) - 1
     for i in range(last):
-        send(frames[i], _MORE, copy)
-    send(frames[last], _LAST, copy)
+        _send(socket, frames[i], _MORE, copy)
+    _send(socket, frames[last], _LAST, copy)
 
 
 def peer_host(frame: zmq.Frame) -> str:

@@ -17,7 +17,7 @@ import protocol
 from tests.tools import ROOT
 
 LAYERS = ("protocol", "workers", "launch")
-ALLOWED = {"protocol": {"protocol", "numpy", "zmq", "msgpack", "pydantic", "yaml", "zstandard", "gymnasium"}}
+ALLOWED = {"protocol": {"protocol", "numpy", "zmq", "msgpack", "msgspec", "pydantic", "yaml", "zstandard", "gymnasium"}}
 """zstandard is optional: it may be missing where no field travels compressed; gymnasium is for those who convert."""
 """What a layer may import beside the standard library; a layer not named may import all but what is forbidden to it."""
 FORBIDDEN = {"protocol": {"torch"}, "workers": {"launch"}, "launch": {"workers", "torch"}}

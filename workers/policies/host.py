@@ -9,6 +9,7 @@ Legend: `B` rows acted on, `I` inputs, `H` units of a hidden layer, `A` outputs.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,30 @@ __all__ = ["HostActor", "host_actor"]
 
 Array = NDArray[np.float32]
 
+_ROOMS = 256
+"""Numbers of rows of which it is remembered where memory lies for them."""
+
 
 def host_actor(module: nn.Module) -> HostActor | None:
     """What acts in the place of `module`, if that is a feed-forward `ActorCritic` in host memory."""
     if not isinstance(module, ActorCritic) or module.core is not None or module.value_weight.device.type != "cpu":
         return None
     return HostActor(module)
+
+
+class _Room(NamedTuple):
+    """Memory of one number of rows, without content."""
+
+    inputs: Array
+    """[B, I]"""
+    both: Array
+    """[B, 2 H]: the first layer as it is formed."""
+    layers: list[Array]
+    """[2, B, H] each, the first of them the same memory as `both`."""
+    below: Array
+    """[H, B]: the last layer of the policy."""
+    beside: Array
+    """[B, H]: of the value."""
 
 
 class HostActor:
@@ -37,7 +56,10 @@ class HostActor:
         self._heads, self._relu = module.heads, module.activation == "relu"
         self._features = module.features
         arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
-        self._first, self._deeper, self._top = arrays[:-4][:2], arrays[:-4][2:], arrays[-4:]
+        self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
+        self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))
+        policy, policy_bias, self._value, self._value_bias = arrays[-4:]
+        self._policy, self._policy_bias = policy.T, policy_bias[:, None]
         self._log_std = None if module.log_std is None else module.log_std.detach().numpy()
         self._moments = None
         if module.observations is not None:
@@ -49,28 +71,32 @@ class HostActor:
         )
         self._held: list[Array] = []
         """Memory of the inputs and of each layer, of as many rows as there ever were."""
+        self._rooms: dict[int, _Room] = {}
+        """The same by the number of rows, cut to it: to cut it takes as long as to use it."""
 
     def act(
         self, observation: NDArray, noise: Noise, greedy: bool = False, legal: NDArray[np.bool_] | None = None
     ) -> dict[str, NDArray]:
         """As `ActorCritic.act`, of and with arrays."""
-        policy, policy_bias, value, value_bias = self._top
-        layers = self._hidden(self._inputs(observation.reshape(-1, self._features)))
-        logits = np.empty((policy.shape[1], len(observation)), np.float32)
-        np.matmul(policy.T, layers[0].T, out=logits)
-        logits += policy_bias[:, None]
-        values = np.matmul(layers[1], value)
-        values += value_bias
+        rows = len(observation)
+        room = self._rooms.get(rows) or self._make_room(rows)
+        x = self._inputs(observation.reshape(-1, self._features), room)
+        below, beside = self._hidden(x, room)
+        logits = np.empty((len(self._policy), rows), np.float32)
+        np.matmul(self._policy, below, out=logits)
+        logits += self._policy_bias
+        values = np.matmul(beside, self._value)
+        values += self._value_bias
         mean, variance = self._returns[0].item(), self._returns[1].item()
         values *= max(math.sqrt(variance), self._floor * abs(mean), STD_FLOOR)
         values += mean
         return {**draw(logits, self._heads, self._log_std, None if greedy else noise, legal), "value": values[:, 0]}
 
-    def _inputs(self, rows: NDArray) -> Array:
+    def _inputs(self, rows: NDArray, room: _Room) -> Array:
         """[B, I] float32, normalised where the policy does that."""
         if self._moments is None and rows.dtype == np.float32:
             return rows
-        x = self._space(0, len(rows), self._features)
+        x = room.inputs
         np.copyto(x, rows, casting="unsafe")
         if self._moments is None:
             return x
@@ -81,29 +107,42 @@ class HostActor:
         np.clip(x, -CLIP, CLIP, out=x)
         return x
 
-    def _hidden(self, x: Array) -> Array:
-        """[2, B, H]: the last hidden layer of policy and value; the input itself, twice, if there is none."""
+    def _hidden(self, x: Array, room: _Room) -> tuple[Array, Array]:
+        """The last hidden layer of the policy, [H, B], and of the value, [B, H]; the input itself if there is none."""
         if not self._first:
-            return np.broadcast_to(x, (2, *x.shape))
-        rows, (weight, bias) = len(x), self._first
-        both = np.matmul(x, weight, out=self._space(1, rows, weight.shape[1]))
+            return x.T, x
+        weight, bias = self._first
+        both = np.matmul(x, weight, out=room.both)
         both += bias
-        layer = self._activate(both).reshape(rows, 2, -1).transpose(1, 0, 2)
-        for number, (weight, bias) in enumerate(zip(self._deeper[::2], self._deeper[1::2], strict=True), 2):
-            width = weight.shape[2]
-            z = np.matmul(layer, weight, out=self._space(number, rows, 2 * width).reshape(2, rows, width))
+        self._activate(both)
+        layer = room.layers[0]
+        for (weight, bias), z in zip(self._deeper, room.layers[1:], strict=True):
+            np.matmul(layer, weight, out=z)
             z += bias
-            layer = self._activate(z)
-        return layer
+            self._activate(z)
+            layer = z
+        return room.below, room.beside
 
-    def _activate(self, x: Array) -> Array:
-        return np.maximum(x, 0, out=x) if self._relu else np.tanh(x, out=x)
+    def _activate(self, x: Array) -> None:
+        if self._relu:
+            np.maximum(x, 0, out=x)
+        else:
+            np.tanh(x, out=x)
 
-    def _space(self, number: int, rows: int, width: int) -> Array:
-        """[rows, width], without content, in memory that is used again."""
-        while number >= len(self._held):
-            self._held.append(np.empty(0, np.float32))
-        held = self._held[number]
-        if len(held) < rows * width:
-            held = self._held[number] = np.empty(rows * width, np.float32)
-        return held[: rows * width].reshape(rows, width)
+    def _make_room(self, rows: int) -> _Room:
+        """Memory for so many rows."""
+        first = self._first[0].shape[1] if self._first else 0
+        widths = [self._features, first, *(2 * weight.shape[2] for weight, _ in self._deeper)]
+        if not self._held or len(self._held[0]) < rows * self._features:
+            self._held = [np.empty(rows * width, np.float32) for width in widths]
+            self._rooms.clear()
+        if len(self._rooms) == _ROOMS:
+            self._rooms.clear()
+        cut = [held[: rows * width] for held, width in zip(self._held, widths, strict=True)]
+        both = cut[1].reshape(rows, first)
+        layers = [both.reshape(rows, 2, first // 2).transpose(1, 0, 2)]
+        layers += [memory.reshape(2, rows, width // 2) for memory, width in zip(cut[2:], widths[2:], strict=True)]
+        room = self._rooms[rows] = _Room(
+            cut[0].reshape(rows, self._features), both, layers, layers[-1][0].T, layers[-1][1]
+        )
+        return room

@@ -170,15 +170,14 @@ class Door:
             self._wrong(route, guest, fault)
 
     def _sort(self, route: bytes, guest: Guest | None, message: Message, rest: Sequence[bytes], now: float) -> None:
-        if isinstance(message, Hello):
-            self._welcome(route, message, now)
-            return
-        if guest is None:
-            raise GuestFault("unknown", "this connection is no simulator's, or not any more; say hello again")
-        if isinstance(message, _OF_EPISODES):
+        if guest is not None and isinstance(message, _OF_EPISODES):  # as nearly all are
             if len(guest.inbox) >= _INBOX:
                 raise GuestFault("rate", f"more than {_INBOX} messages wait; send the next when act has come", True)
             guest.inbox.append(Heard(message, rest, now))
+        elif isinstance(message, Hello):
+            self._welcome(route, message, now)
+        elif guest is None:
+            raise GuestFault("unknown", "this connection is no simulator's, or not any more; say hello again")
         elif isinstance(message, Ping):
             self.tell(guest, Pong(clock=message.clock, pace="waiting" if self.waiting else "going"))
         elif isinstance(message, Bye):

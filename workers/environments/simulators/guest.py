@@ -48,6 +48,9 @@ class Guest:
     """Of its last `observe`."""
     strikes: int = 0
     inbox: deque[Heard] = field(default_factory=deque)
+    agents: Sequence[str] = ()
+    """Of whom it spoke last, and their rows: (number of the place, row)."""
+    rows: list[tuple[int, int]] = field(default_factory=list)
     gone: bool = False
     """Whether nothing more is taken in of what it said."""
     told: float = 0.0
