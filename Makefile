@@ -17,6 +17,7 @@ PY ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 VENV ?= .venv
 PIP_FLAGS ?=
 ARGS ?=
+PEERS ?= stable-baselines3 pufferlib sample-factory torchrl rllib
 MINUTES ?= 5
 SEED ?=
 
@@ -61,15 +62,25 @@ bench: $(TESTABLE)
 	if [ ! -e "$$1" ]; then echo "There is no tests/benchmarks/bench_*.py to run." >&2; exit 1; fi; \
 	for file; do $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)" $(ARGS) || exit 1; done
 
-# what is installed in $(VENV), torch above all, is seen from there and not fetched again
-bench-peers: $(TESTABLE)
-	$(BIN)/python -m venv build/peers/stable-baselines3
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-		> build/peers/stable-baselines3/lib/$$(ls build/peers/stable-baselines3/lib)/site-packages/ours.pth
-	build/peers/stable-baselines3/bin/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS) \
-		stable-baselines3==2.9.2
-	OMP_NUM_THREADS=1 build/peers/stable-baselines3/bin/python -m tests.benchmarks.peers.stable_baselines3_w1 $(ARGS)
-	$(BIN)/rookery bench pipeline --workload W1 --json
+bench-peers: $(TESTABLE) $(PEERS:%=build/peers/%/.installed)
+	$(BIN)/python -m tests.benchmarks.peers $(ARGS) $(PEERS)
+
+# What is installed in $(VENV), torch above all, is seen from there and not fetched again; a file names all else that a
+# peer needs, since what it asks for itself would bring another torch.
+build/peers/%/.installed: tests/benchmarks/peers/%.txt | $(TESTABLE)
+	$(BIN)/python -m venv --without-pip build/peers/$*
+	cd build/peers/$*/lib/python*/site-packages && \
+		$(abspath $(BIN))/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > ours.pth
+	$(PEER_SETUP)
+	$(PEER_PIP) --no-deps -r $<
+	@touch $@
+
+PEER_PIP = env NO_OCEAN=1 PATH=/usr/bin:/bin $(abspath $(BIN))/python -m pip --python build/peers/$* install --quiet \
+	--no-compile --disable-pip-version-check $(PIP_FLAGS) $(PEER_FLAGS)
+# without its games, which its setup would fetch, that setup forgets to define a name; it compiles against our torch
+build/peers/pufferlib/.installed: PEER_FLAGS = --no-build-isolation
+build/peers/pufferlib/.installed: PEER_SETUP = $(PEER_PIP) Cython==3.3.1 wheel==0.48.0 && \
+	echo 'import builtins; builtins.c_extension_paths = []' > $$(echo build/peers/pufferlib/lib/python*/site-packages)/setup.pth
 
 $(BIN)/python:
 	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -28,7 +28,7 @@ from workers.bench.bound import Bare, Parts
 from workers.bench.running import Look, Running, started
 from workers.bench.workloads import PRESETS, workload
 
-__all__ = ["measure"]
+__all__ = ["measure", "watch"]
 
 _WARM_UPDATES = 16
 _PATIENCE = 300.0
@@ -44,9 +44,9 @@ def measure(name: str, windows: int, seconds: float, warm: float, environment: d
         bare.warm(_WARM_UPDATES)
         before = bare.measure(windows, seconds / 4)
         with tempfile.TemporaryDirectory() as folder:
-            figures = _watch(Path(folder) / "apart", data, windows, seconds, warm)
+            figures = watch(Path(folder) / "apart", data, windows, seconds, warm)
             if name in PRESETS:
-                alone = _watch(Path(folder) / "alone", data, windows, seconds, warm, "--sequential")
+                alone = watch(Path(folder) / "alone", data, windows, seconds, warm, "--sequential")
         after = bare.measure(windows, seconds / 4)
     finally:
         bare.close()
@@ -58,9 +58,10 @@ def measure(name: str, windows: int, seconds: float, warm: float, environment: d
     return {**found, **_beside(figures, alone, before, after)} if name in PRESETS else found
 
 
-def _watch(
+def watch(
     folder: Path, data: dict[str, Any], windows: int, seconds: float, warm: float, *options: str
 ) -> dict[str, float]:
+    """The figures of a run of the configuration `data`, without the bound; it ends with them."""
     with started(data, folder, *options) as running:
         running.warm(_WARM_UPDATES, warm, _PATIENCE)
         looks = running.windows(windows, seconds)

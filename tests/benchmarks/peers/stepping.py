@@ -1,55 +1,86 @@
-"""CartPole-v1 for peers: Gymnasium's own vectorised physics, counted inside, with no cost of ours around it.
+"""Worlds for peers, which count the steps that they make: CartPole-v1 by Gymnasium's own vectorised physics, and ours
+that costs nothing, for all agents in one call.
 
-In flow: actions [E]. Out flow: what Gymnasium returns; how many steps were made, and when. Needs gymnasium, numpy and
-psutil only, since a peer's environment may have nothing else of ours.
+In flow: actions [n]. Out flow: what Gymnasium returns; numbers of steps in files that who watches (watching.py) reads.
+
+Legend: `E` copies, `A` agents of a copy, `R = E * A` rows.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
-import sys
-import time
+import os
+import tempfile
 from typing import Any
 
-import gymnasium
-import psutil
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from numpy.typing import NDArray
 
-__all__ = ["COPIES", "SEGMENT", "Meter", "carts"]
+__all__ = ["AGENTS", "COPIES", "PLACE", "SEGMENT", "SYNTHETIC_COPIES", "Carts", "Numbers", "Tally"]
 
 COPIES, SEGMENT = 256, 64
+AGENTS, SYNTHETIC_COPIES = 3, 128
+PLACE = "PEER_STEPS"
+"""Environment variable: the folder of the files."""
 
 
-def carts() -> Any:
-    """256 carts; a copy whose episode has ended begins the next in the step after."""
-    return gymnasium.make_vec("CartPole-v1", COPIES, vectorization_mode="vector_entry_point")
+class Tally:
+    """Environment steps of this process, in a file of their own; nothing where nobody watches."""
 
-
-class Meter:
-    """Counts environment steps; ends the process with one line of JSON after `windows` of `seconds`."""
-
-    def __init__(self, name: str, windows: int = 4, seconds: float = 3.0, warm: float = 3.0) -> None:
-        self._name, self._seconds, self._wanted = name, seconds, windows
-        self._rates: list[float] = []
-        self._peak = self._steps = 0
-        self._since = time.monotonic() + warm
+    def __init__(self) -> None:
+        self._steps = np.zeros(1, np.int64)
+        if PLACE in os.environ:
+            handle, path = tempfile.mkstemp(dir=os.environ[PLACE])
+            os.ftruncate(handle, 8)
+            os.close(handle)
+            self._steps = np.memmap(path, np.int64, "r+", shape=(1,))
 
     def count(self, steps: int) -> None:
-        """So many more environment steps."""
-        self._steps += steps
-        now = time.monotonic()
-        if now < self._since:
-            self._steps = 0
-        elif now - self._since >= self._seconds:
-            self._rates.append(self._steps / (now - self._since))
-            self._since, self._steps = now, 0
-            self._peak = max(self._peak, _pss())
-            if len(self._rates) == self._wanted:
-                told = {"env_steps_per_second": statistics.median(self._rates), "peak_pss_gib": self._peak / 2**30}
-                sys.stdout.write(json.dumps({"peer": self._name, **told}) + "\n")
-                sys.exit(0)
+        """So many more."""
+        self._steps[0] += steps
 
 
-def _pss() -> int:
-    me = psutil.Process()
-    return sum(int(process.memory_full_info().pss) for process in (me, *me.children(recursive=True)))
+class Carts(CartPoleVectorEnv):
+    """`copies` carts; one whose episode has ended begins the next in the step after."""
+
+    def __init__(self, copies: int = COPIES) -> None:
+        super().__init__(copies, max_episode_steps=500)
+        self._tally = Tally()
+
+    def step(self, action: NDArray[Any]) -> Any:
+        self._tally.count(self.num_envs)
+        return super().step(action)
+
+    def restart(self, which: NDArray[np.bool_]) -> None:
+        """Begins new episodes in those [E] at once, for peers that restart by themselves."""
+        assert self.state is not None
+        self.state[:, which] = self.np_random.uniform(self.low, self.high, (4, int(which.sum())))
+        self.steps[which] = 0
+        self.prev_done[which] = False
+
+
+class Numbers:
+    """W3's world for peers whose agents share a policy: `A` agents of each of `copies` are as many rows."""
+
+    def __init__(self, copies: int = SYNTHETIC_COPIES) -> None:
+        from workers.environments.synthetic import Synthetic
+
+        self.rows, self._copies = AGENTS * copies, copies
+        self._world = Synthetic(copies, agents=AGENTS, observation=64, actions=8, episode_steps=1000)
+        self._tally = Tally()
+
+    def reset(self) -> NDArray[np.float32]:
+        """[R, 64]."""
+        return self._told(self._world.reset(0).present)[0]
+
+    def step(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+        """[R] -> ([R, 64], rewards [R], episodes whose time is up [R])."""
+        self._tally.count(self._copies)
+        return self._told(self._world.step([actions]).present)
+
+    def _told(self, present: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+        return (
+            np.concatenate([one.observation for one in present]),
+            np.concatenate([one.reward for one in present]),
+            np.concatenate([one.truncated for one in present]),
+        )

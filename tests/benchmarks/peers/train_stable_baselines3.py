@@ -1,29 +1,25 @@
-"""W1 by Stable-Baselines3's PPO, one process; run by `make bench-peers`.
+"""W1 by Stable-Baselines3's PPO, one process.
 
-Settings that favour it: all carts in one call of Gymnasium's vectorised physics instead of one by one, no monitor, and
-as many torch threads as were the fastest (given as an argument).
+Settings that favour it: all carts in one call of Gymnasium's vectorised physics instead of one by one, no monitor.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
 
-from tests.benchmarks.peers.stepping import COPIES, SEGMENT, Meter, carts
+from tests.benchmarks.peers.stepping import COPIES, SEGMENT, Carts
 
 
-class Carts(VecEnv):
+class Vectorised(VecEnv):
     """Gymnasium's vector environment in the form that Stable-Baselines3 takes."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._carts, self._meter = carts(), meter
+    def __init__(self) -> None:
+        self._carts = Carts()
         super().__init__(COPIES, self._carts.single_observation_space, self._carts.single_action_space)
 
     def reset(self) -> np.ndarray:
@@ -34,7 +30,6 @@ class Carts(VecEnv):
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         observation, reward, terminated, truncated, _ = self._carts.step(self._actions)
-        self._meter.count(COPIES)
         done = terminated | truncated
         told: list[dict[str, Any]] = [{} for _ in range(COPIES)]
         for copy in np.flatnonzero(done):
@@ -58,15 +53,10 @@ class Carts(VecEnv):
 
 
 def main() -> None:
-    """Trains until the meter has seen enough."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1)
-    threads = parser.parse_args().threads
-    torch.set_num_threads(threads)
-    meter = Meter(f"stable-baselines3 {version('stable-baselines3')}, {threads} threads")
+    """Trains until it is ended."""
     batch = COPIES * SEGMENT // 4
     settings = {"n_steps": SEGMENT, "batch_size": batch, "n_epochs": 1, "learning_rate": 1e-3, "device": "cpu"}
-    PPO("MlpPolicy", Carts(meter), policy_kwargs={"net_arch": [64, 64]}, **settings).learn(10**9)
+    PPO("MlpPolicy", Vectorised(), policy_kwargs={"net_arch": [64, 64]}, **settings).learn(10**12)
 
 
 if __name__ == "__main__":
