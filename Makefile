@@ -77,7 +77,8 @@ build/peers/%/.installed: tests/benchmarks/peers/%.txt | $(TESTABLE)
 
 PEER_PIP = env NO_OCEAN=1 PATH=/usr/bin:/bin $(abspath $(BIN))/python -m pip --python build/peers/$* install --quiet \
 	--no-compile --disable-pip-version-check $(PIP_FLAGS) $(PEER_FLAGS)
-# without its games, which its setup would fetch, that setup forgets to define a name; it compiles against our torch
+# PufferLib compiles against our torch; PATH hides a compiler for GPUs; without its games, which it would fetch, its setup
+# forgets to define a name
 build/peers/pufferlib/.installed: PEER_FLAGS = --no-build-isolation
 build/peers/pufferlib/.installed: PEER_SETUP = $(PEER_PIP) Cython==3.3.1 wheel==0.48.0 && \
 	echo 'import builtins; builtins.c_extension_paths = []' > $$(echo build/peers/pufferlib/lib/python*/site-packages)/setup.pth

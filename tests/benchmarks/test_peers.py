@@ -12,6 +12,7 @@ import pytest
 from tests.benchmarks.peers.__main__ import PEERS, compared, parsed
 from tests.benchmarks.peers.stepping import PLACE, Carts, Numbers
 from tests.benchmarks.peers.watching import watched
+from tests.tools import ROOT
 
 _TRAINING = """
 import time
@@ -30,6 +31,11 @@ def test_each_peer_has_a_script_and_a_list_of_what_it_needs(peer: str) -> None:
     lines = (folder / f"{peer}.txt").read_text().splitlines()
     assert all("==" in line for line in lines), "releases are named exactly"
     assert not any(line.startswith(("torch==", "nvidia")) for line in lines), "torch is ours"
+
+
+def test_make_installs_those_that_there_are() -> None:
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("PEERS ?=")]
+    assert line.split()[2:] == list(PEERS)
 
 
 def test_a_peer_is_watched_from_outside_and_ended() -> None:

@@ -58,6 +58,11 @@ class Carts(CartPoleVectorEnv):
         self.steps[which] = 0
         self.prev_done[which] = False
 
+    def seen(self) -> NDArray[np.float32]:
+        """[E, 4]: what all see now."""
+        assert self.state is not None
+        return np.asarray(self.state.T, np.float32)
+
 
 class Numbers:
     """W3's world for peers whose agents share a policy: `A` agents of each of `copies` are as many rows."""

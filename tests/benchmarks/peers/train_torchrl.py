@@ -40,7 +40,7 @@ class Batched(EnvBase):
             observation = torch.from_numpy(self._carts.reset(seed=0)[0])
         else:
             self._carts.restart(which.flatten().numpy())
-            observation = torch.from_numpy(self._carts.state.T.astype("float32"))
+            observation = torch.from_numpy(self._carts.seen())
         none = torch.zeros((COPIES, 1), dtype=torch.bool)
         told = {"observation": observation, "done": none, "terminated": none.clone(), "truncated": none.clone()}
         return TensorDict(told, batch_size=[COPIES])

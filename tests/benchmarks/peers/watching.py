@@ -53,7 +53,7 @@ def _figures(
     def steps() -> int:
         if popen.poll() is not None or time.monotonic() > end:
             said = (folder / "output.txt").read_text()[-2000:]
-            raise RuntimeError(f"{popen.args} does not train; it said: {said}")
+            raise RuntimeError(f"{popen.args!r} does not train; it said: {said}")
         return sum(int(np.fromfile(path, np.int64)[0]) for path in (folder / "steps").iterdir())
 
     while not steps():
