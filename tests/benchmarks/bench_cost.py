@@ -23,7 +23,7 @@ from launch.plot import draw
 from workers.bench.pipeline import watch
 from workers.bench.workloads import workload
 
-__all__ = ["AXES", "cost", "made", "parsed", "table"]
+__all__ = ["AXES", "cost", "parsed", "table"]
 
 _ROLES = ("actor", "learner", "coordinator", "launcher")
 Figures = dict[str, Any]
@@ -35,6 +35,11 @@ class Axis(NamedTuple):
     argument: str
     values: tuple[int, ...]
     given: dict[str, Any]
+
+    def run(self, value: int) -> Figures:
+        """The configuration of one point."""
+        settings: dict[str, Any] = {self.argument: value, **self.given}
+        return made(**settings)
 
 
 AXES = {
@@ -111,8 +116,7 @@ def main() -> None:
             for value in axis.values:
                 if value > given.most and axis.argument in ("agents", "actors"):
                     continue
-                config = made(**{axis.argument: value}, **axis.given)
-                figures = watch(folder / f"{name}-{value}", config, 1, given.seconds, given.warm)
+                figures = watch(folder / f"{name}-{value}", axis.run(value), 1, given.seconds, given.warm)
                 lines.append({"axis": name, "value": value, **cost(figures)})
                 print(json.dumps(lines[-1]), flush=True)
             if given.out:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from protocol.config import parse_run
-from tests.benchmarks.bench_cost import AXES, cost, made, parsed, table
+from tests.benchmarks.bench_cost import AXES, cost, parsed, table
 
 
 @pytest.mark.parametrize("name", AXES)
 def test_every_point_of_an_axis_is_a_run_of_its_own(name: str) -> None:
     axis = AXES[name]
-    runs = [parse_run(made(**{axis.argument: value}, **axis.given)) for value in axis.values]
+    runs = [parse_run(axis.run(value)) for value in axis.values]
     assert len({run.model_dump_json() for run in runs}) == len(axis.values)
 
 
