@@ -15,9 +15,10 @@ from tests.benchmarks.peers.watching import watched
 from tests.tools import ROOT
 
 _TRAINING = """
-import time
+import pathlib, time
 from tests.benchmarks.peers.stepping import Tally
 tally = Tally()
+pathlib.Path("left-behind-by-a-peer").touch()
 while True:
     tally.count(10)
     time.sleep(0.01)
@@ -43,6 +44,7 @@ def test_a_peer_is_watched_from_outside_and_ended() -> None:
     assert 0 < told["env_steps_per_second"] < 1_100
     assert told["peak_pss_gib"] > 0.01
     assert 0 <= told["cores"] < 1
+    assert not Path("left-behind-by-a-peer").exists(), "it writes into a folder of its own"
 
 
 def test_a_peer_that_ends_says_why() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from tests.benchmarks.peers.stepping import PLACE
+from tests.tools import ROOT
 from workers.bench.processes import Tree
 
 __all__ = ["watched"]
@@ -34,10 +35,17 @@ def watched(command: Sequence[str], windows: int, seconds: float, warm: float) -
     with tempfile.TemporaryDirectory(prefix="peer-") as name:
         folder = Path(name)
         (folder / "steps").mkdir()
-        environment = {**os.environ, PLACE: str(folder / "steps"), "OMP_NUM_THREADS": "1"}
+        # importing PufferLib leaves a link where it is: a folder of its own, from which our modules are still found
+        environment = {**os.environ, PLACE: str(folder / "steps"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         with (folder / "output.txt").open("w") as stream:
             popen = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
             )
         try:
             return _figures(popen, folder, windows, seconds, warm)
