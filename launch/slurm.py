@@ -1,14 +1,17 @@
-"""The plan as a batch script of Slurm: one job on as many nodes as there are hosts, one step for each worker. Pure."""
+"""The plan as a batch script of Slurm: one job on as many nodes as there are hosts, one step for each worker, which is
+started again when it dies. Pure."""
 
 from __future__ import annotations
 
 import shlex
+import signal
 from pathlib import Path
 
 import yaml
 
 from launch.hosts import Command, Hosts, plan
 from launch.outline import Outline
+from launch.processes import FATAL, INCOMPLETE
 from protocol.config import Run
 
 __all__ = ["batch"]
@@ -28,7 +31,28 @@ cat > {folder}.yaml <<'CONFIGURATION'
 steps=() told=
 end() {{ told=1; kill -TERM "${{steps[@]}}" 2>/dev/null || true; }}
 trap end TERM EXIT
+# who dies is started again, as all ranks of a policy are when one is lost; not who was told to end or cannot begin
+kept() {{
+    local child= code=0 began left={restarts}
+    trap 'told=1; kill -TERM "$child" 2>/dev/null || true' TERM
+    while [ -z "$told" ]; do
+        began=$SECONDS
+        "$@" & child=$!
+        [ -z "$told" ] || kill -TERM "$child" 2>/dev/null || true
+        wait "$child" && return 0 || code=$?
+        while [ -n "$told" ] && kill -0 "$child" 2>/dev/null; do wait "$child" && code=0 || code=$?; done
+        [ -z "$told" ] || break
+        case $code in {final}) break;; esac
+        ((SECONDS - began < 300)) || left={restarts}
+        ((left-- > 0)) || break
+        echo "rookery: ended with code $code; starting it again: $*" >&2
+        sleep 1
+    done
+    return "$code"
+}}
 """
+_FINAL = sorted(FATAL | {INCOMPLETE, 128 + signal.SIGINT, 128 + signal.SIGTERM})
+"""Exit codes after which a step is not started again; the last two are of those that Slurm or a user told to end."""
 _OWN_MEMORY = {"coordinator": 512, "learner": 2048, "actor": 1024, "relay": 512, "evaluation": 1024}
 """Role -> MiB beside shared memory, as in k8s/base."""
 _TAIL = """
@@ -58,6 +82,8 @@ def batch(hosts: Hosts, run: Run, outline: Outline) -> str:
         notice=round(2 * max(run.actor_timeout, run.learner_timeout)),
         parent=shlex.quote(str(Path(hosts.folder).parent)),
         folder=shlex.quote(hosts.folder),
+        restarts=run.restarts,
+        final="|".join(map(str, _FINAL)),
         config=yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False),
     )
     steps = "\n".join(_step(command, known[command.host], *needs[command.name]) for command in commands)
@@ -77,4 +103,4 @@ def _step(command: Command, node: str, cpus: int, memory: int) -> str:
     gpus = " --gpus=1" if command.gpu is not None else ""
     words = shlex.join(command.words)
     size = f"--nodes=1 --ntasks=1 --exact --cpus-per-task={cpus} --mem={memory}M"
-    return f"srun {size}{gpus} --nodelist={node} {words} &\nsteps+=($!)"
+    return f"kept srun {size}{gpus} --nodelist={node} {words} &\nsteps+=($!)"

@@ -135,10 +135,10 @@ def test_an_ipv6_address_stands_in_brackets_and_all_addresses_are_bound() -> Non
 
 def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> None:
     script = batch(hosts(), parse_run({"actors": 8}), TWO)
-    assert script.count("\nsrun ") == len(planned())
+    assert script.count("\nkept srun ") == len(planned())
     assert "#SBATCH --nodes=3\n" in script
     assert "#SBATCH --cpus-per-task=5\n#SBATCH --mem=4608M\n" in script, "four actors and a relay on one node"
-    assert all(" --cpus-per-task=1 --mem=" in line for line in script.splitlines() if line.startswith("srun "))
+    assert all(" --cpus-per-task=1 --mem=" in line for line in script.splitlines() if line.startswith("kept srun "))
     assert "--coordinator tcp://${nodes[0]}:5600" in script
     assert "--advertise ${nodes[2]}" in script
     assert "NODE" not in script.replace("NODELIST", "")
@@ -243,25 +243,54 @@ while :; do sleep 0.1; done
 """
 
 
-def test_a_job_that_is_out_of_time_ends_in_order_before_its_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder where jobs run on three nodes, each step as `bin/srun` says; `told` is what these wrote."""
     (tmp_path / "bin").mkdir()
+    (tmp_path / "told").touch()
     for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n")):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
-    many, told = len(planned()), tmp_path / "told"
-    told.touch()
-    job = subprocess.Popen(["bash", "-c", batch(hosts(), parse_run({"actors": 8}), TWO)], cwd=tmp_path)
+    return tmp_path
+
+
+def submitted(slurm: Path, starts: int) -> subprocess.Popen[bytes]:
+    """A job whose steps were started so often."""
+    script = batch(hosts(), parse_run({"actors": 8, "restarts": 2}), TWO)
+    job = subprocess.Popen(["bash", "-c", script], cwd=slurm, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 60
-    while told.read_text().count("started") < many:
+    while (slurm / "told").read_text().count("started") < starts:
         assert time.monotonic() < end
         time.sleep(0.05)
+    return job
+
+
+def test_a_job_that_is_out_of_time_ends_in_order_before_its_script(slurm: Path) -> None:
+    many = len(planned())
+    job = submitted(slurm, many)
     job.terminate()
     assert job.wait(60) == 9  # the coordinator's
-    assert told.read_text().count("ended") == many
+    assert (slurm / "told").read_text().count("ended") == many
+
+
+def test_a_step_that_dies_is_started_again_as_often_as_the_run_says_and_one_that_cannot_begin_is_not(
+    slurm: Path,
+) -> None:
+    dies = """echo started >> told
+case "$*" in *learner-0*) exit 1;; *learner-1*) exit 2;; esac
+trap 'echo ended >> told; exit 9' TERM
+while :; do sleep 0.1; done
+"""
+    (slurm / "bin" / "srun").write_text(f"#!/bin/sh\n{dies}")
+    job = submitted(slurm, len(planned()) + 2)
+    time.sleep(2.5)  # once more would be seen
+    job.terminate()
+    assert job.wait(60) == 9
+    told = (slurm / "told").read_text()
+    assert told.count("started") == len(planned()) + 2
+    assert told.count("ended") == len(planned()) - 2
 
 
 def test_paths_that_begin_at_the_root_and_strange_ones_are_the_same_for_scp_and_the_worker() -> None:
