@@ -76,7 +76,7 @@ def compared(peer: str, theirs: list[Figures], ours: list[Figures]) -> Figures:
 
 def _peer(peer: str, given: argparse.Namespace) -> Figures:
     python = given.environments / peer / "bin" / "python"
-    command = [str(python), "-m", f"tests.benchmarks.peers.{PEERS[peer][0]}", given.workload]
+    command = [str(python.absolute()), "-m", f"tests.benchmarks.peers.{PEERS[peer][0]}", given.workload]
     return _with_cost(watched(command, given.windows, given.seconds, given.warm))
 
 
