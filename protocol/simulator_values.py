@@ -43,6 +43,8 @@ class Values:
 
     def mask(self, value: Any, name: str) -> bytes:
         """The masks of legal actions: an array, or for a nested action one for each leaf by its dotted name."""
+        if value is None and self._place.masked is None:  # as is usual
+            return b""
         return b"".join(array.tobytes() for array in self.masks(value, name).values())
 
     def masks(self, value: Any, name: str) -> dict[str, NDArray[np.bool_]]:

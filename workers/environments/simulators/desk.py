@@ -17,6 +17,8 @@ from workers.environments.base import Outcome, Present
 
 __all__ = ["Desk"]
 
+_NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
+
 
 class Desk:
     """Of agent number `agent`, at `place`, in `copies` copies."""
@@ -87,15 +89,25 @@ class Desk:
         n = len(rows)
         if not n:
             return None
+        if n == len(self.asked):
+            return self._everybody()
         self.position[rows] = self._order[:n]
         masks = None if self._masks is None else self._masks[rows]
         never = self._never[:n]
-        present = Present(self._agent, self._seen[rows], self._reward[rows], never, never, action_mask=masks)
-        present.clock = self._clock[rows]
-        if n < len(self.asked):
-            present.copies = rows
+        present = Present(self._agent, self._seen[rows], self._reward[rows], never, never, rows, _NOBODY)
+        present.action_mask, present.clock = masks, self._clock[rows]
         self.open[rows] = True
         self.asked[rows] = False
+        return present
+
+    def _everybody(self) -> Present:
+        """Where all rows ask."""
+        self.position[:] = self._order
+        never, masks = self._never, self._masks
+        present = Present(self._agent, self._seen.copy(), self._reward.copy(), never, never, None, _NOBODY)
+        present.action_mask, present.clock = None if masks is None else masks.copy(), self._clock.copy()
+        self.open.fill(True)
+        self.asked.fill(False)
         return present
 
     def _outcome(self) -> Outcome | None:

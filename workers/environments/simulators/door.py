@@ -19,7 +19,7 @@ from protocol.ear import Ear
 from protocol.errors import WireError
 from protocol.messages import Message
 from protocol.schema import Schemas
-from protocol.simulator_messages import Act, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator_messages import Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import dispatch
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
 from workers.environments.simulators.names import Names
@@ -75,14 +75,15 @@ class Door:
         """Why nobody is served any more."""
         self.counts = dict.fromkeys(COUNTERS, 0)
 
-    def receive(self, milliseconds: int) -> int:
-        """Takes in what there is, waiting at most so long for the first; how many messages."""
+    def receive(self, milliseconds: int, enough: int = _AT_ONCE) -> int:
+        """Takes in what there is, waiting at most so long for the first; how many messages. After `enough` it does not
+        look whether there are more, which costs as much as to take in two."""
         said, count = self._ear.hear(milliseconds), 0
-        now = self._clock()
+        now, most = self._clock(), min(enough, self._at_once)
         while said is not None:
             count += 1
             self._hear(said[0], said[1:], now)
-            said = self._ear.hear(0) if count < self._at_once else None
+            said = self._ear.hear(0) if count < most else None
         self._expire(now)
         return count
 
@@ -95,9 +96,15 @@ class Door:
 
     def give(self, guest: Guest, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
         """`tell` for an `act` that answers `observe` number `number`."""
-        fields = {"answers": number, "episode": episode, "waited": waited}
-        header = pack({"type": Act.type, "schema_number": guest.schema_number, **fields})
-        if self._send_frames((guest.route, header, b"".join(arrays))):
+        schema_number = guest.schema_number
+        header = {
+            "type": "act",
+            "schema_number": schema_number,
+            "answers": number,
+            "episode": episode,
+            "waited": waited,
+        }
+        if self._send_frames((guest.route, pack(header), arrays[0] if len(arrays) == 1 else b"".join(arrays))):
             return True
         self.dismiss(guest, "lost", "its connection ended")
         return False

@@ -122,7 +122,7 @@ class External(Environment):
 
     def _gather(self) -> Turn:
         """Who asked, as soon as nobody else is waited for."""
-        door, requests = self._door, self._hearing.requests
+        door, hearing = self._door, self._hearing
         if door is None:
             raise EnvironmentFault(
                 "simulators are served by the actor of a run of several processes, and by nothing else; leave "
@@ -135,14 +135,14 @@ class External(Environment):
         now = time.monotonic()
         idle, due = now + _IDLE_MS / 1000, math.inf
         # nothing is left to be told of: who is to be answered next has yet to speak
-        wait = 0 if any(guest.inbox for guest in door.guests.values()) or self._hearing.ended else _IDLE_MS
+        wait = 0 if hearing.ended or any(guest.inbox for guest in door.guests.values()) else _IDLE_MS
         while True:
-            before = len(self._hearing.requests)
-            heard = door.receive(wait)
+            before = len(hearing.requests)
+            heard = door.receive(wait, max(1, len(door.guests) - before))
             for guest in [guest for guest in door.guests.values() if guest.inbox]:
-                for fault in self._hearing.listen(guest):
+                for fault in hearing.listen(guest):
                     door.blame(guest, fault)
-            now, requests = time.monotonic(), self._hearing.requests
+            now, requests = time.monotonic(), hearing.requests
             if requests and due == math.inf:
                 due = now + self._settings.batch_wait / 1000
             everybody = len(requests) >= len(door.guests)
@@ -150,16 +150,15 @@ class External(Environment):
             more = heard > 0 and (len(requests) > before or not requests)
             if more and not everybody and now < idle:
                 wait = 0
-            elif now >= idle or (requests and (everybody or now >= due)) or self._hearing.ended:
+            elif now >= idle or (requests and (everybody or now >= due)) or hearing.ended:
                 return self._tell()
             else:
                 wait = max(1, math.ceil((min(idle, due) - now) * 1000))
 
     def _tell(self) -> Turn:
-        told = [desk.take() for desk in self._hearing.desks]
-        steps, self._hearing.steps = self._hearing.steps, 0
-        present = tuple(one for one, _ in told if one is not None)
-        return Turn(present, steps, tuple(one for _, one in told if one is not None))
+        told, steps = self._hearing.take()
+        present = tuple([one for one, _ in told if one is not None])
+        return Turn(present, steps, tuple([one for _, one in told if one is not None]))
 
     def _answer(self, actions: Sequence[NDArray[Any]]) -> None:
         hearing, door = self._hearing, self._door

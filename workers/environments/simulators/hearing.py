@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.simulator_messages import End, Observe
 from protocol.spaces import World
+from workers.environments.base import Outcome, Present
 from workers.environments.simulators.desk import Desk
 from workers.environments.simulators.guest import Guest, GuestFault
 from workers.environments.simulators.reading import Reading
@@ -87,7 +88,12 @@ class Hearing:
     @property
     def ended(self) -> bool:
         """Whether there is an end to tell of."""
-        return any(desk.ended for desk in self.desks)
+        return True in [desk.ended for desk in self.desks]
+
+    def take(self) -> tuple[list[tuple[Present | None, Outcome | None]], int]:
+        """Who asks and what ended at each desk since the last turn, and how many rows were closed or continued."""
+        steps, self.steps = self.steps, 0
+        return [desk.take() for desk in self.desks], steps
 
     def cut(self, guest: Guest) -> None:
         """Nothing more comes of this guest: its open rows end here."""
