@@ -128,9 +128,13 @@ def draw(
 def _sample(logits: NDArray[np.float32], noise: Noise | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Actions and log-probabilities [n] from softmax(logits) [C, n], by inversion; its mode without `noise`."""
     rows = logits.shape[1]
-    shifted = logits - logits.max(0)
+    shifted = logits - np.maximum.reduce(logits, 0)
     cumulative = np.exp(shifted).cumsum(0)
     total = cumulative[-1]
-    # below C by construction: only the first C - 1 bounds are counted
-    action = shifted.argmax(0) if noise is None else (cumulative[:-1] <= noise.random(rows, np.float32) * total).sum(0)
-    return action, shifted[action, np.arange(rows)] - np.log(total)
+    if noise is None:
+        action = shifted.argmax(0)
+    else:  # below C by construction: only the first C - 1 bounds are counted
+        action = np.add.reduce(cumulative[:-1] <= noise.random(rows, np.float32) * total, 0)
+    chosen = shifted.reshape(-1).take(action if rows == 1 else action * rows + np.arange(rows))
+    chosen -= np.log(total)
+    return action, chosen

@@ -211,8 +211,8 @@ def test_who_floods_holds_nobody_up() -> None:
         taken: list[int] = []
         receive = door.receive
 
-        def counted(milliseconds: int) -> int:
-            taken.append(receive(milliseconds))
+        def counted(milliseconds: int, enough: int) -> int:
+            taken.append(receive(milliseconds, enough))
             return taken[-1]
 
         door.receive = counted  # type: ignore[method-assign]
