@@ -48,8 +48,7 @@ class Shown(NamedTuple):
     clock: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
+class Acted(NamedTuple):
     """Actions for all agents of `observe` number `answers`, by name."""
 
     answers: int
