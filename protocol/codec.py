@@ -7,7 +7,7 @@ elements are checked before anything is looked at, so that a hostile header cost
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgpack
@@ -19,7 +19,7 @@ from protocol.errors import WireError
 from protocol.frequent import LARGEST, frequent
 from protocol.messages import Message
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "pack", "packed"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "packed"]
 
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
@@ -57,16 +57,10 @@ Frame = bytes | memoryview | zmq.Frame
 
 def encode(message: Message) -> bytes:
     """Frame 0 of `message`."""
-    return pack({"type": message.type, **vars(message)})
-
-
-def pack(header: Mapping[str, Any]) -> bytes:
-    """Frame 0 of a message of these fields, `type` the first: for who says so much that to make a message of it costs
-    more than to send it. Nothing is checked."""
     packer = getattr(_OWN, "packer", None)
     if packer is None:  # to make one takes longer than to use it, and each is one thread's
         packer = _OWN.packer = msgpack.Packer(default=vars)
-    return bytes(packer.pack(header))
+    return bytes(packer.pack({"type": message.type, **vars(message)}))
 
 
 def packed(number: int) -> bytes:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from protocol.codec import decode, encode, pack
+from protocol.codec import decode, encode
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.frequent import pack
 from protocol.messages import Message
 from protocol.schema import SPOKEN
 from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset
@@ -108,7 +109,7 @@ class Session:
         self.world: World | None = None
         self.cast: Cast | None = None
         self.episode, self.playing, self._number = 0, False, 0
-        self._asked: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._asked: dict[int, tuple[list[str], tuple[str, ...]]] = {}
         """Number of an `observe` that is not answered -> agents, elements."""
         self.pace: str = "going"
         self.waited = 0.0
@@ -121,24 +122,24 @@ class Session:
 
     def observe(self, shown: Shown, rewards: Mapping[str, float], late: int = 0) -> Frames:
         """These agents ask for actions."""
-        cast, parts = self._known, []
+        cast, names, parts = self._known, [*shown.observations], []
         observations, masks, elements, clock = shown
-        for name, value in observations.items():
+        for name in names:
             values = cast.of(name)
-            parts += [values.observation(value, name), values.mask(masks.get(name), name)]
+            parts += [values.observation(observations[name], name), values.mask(masks.get(name), name)]
         self._number, self.episode, self.playing = self._number + 1, self.episode + (not self.playing), True
         header = {
             "type": Observe.type,
             "schema_number": self._schema,
             "number": self._number,
             "episode": self.episode,
-            "agents": [*observations],
-            "rewards": [float(rewards.get(name, 0.0)) for name in observations] if rewards else [],
+            "agents": names,
+            "rewards": [float(rewards.get(name, 0.0)) for name in names] if rewards else [],
             "elements": [*elements],
             "late": late,
             "clock": float(clock),
         }
-        self._asked[self._number] = (tuple(observations), tuple(elements))
+        self._asked[self._number] = (names, tuple(elements))
         return [pack(header), b"".join(parts)]
 
     def end(

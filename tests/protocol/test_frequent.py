@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 import msgspec
+import numpy as np
 import pytest
 import zmq
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from protocol import SCHEMA
 from protocol.codec import decode, encode
 from protocol.errors import WireError
-from protocol.frequent import FORMS, frequent
+from protocol.frequent import FORMS, frequent, pack
 from protocol.messages import Message
 from protocol.simulator_messages import Act, Observe
 from tests.protocol.strategies import message
@@ -70,6 +71,7 @@ def test_whatever_is_right_comes_out_as_it_went_in(said: Message) -> None:
     assert heard == said
     assert heard == _at_length(raw)
     assert encode(heard) == raw
+    assert pack({"type": said.type, **vars(said)}) == raw
     assert heard.model_copy(update={"episode": 7}).model_dump() == {**said.model_dump(), "episode": 7}
 
 
@@ -116,3 +118,8 @@ def test_lists_that_were_left_out_are_nobody_elses() -> None:
     assert isinstance(other, Observe)
     one.rewards.append(1.0)
     assert not other.rewards
+
+
+def test_names_and_numbers_of_numpy_are_said_as_pythons() -> None:
+    said = {"agents": [np.str_("gem")], "rewards": [np.float64(0.5), np.float32(2.0)], "late": np.int64(300)}
+    assert msgpack.unpackb(pack(said)) == {"agents": ["gem"], "rewards": [0.5, 2.0], "late": 300}

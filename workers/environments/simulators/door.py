@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 import zmq
 
 from protocol import SCHEMA, schema
-from protocol.codec import decode, encode, pack
+from protocol.codec import decode, encode
 from protocol.ear import Ear
 from protocol.errors import WireError
+from protocol.frequent import pack
 from protocol.messages import Message
 from protocol.schema import Schemas
 from protocol.simulator_messages import Bye, End, Fault, Hello, Observe, Ping, Pong

@@ -172,10 +172,8 @@ class Hearing:
         self, frames: Sequence[bytes], rows: list[tuple[int, int]]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_] | None]]:
         """What each sees, and its mask."""
-        if len(rows) == 1:
-            reading = self.readings[rows[0][0]]
-            frame = _only(frames, reading.whole, "observations")
-            return [(reading.observation(frame, 0), reading.mask(frame, 0))]
+        if len(rows) == 1 and (seen := self.readings[rows[0][0]].glance(frames)) is not None:
+            return [(seen, None)]
         readings = [self.readings[agent] for agent, _ in rows]
         size = sum([reading.whole for reading in readings])
         frame, at, told = _only(frames, size, "observations"), 0, []

@@ -6,7 +6,7 @@ In flow: a frame. Out flow: a row of observations and of its masks, or a GuestFa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,16 @@ class Reading:
             for leaf in place.observed.leaves
             if (check := _check(leaf)) is not None
         ]
+        self._plain = self._flat and self._seen.kind == "f" and self._mask is None
         self._legal = None if place.masked is None else MaskRows(place.masked, place.acted)
         self._divisible = isinstance(place.agent.action, Action) and not place.agent.action.atomic
+
+    def glance(self, frames: Sequence[bytes]) -> NDArray[Any] | None:
+        """All that is told of one agent, where it is finite numbers in a row and nothing else; None: look closer."""
+        if not self._plain or len(frames) != 1 or len(frames[0]) != self.size:
+            return None
+        row = np.frombuffer(frames[0], self._seen)
+        return row if math.isfinite(row.dot(row)) else None
 
     def observation(self, frame: bytes, at: int) -> NDArray[Any]:
         """[*shape] from byte `at` on; a view. GuestFault for numbers that are not finite or beyond a choice."""
