@@ -25,7 +25,7 @@ EXAMPLES: list[Message] = [
     Observe(number=1, episode=2**40, agents=["gem", "walker"], rewards=[0.5, -1.0], elements=["grip"], clock=2.5),
     Act(answers=3, episode=1, waited=0.001),
 ]
-_ODD = st.sampled_from(
+_ODD: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,
         True,

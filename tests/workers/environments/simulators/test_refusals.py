@@ -211,7 +211,7 @@ def test_who_floods_holds_nobody_up() -> None:
         taken: list[int] = []
         receive = door.receive
 
-        def counted(milliseconds: int, enough: int) -> int:
+        def counted(milliseconds: int, enough: int = 1) -> int:
             taken.append(receive(milliseconds, enough))
             return taken[-1]
 
