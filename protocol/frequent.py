@@ -66,8 +66,8 @@ def pack(header: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Of a name or number of numpy what Python has for it."""
-    return value.item()
+    """Of a name that is more than a text, and of a number of numpy, what Python has for it."""
+    return str(value) if isinstance(value, str) else value.item()
 
 
 _ENCODE = msgspec.msgpack.Encoder(enc_hook=_plain).encode

@@ -120,6 +120,14 @@ def test_lists_that_were_left_out_are_nobody_elses() -> None:
     assert not other.rewards
 
 
+class Agent(str):
+    """A name that is more than a text."""
+
+
 def test_names_and_numbers_of_numpy_are_said_as_pythons() -> None:
-    said = {"agents": [np.str_("gem")], "rewards": [np.float64(0.5), np.float32(2.0)], "late": np.int64(300)}
-    assert msgpack.unpackb(pack(said)) == {"agents": ["gem"], "rewards": [0.5, 2.0], "late": 300}
+    said = {
+        "agents": [np.str_("gem"), Agent("walker")],
+        "rewards": [np.float64(0.5), np.float32(2.0)],
+        "late": np.int64(300),
+    }
+    assert msgpack.unpackb(pack(said)) == {"agents": ["gem", "walker"], "rewards": [0.5, 2.0], "late": 300}
