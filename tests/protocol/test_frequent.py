@@ -94,7 +94,13 @@ def test_whatever_is_wrong_or_in_another_form_is_left_to_reading_at_length(said:
     backwards = dict(reversed(fields.items()))
     numbers = [{**fields, "schema_number": number} for number in (0, SCHEMA + 1, 1.0, True)]
     strange = {**fields, "strange": 1}
-    raws = [encode(said)[:-1], encode(said) + b"\x00", *map(_packed, (backwards, strange, *numbers))]
+    endless = [
+        {**fields, name: [value] if isinstance(fields[name], list) else value}
+        for name in ("rewards", "clock", "waited")
+        for value in (math.nan, math.inf, -math.inf)
+        if name in fields
+    ]
+    raws = [encode(said)[:-1], encode(said) + b"\x00", *map(_packed, (backwards, strange, *numbers, *endless))]
     assert [frequent(raw) for raw in raws] == [None] * len(raws)
     assert decode([_packed(backwards)])[0] == said
 
