@@ -43,7 +43,8 @@ test-cluster: $(TESTABLE)
 	tests/cluster/machine.sh install
 	tests/cluster/kubernetes.sh
 	tests/cluster/image.sh
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -x -s -m cluster tests/cluster $(ARGS)
+	kubectl kustomize --help 2>/dev/null | grep -q -- --enable-helm || $(BIN)/python .ci/kubectl.py $(BIN)
+	ROOKERY_CI=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -x -s -m cluster tests/cluster $(ARGS)
 
 fuzz: $(TESTABLE)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -24,7 +24,7 @@ able() {
     done
     local free
     free=$(df --output=avail -BG "$folder" | tail -1 | tr -dc 0-9)
-    ((free >= 12)) || lacks "make test-cluster needs 12 GB in $folder, which has $free; name a larger ROOKERY_CLUSTER."
+    [[ -e $folder/share/rookery.tar ]] || ((free >= 12)) || lacks "make test-cluster needs 12 GB in $folder, which has $free; name a larger ROOKERY_CLUSTER."
     [[ -d /sys/fs/cgroup/cpu ]] ||
         lacks "Kubernetes 1.20 wants cgroups of version 1; boot with systemd.unified_cgroup_hierarchy=0."
     unshare --mount --net --pid --fork true 2>/dev/null ||
@@ -49,8 +49,8 @@ install() {
     local mirror=http://deb.debian.org/debian
     if [[ ! -e $folder/base/.whole ]]; then # Debian and what k8s/Dockerfile expects of its base, with nothing else
         rm -rf "$folder/base" "$folder/debootstrap" && mkdir "$folder/debootstrap"
-        (cd "$folder/debootstrap" && { [[ -n $(ls /var/lib/apt/lists 2>/dev/null) ]] || apt-get update -qq; } &&
-            apt-get -qq download debootstrap && dpkg-deb -x debootstrap_*.deb .)
+        (cd "$folder/debootstrap" && { apt-get -qq download debootstrap 2>/dev/null || {
+            apt-get update -qq && apt-get -qq download debootstrap; }; } && dpkg-deb -x debootstrap_*.deb .)
         DEBOOTSTRAP_DIR=$folder/debootstrap/usr/share/debootstrap "$folder/debootstrap/usr/sbin/debootstrap" \
             --variant=minbase --include=python3,python3-venv,ca-certificates,tini bookworm "$folder/base" "$mirror"
         touch "$folder/base/.whole"

@@ -7,10 +7,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -19,19 +21,22 @@ from tests.flows import runs
 from tests.k8s.manifests import with_keys
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(3600)]
-SECONDS = 600.0
-"""From the first step to the end of the run: more than all before the last test takes on a busy machine."""
-RUN = {
+SECONDS, LONGER = 600.0, 900.0
+"""From the first step to the end of the run: more than all before the last test takes, on a quiet machine and on a busy
+one."""
+RUN: dict[str, Any] = {
     "environment": {"id": "treasure_hunt", "copies": 16},
     "actors": 4,
     "steps": 100_000_000,
-    "seconds": SECONDS,
     "checkpoint_interval": 5,
     "actor_timeout": 30,
     "learner_timeout": 60,
 }
-FIRST_UPDATE = 60.0
-"""Seconds from `kubectl apply` to the first update, images being there."""
+FIRST_UPDATE, BUSY = 60.0, 40.0
+"""Seconds from `kubectl apply` to the first update, images being there, on a machine that is less busy before, in per
+cent: the control plane alone keeps some of it busy."""
+STEPS = {"learner": ("joined", "learning"), "actor": ("joined", "first_weights", "acting"), "coordinator": ("stage",)}
+"""What a worker says on its way to the first update."""
 PATIENCE = 300.0
 VOLUME = "rookery/volume=runs"
 Figures = dict[str, Any]
@@ -83,17 +88,35 @@ def told_of_actors(cluster: Kubernetes, count: int) -> bool:
     return count == sum(value for name, value in told if name.startswith("rookery_run_workers{") and '"actor"' in name)
 
 
+def way(cluster: Kubernetes, component: str, begin: float) -> dict[str, float]:
+    """Seconds after `begin` when the first pod of its kind got so far, as Kubernetes and its own log say; Kubernetes
+    tells whole seconds."""
+    name, pod = next(iter(cluster.pods(component).items()))
+    (container,) = pod["status"]["containerStatuses"]
+    found = {"made": pod["metadata"]["creationTimestamp"], "started": container["state"]["running"]["startedAt"]}
+    said = [line.partition(" ") for line in cluster("logs", name, "--timestamps").splitlines()]
+    for step, sought in (("first word", ""), *((step, f"event={step} ") for step in STEPS[component])):
+        found |= dict([(step, when) for when, _, text in said if sought in text][:1])
+    return {
+        step: round(datetime.fromisoformat(when[:26].rstrip("Z") + "+00:00").timestamp() - begin, 1)
+        for step, when in found.items()
+    }
+
+
 def test_the_first_update_comes_within_a_minute_of_apply(cluster: Kubernetes, figures: Figures, tmp_path: Path) -> None:
-    documents = manifests(with_keys(tmp_path / "k8s"), RUN)
+    busy = psutil.cpu_percent(10.0)
+    documents = manifests(with_keys(tmp_path / "k8s"), {**RUN, "seconds": SECONDS if busy <= BUSY else LONGER})
     figures["node"] = " ".join(cluster("get", "node", "one", "--output", "wide").splitlines()[-1].split())
-    begin = time.monotonic()
+    figures["of all cores busy before, %"] = busy
+    begin, clock = time.monotonic(), time.time()
     cluster("apply", "--filename", "-", given=yaml.safe_dump_all(documents))
     cluster.until(lambda: sum(updates(cluster).values()) > 0, PATIENCE, "the first update")
     figures["from apply to the first update, s"] = taken = round(time.monotonic() - begin, 1)
     for component, count in (("coordinator", 1), ("learner", 2), ("actor", 1)):
         cluster.until(partial(cluster.ready, component, count), PATIENCE, f"{component} is ready")
     figures["from apply to all pods ready, s"] = round(time.monotonic() - begin, 1)
-    assert taken <= FIRST_UPDATE
+    figures |= {f"after apply, {component}, s": way(cluster, component, clock) for component in STEPS}
+    assert taken <= FIRST_UPDATE or busy > BUSY, "a quiet machine needs no more"
 
 
 def test_pods_run_as_they_are_told_to(cluster: Kubernetes) -> None:
@@ -183,7 +206,7 @@ def test_a_drain_is_blocked_until_somebody_decides(cluster: Kubernetes, figures:
 
 
 def test_the_books_are_exact_after_all_this(cluster: Kubernetes, figures: Figures) -> None:
-    cluster.until(lambda: cluster.file("summary.json"), SECONDS + PATIENCE, "the run has ended")
+    cluster.until(lambda: cluster.file("summary.json"), LONGER + PATIENCE, "the run has ended")
     told = json.loads(cluster.file("summary.json"))
     segments = told["segments"]
     figures |= {"agent steps": told["agent_steps"], "seconds": round(told["seconds"]), "segments": segments}
