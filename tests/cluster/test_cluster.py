@@ -38,6 +38,8 @@ cent: the control plane alone keeps some of it busy."""
 STEPS = {"learner": ("joined", "learning"), "actor": ("joined", "first_weights", "acting"), "coordinator": ("stage",)}
 """What a worker says on its way to the first update."""
 PATIENCE = 300.0
+UNDELIVERED = 2 * 2 * RUN["environment"]["copies"]
+"""Segments that one actor may have in flight: two blocks of each policy."""
 VOLUME = "rookery/volume=runs"
 Figures = dict[str, Any]
 
@@ -213,7 +215,8 @@ def test_the_books_are_exact_after_all_this(cluster: Kubernetes, figures: Figure
     figures |= {"updates": told["train_steps"], "returns": told["returns"], "restarts": told["restarts"]}
     assert told["complete"] is True
     assert runs.balanced(segments), segments
-    assert segments["unexplained"] == segments["in_flight"] == segments["lost_in_learner"] == 0
+    assert segments["unexplained"] == segments["lost_in_learner"] == 0
+    assert segments["in_flight"] <= UNDELIVERED, "of the actor that the drain sent away when no learner was there"
     assert segments["dropped"]["actor_lost"] == 0, "everybody was told to end and did so in time"
     assert segments["trained"] > 0
     assert told["restarts"]["coordinator"] == 1
