@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -21,25 +20,22 @@ from tests.flows import runs
 from tests.k8s.manifests import with_keys
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(3600)]
-SECONDS, LONGER = 600.0, 900.0
-"""From the first step to the end of the run: more than all before the last test takes, on a quiet machine and on a busy
-one."""
-RUN: dict[str, Any] = {
+SECONDS = 900.0
+"""From the first step to the end of the run: more than all before the last test takes on a busy machine."""
+RUN = {
     "environment": {"id": "treasure_hunt", "copies": 16},
     "actors": 4,
     "steps": 100_000_000,
+    "seconds": SECONDS,
     "checkpoint_interval": 5,
     "actor_timeout": 30,
     "learner_timeout": 60,
 }
-FIRST_UPDATE, BUSY = 60.0, 40.0
-"""Seconds from `kubectl apply` to the first update, images being there, on a machine that is less busy before, in per
-cent: the control plane alone keeps some of it busy."""
+FIRST_UPDATE = 60.0
+"""Seconds from `kubectl apply` to the first update, images being there."""
 STEPS = {"learner": ("joined", "learning"), "actor": ("joined", "first_weights", "acting"), "coordinator": ("stage",)}
 """What a worker says on its way to the first update."""
 PATIENCE = 300.0
-UNDELIVERED = 2 * 2 * RUN["environment"]["copies"]
-"""Segments that one actor may have in flight: two blocks of each policy."""
 VOLUME = "rookery/volume=runs"
 Figures = dict[str, Any]
 
@@ -106,10 +102,8 @@ def way(cluster: Kubernetes, component: str, begin: float) -> dict[str, float]:
 
 
 def test_the_first_update_comes_within_a_minute_of_apply(cluster: Kubernetes, figures: Figures, tmp_path: Path) -> None:
-    busy = psutil.cpu_percent(10.0)
-    documents = manifests(with_keys(tmp_path / "k8s"), {**RUN, "seconds": SECONDS if busy <= BUSY else LONGER})
+    documents = manifests(with_keys(tmp_path / "k8s"), RUN)
     figures["node"] = " ".join(cluster("get", "node", "one", "--output", "wide").splitlines()[-1].split())
-    figures["of all cores busy before, %"] = busy
     begin, clock = time.monotonic(), time.time()
     cluster("apply", "--filename", "-", given=yaml.safe_dump_all(documents))
     cluster.until(lambda: sum(updates(cluster).values()) > 0, PATIENCE, "the first update")
@@ -118,7 +112,7 @@ def test_the_first_update_comes_within_a_minute_of_apply(cluster: Kubernetes, fi
         cluster.until(partial(cluster.ready, component, count), PATIENCE, f"{component} is ready")
     figures["from apply to all pods ready, s"] = round(time.monotonic() - begin, 1)
     figures |= {f"after apply, {component}, s": way(cluster, component, clock) for component in STEPS}
-    assert taken <= FIRST_UPDATE or busy > BUSY, "a quiet machine needs no more"
+    assert taken <= FIRST_UPDATE
 
 
 def test_pods_run_as_they_are_told_to(cluster: Kubernetes) -> None:
@@ -208,15 +202,14 @@ def test_a_drain_is_blocked_until_somebody_decides(cluster: Kubernetes, figures:
 
 
 def test_the_books_are_exact_after_all_this(cluster: Kubernetes, figures: Figures) -> None:
-    cluster.until(lambda: cluster.file("summary.json"), LONGER + PATIENCE, "the run has ended")
+    cluster.until(lambda: cluster.file("summary.json"), SECONDS + PATIENCE, "the run has ended")
     told = json.loads(cluster.file("summary.json"))
     segments = told["segments"]
     figures |= {"agent steps": told["agent_steps"], "seconds": round(told["seconds"]), "segments": segments}
     figures |= {"updates": told["train_steps"], "returns": told["returns"], "restarts": told["restarts"]}
     assert told["complete"] is True
     assert runs.balanced(segments), segments
-    assert segments["unexplained"] == segments["lost_in_learner"] == 0
-    assert segments["in_flight"] <= UNDELIVERED, "of the actor that the drain sent away when no learner was there"
+    assert segments["unexplained"] == segments["in_flight"] == segments["lost_in_learner"] == 0
     assert segments["dropped"]["actor_lost"] == 0, "everybody was told to end and did so in time"
     assert segments["trained"] > 0
     assert told["restarts"]["coordinator"] == 1
