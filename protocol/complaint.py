@@ -44,7 +44,7 @@ def _meant(loc: tuple[int | str, ...], model: type[BaseModel], section: str) -> 
         inner: Sections = frozenset().union(*(_inside(one, part) for one in sections))
         named = frozenset(one for one in sections if part in _tags(one))
         sections = inner or named or sections
-    known = {name for one in sections for name in _keys(one)}
+    known = sorted({name for one in sections for name in _keys(one)})
     near: list[str] = get_close_matches(key, known, 1, _NEAR)
     if not near:
         near = [

@@ -20,7 +20,7 @@ from protocol.errors import WireError
 from protocol.frequent import pack
 from protocol.messages import Message
 from protocol.schema import Schemas
-from protocol.simulator_messages import Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator_messages import Act, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import dispatch
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
 from workers.environments.simulators.names import Names
@@ -97,14 +97,8 @@ class Door:
 
     def give(self, guest: Guest, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
         """`tell` for an `act` that answers `observe` number `number`."""
-        schema_number = guest.schema_number
-        header = {
-            "type": "act",
-            "schema_number": schema_number,
-            "answers": number,
-            "episode": episode,
-            "waited": waited,
-        }
+        fields = {"answers": number, "episode": episode, "waited": waited}
+        header = {"type": Act.type, "schema_number": guest.schema_number, **fields}
         if self._send_frames((guest.route, pack(header), arrays[0] if len(arrays) == 1 else b"".join(arrays))):
             return True
         self.dismiss(guest, "lost", "its connection ended")
