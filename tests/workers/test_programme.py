@@ -80,6 +80,9 @@ def test_a_full_disk_ends_no_coordinator_and_what_was_mastered_is_kept_once_ther
     assert list(tmp_path.iterdir()) == []
     made.look(actors.pages)
     assert programme(run_in(curriculum=STAGES), tmp_path).mastered == ["easy"]
+    (tmp_path / "programme.json").unlink()
+    made.look(actors.pages)
+    assert list(tmp_path.iterdir()) == []  # it is written when there is news, and not with each look
 
 
 def test_the_worst_of_all_actors_is_told_once_each_was_tried_I9(tmp_path: Path) -> None:

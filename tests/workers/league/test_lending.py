@@ -98,6 +98,23 @@ def test_on_a_slow_way_answers_that_nobody_waits_for_do_not_pile_up_J7(
     assert len(asked) < 30  # and not twice as many for each next part
 
 
+def test_a_part_that_takes_long_is_asked_for_ever_more_seldom_J7(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, send = list[int](), LibraryClient._send
+
+    def counted(self: LibraryClient, wanted: Fetch) -> bool:
+        sent.append(wanted.offset)
+        return send(self, wanted)
+
+    monkeypatch.setattr(library_client, "_AGAIN", 0.05)
+    monkeypatch.setattr(LibraryClient, "_send", counted)
+    entry = library.add(tmp_path, "main", 0, b"weights")
+    with coordinator(tmp_path, {entry.name: entry.checksum}, 1.5) as address, client(address) as mine:
+        assert mine.fetch(entry.name, entry.checksum, 60, threading.Event()) == b"weights"
+    assert len(sent) < 9  # and not each tenth of a second
+
+
 def test_who_takes_no_part_gets_nothing_and_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
     entry = library.add(tmp_path, "main", 0, b"weights")
     with coordinator(tmp_path, {entry.name: entry.checksum}) as address:
