@@ -17,6 +17,7 @@ import zmq
 from protocol.codec import around, packed
 from protocol.counters import Counters
 from protocol.messages import Ack
+from protocol.schema import OF_TOPICS
 from protocol.sockets import arrived, dispatch
 
 __all__ = ["AckSender", "Key", "Window", "ack_topic"]
@@ -142,6 +143,7 @@ class AckSender:
 
     def _describe(self, policy: str, key: Key) -> tuple[bytes, bytes, bytes]:
         ack = Ack(
+            schema_number=OF_TOPICS,
             policy=policy,
             learner_incarnation=self._incarnation,
             actor=key[0],

@@ -28,6 +28,7 @@ from protocol.errors import Timeout
 from protocol.mailbox import Mailbox
 from protocol.manifest import Manifest, Wire
 from protocol.messages import Beacon, Weights
+from protocol.schema import OF_TOPICS
 from protocol.version import NOTHING, Version
 
 __all__ = ["Publication", "Published"]
@@ -203,6 +204,7 @@ class Publication:
             return None
         packed = entry.manifest.pack(flat, entry.wire)
         header = Weights(
+            schema_number=OF_TOPICS,
             policy=entry.name,
             incarnation=version.incarnation,
             version=version.version,

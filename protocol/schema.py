@@ -13,7 +13,7 @@ import protocol
 from protocol.errors import Refused
 from protocol.messages import Route
 
-__all__ = ["SPOKEN", "Schemas", "agreed", "disagreement", "spoken_with"]
+__all__ = ["OF_TOPICS", "SPOKEN", "Schemas", "agreed", "disagreement", "spoken_with"]
 
 
 class Schemas(NamedTuple):
@@ -28,6 +28,9 @@ class Schemas(NamedTuple):
 
 SPOKEN = Schemas(protocol.OLDEST_SCHEMA, protocol.SCHEMA)
 """What this release speaks."""
+
+OF_TOPICS = 1
+"""The schema of the topics: what is published under them goes to whoever listens, and is said in it."""
 
 
 def agreed(theirs: Schemas) -> int | None:
