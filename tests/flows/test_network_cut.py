@@ -166,6 +166,8 @@ def test_a_learner_killed_in_the_cut_is_replaced_and_gets_what_was_not_settled_G
     scene.cut(seconds)
     scene.kill("learner-agent_1")
     scene.learner("learner-again")
+    back = "event=joined worker=learner-agent_1 incarnation=2"
+    runs.until(lambda: back in scene.said, what="another is there: an interpreter's start is no matter of the network")
     assert scene.heal() < SOON
     summary = scene.finish()
     assert summary["restarts"] == {"learner-agent_1": 1}
