@@ -209,9 +209,14 @@ class ExperienceSender:
             self._acks.close(linger=0)
         self._outlet = self._acks = None
 
-    def detach(self) -> None:
+    @property
+    def owed(self) -> int:
+        """Segments that are finished and not acknowledged."""
+        return self._credit.backlog + self._credit.travelling
+
+    def detach(self, linger: float = 0.0) -> None:
         """`disconnect`, and lets go of the ring, which stays where it is."""
-        self.disconnect()
+        self.disconnect(linger)
         self.ring.close()
 
     def close(self, linger: float = 0.0) -> None:

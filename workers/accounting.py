@@ -1,6 +1,8 @@
 """The books of a run: what became of every finished segment, from the pages that survive any worker. Pure.
 
 produced = (received - duplicates) + in_flight + sum(dropped)        (produced by actors, or read from datasets)
+
+A run that has ended has nothing of its actors in flight any more: it arrived, or it is dropped, and named.
 received = trained + duplicates + rejected + held + lost_in_learner
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-__all__ = ["Page", "Pages", "environment_books", "rows_learned", "segment_books", "total"]
+__all__ = ["Page", "Pages", "environment_books", "owed", "rows_learned", "segment_books", "total"]
 
 Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
@@ -19,6 +21,11 @@ Pages = Mapping[tuple[str, int], Page]
 def total(pages: Iterable[Page], *names: str) -> int:
     """Sum of the named counters over pages; a page may lack some."""
     return int(sum(page.get(name, 0) for page in pages for name in names))
+
+
+def owed(page: Page) -> int:
+    """Segments that an actor had finished and no learner had acknowledged, by its own levels."""
+    return int(sum(level for name, level in page.items() if name.startswith(("backlog.", "flight."))))
 
 
 def rows_learned(learners: Pages, policy: str) -> int:
@@ -60,8 +67,9 @@ def segment_books(
     learners' counters do not agree on is `unexplained`, which is 0 in a sound run and breaks the first identity if not.
 
     `ledgers`: policy -> (actor, incarnation) -> (highest settled number, segments settled); `clean`: worker
-    incarnations that left in order. What a lost actor had finished and no ledger knows is `dropped.actor_lost`; what a
-    lost learner had received and not trained is `lost_in_learner`.
+    incarnations that left in order. What a lost actor had finished and no ledger knows is `dropped.actor_lost`, and
+    `dropped.undelivered` where it left in order and waited for a learner in vain; what a lost learner had received and
+    not trained is `lost_in_learner`.
     """
     books: dict[str, Any] = dict.fromkeys(
         (
@@ -78,7 +86,7 @@ def segment_books(
         ),
         0,
     )
-    dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "stale": 0, "actor_lost": 0}
+    dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "stale": 0, "actor_lost": 0, "undelivered": 0}
     for policy in policies:
         settled = ledgers.get(policy)
         for key, page in actors.items():
@@ -115,16 +123,13 @@ def _enter_actor(
     level = int(page.get(f"backlog.{policy}", 0)) + int(page.get(f"flight.{policy}", 0))
     books["produced"] += made
     if settled is None:  # no ledger to be seen from here: the actor's own levels
-        if left:
-            books["in_flight"] += level
-        else:
-            dropped["actor_lost"] += level
+        dropped["undelivered" if left else "actor_lost"] += level
         return
     open_ = made - gone - settled[1]
     if left:  # its last acknowledgement may have been lost: no more than its own level can be open
-        in_flight = min(max(0, open_), level)
-        books["in_flight"] += in_flight
-        books["unexplained"] += open_ - in_flight
+        undelivered = min(max(0, open_), level)
+        dropped["undelivered"] += undelivered
+        books["unexplained"] += open_ - undelivered
     else:
         # Killed between finishing segments and counting them, while the learner took them from its ring.
         books["produced"] -= min(0, open_)

@@ -107,7 +107,10 @@ class Actor:
         self._report.state = "acting"
         seats, copies = len(self._table.seats), self._environment.copies
         log.info("event=acting quota=%d agents=%d copies=%d", self._quota, seats, copies)
-        self._act()
+        try:
+            self._act()
+        except Stop:  # while a turn waited for credit: what is finished has still to arrive
+            log.info("event=interrupted reason=told to end in the middle of a turn")
         self._report.state = "draining"
         self._drain()
 
@@ -203,13 +206,13 @@ class Actor:
             self._hear(self._links.follow())
 
     def _check(self) -> None:
-        """While waiting for credit: follow a learner that moved; end if told so."""
+        """While waiting for credit: follow a learner that moved; raises Stop if told to end, or if the time for
+        draining is over."""
         self._life.vitals.beat()
         self._hear(self._links.follow())
         self._environment.attend()
         self._life.check()
-        if self._links.drain_by is not None and time.monotonic() > self._links.drain_by:
-            log.warning("event=undelivered reason=told to drain, but no learner gave credit before the deadline")
+        if self._links.overdue:
             raise Stop
 
     def _check_early(self) -> None:
@@ -228,7 +231,7 @@ class Actor:
     def _drain(self) -> None:
         self._life.vitals.rest()
         self._report.collect()
-        self._links.drain(1.0 if self._life.orphaned else self._run.learner_timeout)
+        self._links.drain()
         self._counters.set("unfinished_steps", self._table.open_rows)
         count_environment(self._counters, self._environment, self._table.policy_of)
 

@@ -22,7 +22,7 @@ from protocol.library_messages import Fetch
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.spaces import World
-from workers.accounting import total
+from workers.accounting import owed, total
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.books import Books
 from workers.cohorts import kind_of, pays
@@ -87,7 +87,7 @@ class Coordinator:
         """What workers said that ended by a fault, the newest last."""
         self._stillness = Stillness(run.stall_timeout)
         self._lost: dict[str, float] = {}
-        """Prefixes of lost workers' files, and since when."""
+        """Prefixes of the files of workers that are lost, or left before all was delivered; and since when."""
 
     def serve(self) -> bool:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
@@ -132,11 +132,13 @@ class Coordinator:
         return run_text(self.vitals.identity, self._books.view, self.vitals.silent)
 
     def _sweep_lost(self, now: float) -> None:
-        """Removes the rings of lost actors, once the learners have had time to take what was finished in them. Never
+        """Removes the rings that actors left, once the learners have had time to take what was finished in them. Never
         weights: a learner resumes from them."""
         complete = len(self._members.having("learner")) == self._members.learners_wanted
         for name, since in list(self._lost.items()):
-            if complete and now - since > _SALVAGE_SECONDS:
+            if not complete:
+                self._lost[name] = now
+            elif now - since > _SALVAGE_SECONDS:
                 del self._lost[name]
                 sweep(name)
 
@@ -292,6 +294,8 @@ class Coordinator:
             self._take_episodes(member, leave)
             how = "failed" if leave.error else "left"
             log.info("event=%s worker=%s incarnation=%d", how, member.name, member.incarnation)
+            if owed(leave.counters):  # its memory stays for a while, as that of one that was killed
+                self._lost[f"{self._members.run_id}-{member.name}.{member.incarnation}"] = time.monotonic()
             if leave.error:
                 self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
                 del self._errors[:-_ERRORS_KEPT]

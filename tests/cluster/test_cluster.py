@@ -210,6 +210,7 @@ def test_the_books_are_exact_after_all_this(cluster: Kubernetes, figures: Figure
     assert told["complete"] is True
     assert runs.balanced(segments), segments
     assert segments["unexplained"] == segments["in_flight"] == segments["lost_in_learner"] == 0
+    assert segments["dropped"]["undelivered"] == 0
     assert segments["dropped"]["actor_lost"] == 0, "everybody was told to end and did so in time"
     assert segments["trained"] > 0
     assert told["restarts"]["coordinator"] == 1

@@ -54,5 +54,6 @@ def test_workers_may_be_started_in_any_order_A1_A6_A7(
     assert summary["agent_steps"] == 3_200
     assert runs.balanced(summary["segments"])
     assert summary["segments"]["torn"] == summary["segments"]["in_flight"] == 0
+    assert summary["segments"]["dropped"]["undelivered"] == 0
     assert json.loads((tmp_path / "run" / "state.json").read_text())["members"] == []
     assert runs.files(memory_dir) == []

@@ -98,6 +98,7 @@ def test_a_worker_that_is_told_to_end_by_others_is_started_again(tmp_path: Path,
         summary = finished(tmp_path, worker, memory_dir, {"actor-0": 1})
     segments = summary["segments"]
     assert segments["in_flight"] == segments["dropped"]["actor_lost"] == 0
+    assert segments["dropped"]["undelivered"] == 0
 
 
 def test_a_worker_that_dies_again_and_again_ends_the_run_with_its_last_words_G5_U13(

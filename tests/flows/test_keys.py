@@ -59,6 +59,7 @@ def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_bloc
     assert summary["complete"] is not consults
     assert runs.balanced(summary["segments"])
     assert summary["segments"]["in_flight"] == 0
+    assert summary["segments"]["dropped"]["undelivered"] == 0
     assert runs.files(memory_dir) == []
 
 

@@ -92,6 +92,7 @@ class Scene:
         assert runs.balanced(summary["segments"]), summary["segments"]
         assert summary["segments"]["unexplained"] == summary["segments"]["torn"] == 0
         assert summary["segments"]["in_flight"] == summary["segments"]["dropped"]["actor_lost"] == 0
+        assert summary["segments"]["dropped"]["undelivered"] == 0
         return summary
 
     @property

@@ -34,6 +34,7 @@ def test_a_signal_ends_the_run_in_order_with_its_summary_B11_G4(tmp_path: Path, 
     assert 0 < summary["agent_steps"] < 1_000_000
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert summary["segments"]["in_flight"] == summary["segments"]["lost_in_learner"] == 0
+    assert summary["segments"]["dropped"]["undelivered"] == 0
     assert list((tmp_path / "run" / "checkpoints" / "agent_0").iterdir())
     assert runs.alive(pids) == []
     assert runs.files(memory_dir) == []

@@ -36,6 +36,7 @@ def check(folder: Path, memory: Path, result: Any, policies: dict[str, str], ste
     assert runs.balanced(segments, stream=set(policies.values()) == {"ppo"}), segments
     assert segments["produced"] > 0
     assert segments["torn"] == segments["in_flight"] == segments["lost_in_learner"] == 0
+    assert segments["dropped"]["undelivered"] == 0
     assert all((folder / "run" / name).exists() for name in FILES)
     assert (folder / "run" / "logs" / "actor-0.log").stat().st_size > 0
     assert runs.files(memory) == []
@@ -58,7 +59,7 @@ def test_ppo_trains_through_separate_processes_A1_A3_A6(tmp_path: Path, memory_d
     result = runs.train(data, tmp_path)
     summary = check(tmp_path, memory_dir, result, {"agent_0": "ppo", "agent_1": "ppo"}, 4_000)
     assert len(pids(tmp_path)) == 3
-    causes = ("overwritten", "no_credit", "recycled", "stale", "actor_lost")
+    causes = ("overwritten", "no_credit", "recycled", "stale", "actor_lost", "undelivered")
     assert summary["segments"]["dropped"] == dict.fromkeys(causes, 0)
     assert summary["segments"]["trained"] >= 0.9 * summary["segments"]["produced"]
 

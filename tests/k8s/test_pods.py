@@ -81,6 +81,7 @@ def test_a_learner_that_comes_back_at_another_address_is_found_by_its_name_and_g
     segments = told["segments"]
     assert runs.balanced(segments), segments
     assert segments["unexplained"] == segments["in_flight"] == segments["dropped"]["actor_lost"] == 0
+    assert segments["dropped"]["undelivered"] == 0
     assert told["train_steps"]["agent_0"] > 0
 
 
@@ -116,6 +117,7 @@ def test_rendered_ranks_train_one_policy_and_meet_again_when_a_pod_of_theirs_is_
     assert told["restarts"] == {"learner-shared-0": 1, "learner-shared-1": 1}
     assert runs.balanced(told["segments"]), told["segments"]
     assert told["segments"]["unexplained"] == told["segments"]["in_flight"] == 0
+    assert told["segments"]["dropped"]["undelivered"] == 0
     assert told["train_steps"]["shared"] > 0
     for rank, log in enumerate(logs):
         assert log.count(f"event=met policy=shared rank={rank} ranks=2 backend=gloo") == 2

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.accounting import segment_books, total
+from workers.accounting import owed, segment_books, total
 
 Key = tuple[str, int]
 
@@ -119,7 +119,8 @@ def test_what_a_lost_actor_finished_and_nobody_knows_is_lost_with_it() -> None:
     assert books["dropped"]["actor_lost"] == 4
     assert (books["in_flight"], books["held"]) == (0, 2)
     history.clean.add(("actor-0", 1))
-    assert history.books()["in_flight"] == 4
+    books = history.books()
+    assert (books["dropped"]["undelivered"], books["dropped"]["actor_lost"], books["in_flight"]) == (4, 0, 0)
     history.clean.remove(("learner-p", 1))
     assert (history.books()["held"], history.books()["lost_in_learner"]) == (0, 2)
 
@@ -129,8 +130,13 @@ def test_without_a_ledger_the_actors_own_levels_count() -> None:
     history.learners = {("learner-p", 1): {"received.p": 5, "trained.p": 5}}
     history.clean = {("actor-0", 1), ("learner-p", 1)}
     books = history.books(ledgers=False)
-    assert books["in_flight"] == 5
+    assert (books["dropped"]["undelivered"], books["in_flight"]) == (5, 0)
     assert balanced(books)
+
+
+def test_what_an_actor_owes_is_in_its_backlog_or_on_its_way_whatever_the_policy() -> None:
+    assert owed({"backlog.p": 2, "flight.p": 3, "flight.q": 4, "produced.p": 9, "waits.credit.p": 1.5}) == 9
+    assert owed({"produced.p": 9}) == 0
 
 
 def test_totals_skip_what_a_page_lacks() -> None:

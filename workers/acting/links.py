@@ -37,6 +37,8 @@ __all__ = ["Links"]
 log = logging.getLogger(__name__)
 
 _WEIGHTS_PATIENCE = 120.0
+_LAST_SECONDS = 1.0
+"""Of draining, when the run has ended or who started this actor is gone."""
 _PUMP_EVERY = 0.5
 """Seconds, while an actor in lock-step waits for weights."""
 _NONE_NEWER = Version(2**24, 0)
@@ -166,19 +168,41 @@ class Links:
                 if incarnation not in left:
                     unlink_if_unused(path)
 
-    def drain(self, seconds: float) -> None:
-        """Sees to it that everything finished has arrived, as far as that is possible in that time."""
-        end = time.monotonic() + seconds
+    @property
+    def overdue(self) -> bool:
+        """Whether the coordinator said drain, and the time for that is over."""
+        return self.drain_by is not None and time.monotonic() > self.drain_by
+
+    def drain(self) -> None:
+        """Sees to it that everything finished has arrived, as far as that is possible in time: none where it is over,
+        little where nobody may be there to take it."""
+        client = self._life.client
+        over = client is not None and client.command == "stop"
+        end = time.monotonic() + (0.0 if self.overdue else _LAST_SECONDS if over else self._run.learner_timeout)
         for name, sender in self.senders.items():
             if not sender.drain(max(0.0, end - time.monotonic()), self.follow):
-                log.warning("event=undelivered policy=%s reason=learner did not acknowledge before the deadline", name)
+                log.warning(
+                    "event=undelivered policy=%s segments=%d reason=learner did not acknowledge before the deadline",
+                    name,
+                    sender.owed,
+                )
 
     def close(self) -> None:
-        """Lets go of sockets and memory."""
+        """Lets go of sockets and memory. What could not be delivered in a run that goes on stays there, as that of one
+        that was killed does: for its learner's next incarnation, or for this actor's."""
+        client = self._life.client
+        goes_on = client is not None and client.command in ("go", "pause") and not self._run.lockstep
+        left = [sender for sender in self.senders.values() if goes_on and sender.owed]
         for sender in self.senders.values():
-            sender.close(linger=1.0)
+            if sender in left:
+                sender.detach(linger=1.0)
+            else:
+                sender.close(linger=1.0)
         if self.common is not None:
-            self.common.ring.remove()
+            if left:
+                self.common.ring.close()
+            else:
+                self.common.ring.remove()
         for subscriber in self.subscribers.values():
             subscriber.close()
 
