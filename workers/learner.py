@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 
 _EXPERIENCE, _WEIGHTS, _ACKS = 1, 2, 3
 _DRAIN_QUIET = 0.2
+_LAST_SECONDS = 1.0
+"""Of draining, when a signal says so and the run goes on."""
 
 
 class Learner:
@@ -181,8 +183,11 @@ class Learner:
                 self._receiver.let_go(member.name, member.uses)
 
     def _drain(self) -> None:
-        """Uses what still arrives until nothing came for a moment, then publishes and saves for the last time."""
-        end = time.monotonic() + self._run.learner_timeout
+        """Uses what still arrives until nothing came for a moment, then publishes and saves for the last time. Actors
+        of a run that goes on do not cease to send: what is not settled they send to the next incarnation."""
+        client = self._life.client
+        goes_on = client is not None and client.command in ("go", "pause")
+        end = time.monotonic() + (_LAST_SECONDS if goes_on else self._run.learner_timeout)
         quiet = time.monotonic() + _DRAIN_QUIET
         while time.monotonic() < min(end, quiet):
             if self._receiver.receive() or self._turn():

@@ -82,3 +82,20 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
     push.close(linger=0)
     context.destroy(linger=0)
     assert min(delays) < 0.01, delays
+
+
+@pytest.mark.parametrize(("command", "waits"), [("go", False), ("drain", True)])
+def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_sending(
+    monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
+) -> None:
+    """They do not; what it has not settled they send to its next incarnation."""
+    run = run_of(STREAM).model_copy(update={"learner_timeout": 3.0 if waits else 60.0})
+    learner, context = _learner(run)
+    learner._life.client = SimpleNamespace(command=command)  # type: ignore[assignment] # what is asked of it
+    monkeypatch.setattr(learner._receiver, "receive", lambda: time.sleep(0.01) or 1)
+    began = time.monotonic()
+    learner._drain()
+    took = time.monotonic() - began
+    learner.close()
+    context.destroy(linger=0)
+    assert took > 2.9 if waits else took < 50, took
