@@ -35,6 +35,7 @@ class ControlServer:
     any more: quarantined."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer to a peer that is gone is an error, not silence
         self._socket = socket
         self.refused_messages = 0
         """What was no message or no request."""
@@ -46,11 +47,14 @@ class ControlServer:
         """peer -> messages that were refused."""
         self._numbers: dict[bytes, int] = {}
         """peer -> the schema its request is answered in."""
+        self.gone: set[bytes] = set()
+        """Peers of the newest requests that could not be answered: they have ended."""
 
     def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
         """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
         found: list[tuple[bytes, Message]] = []
         self._numbers.clear()
+        self.gone.clear()
         if not poll([self._socket], milliseconds):
             return found
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
@@ -72,15 +76,19 @@ class ControlServer:
             found.append((peer, message))
         return found
 
-    def answer(self, peer: bytes, message: Message, *frames: bytes) -> None:
-        """Sends `message` to `peer`, in the schema of its request; one that is gone is no error."""
+    def answer(self, peer: bytes, message: Message, *frames: bytes) -> bool:
+        """Sends `message` to `peer`, in the schema of its request; False, and no error, if that one is gone."""
         number = self._numbers.get(peer, SCHEMA)
         if number != message.schema_number:
             message = message.model_copy(update={"schema_number": number})
         try:
             self._socket.send_multipart([peer, encode(message), *frames], zmq.NOBLOCK)
         except zmq.ZMQError as fault:
-            log.info("event=answer_not_sent reason=%s", fault.strerror)
+            log.info("event=answer_not_sent type=%s reason=%s", message.type, fault.strerror)
+            if fault.errno == zmq.EHOSTUNREACH:
+                self.gone.add(peer)
+            return False
+        return True
 
     def _refuse(self, identity: zmq.Frame, peer: bytes, reason: str) -> None:
         self.refused_messages += 1

@@ -212,6 +212,8 @@ class Coordinator:
         self._asked_to_stop.set()
 
     def _join(self, peer: bytes, join: Join) -> None:
+        if peer in self._server.gone:  # it had asked several times
+            return
         if self._done_with(join):
             self._server.answer(peer, Refusal(reason="this run is ending; wait for the next", retry=True))
             return
@@ -239,10 +241,13 @@ class Coordinator:
             learners=self._members.learners_wanted,
             actors=run.actors,
         )
-        if not again:
-            whose = member.name, member.incarnation, join.host, join.pid
+        told = self._server.answer(peer, welcome)
+        whose = member.name, member.incarnation, join.host, join.pid
+        if not told and member.fresh and not again:  # it asked, and died, while this process had no time for it
+            self._members.withdraw(member)
+            log.warning("event=joined_too_late worker=%s incarnation=%d host=%s pid=%d", *whose)
+        elif not again:
             log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", *whose)
-        self._server.answer(peer, welcome)
 
     def _done_with(self, join: Join) -> bool:
         """Whether this is a resident worker that has done its part of a run which is ending."""

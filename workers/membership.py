@@ -61,6 +61,8 @@ class Membership:
             return self._admit(join, join.name, join.incarnation, steps)
         if (member := self.welcomed(join)) is not None:
             return member
+        if (name := self._had(join)) is not None:
+            return self._admit(join, name, self._register.incarnations[name], steps)
         if reason := self._unfit(join):
             return Refusal(reason=reason)
         claimed = self._places.meant(join.role, join.name) if join.role in _KEY else ""
@@ -83,6 +85,19 @@ class Membership:
         """Who was let in, and asks again before hearing the answer."""
         return next((member for member in self._register.members.values() if member.token == join.token), None)
 
+    def withdraw(self, member: Member) -> None:
+        """Takes back that a `fresh` member was let in: it had gone before it was told, and has done nothing. Who asks
+        next is given its place and its number, so that what dead processes had asked for in time costs nobody else."""
+        name, number = member.name, member.incarnation
+        del self._register.members[name], self._register.tokens[name]
+        self._register.quotas.pop((name, number), None)
+        self._register.incarnations[name] = number - 1
+        if name in self.restarts:
+            self.restarts[name] -= 1
+            if not self.restarts[name]:
+                del self.restarts[name]
+        self.save()
+
     def beat(self, beat: Beat) -> Member | None:
         """Notes a heartbeat; None if its sender is no member."""
         member = self._of(beat)
@@ -100,6 +115,7 @@ class Membership:
             if not leave.error:
                 self.clean.add((member.name, member.incarnation))
             self._end(member)
+            del self._register.tokens[member.name]
         return member
 
     def untold(self, member: Member, episodes: list[tuple[str, int, int, float]]) -> list[tuple[str, int, int, float]]:
@@ -227,6 +243,7 @@ class Membership:
             self._places.lease(join.role),
             index,
             self._places.policies(join.role, index),
+            fresh=self._register.incarnations.get(name, 0) < incarnation,
             seen=time.monotonic(),
         )
         if join.role == "actor":
@@ -237,6 +254,7 @@ class Membership:
         if incarnation > 1 and self._register.incarnations.get(name) != incarnation and join.role != "supervisor":
             self.restarts[name] = self.restarts.get(name, 0) + 1
         self._register.incarnations[name] = incarnation
+        self._register.tokens[name] = join.token
         self._register.members[name] = member
         self.save()
         return member
@@ -247,14 +265,21 @@ class Membership:
             join.incarnation > 0
             and self._register.incarnations.get(join.name) == join.incarnation
             and join.name not in self._register.members
-            and self._suits(join)
+            and self._suits(join.role, join.name)
         )
 
-    def _suits(self, join: Join) -> bool:
+    def _had(self, join: Join) -> str | None:
+        """The name whose newest incarnation this process was given, if its lease ended before it heard of that, or
+        before the last of what it had asked until then was read: one process has one incarnation, however often and
+        how late it asks."""
+        had = (name for name, token in self._register.tokens.items() if token == join.token)
+        return next((name for name in had if name not in self._register.members and self._suits(join.role, name)), None)
+
+    def _suits(self, role: Role, name: str) -> bool:
         """Whether the name is one of the role; watchers have those that were made up for them."""
-        if join.role in _KEY:
-            return self._places.index(join.role, join.name) is not None
-        return join.name.startswith(f"{join.role}-")
+        if role in _KEY:
+            return self._places.index(role, name) is not None
+        return name.startswith(f"{role}-")
 
     def _unfit(self, join: Join) -> str:
         """Empty, or why this run has no use for a learner, or for a relay there."""

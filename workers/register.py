@@ -51,6 +51,8 @@ class Member:
     quota: int = 0
     steps_before: int = 0
     """Agent steps of earlier incarnations of this actor."""
+    fresh: bool = False
+    """Whether its number was given to it just now, and to nobody before."""
     seen: float = 0.0
     heard: bool = True
     """False: known from the file of an earlier coordinator, and silent so far."""
@@ -91,6 +93,8 @@ class Register:
         self.clean: set[tuple[str, int]] = set()
         """(name, incarnation) of those that said farewell without an error."""
         self.restarts: dict[str, int] = {}
+        self.tokens: dict[str, str] = {}
+        """name -> token of the process that had its newest incarnation."""
         if path.exists():
             self._load()
         marker = path.parent / "run_id"
@@ -122,6 +126,7 @@ class Register:
         self.restarts = dict(state["restarts"])
         self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
         self.members = {plain["name"]: _from_plain(plain) for plain in state["members"]}
+        self.tokens = {name: member.token for name, member in self.members.items()}
 
 
 def _to_plain(member: Member) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, R
 from protocol.report import Report
 from protocol.schema import Schemas
 from protocol.security import new_keys
-from protocol.sockets import Ports, connect, open_context
+from protocol.sockets import Ports, connect, open_context, poll
 from tests.protocol.parts import until
 from tests.tools import ROOT
 
@@ -591,3 +591,29 @@ def test_B11_an_orphan_stops_by_itself(free_port_block: int, way: str, told: str
         process.wait(5)
         process.stdin.close()
         process.stdout.close()
+
+
+def test_an_answer_to_one_that_has_gone_is_told_to_whoever_gives_it(free_port_block: int) -> None:
+    """It asked and ended while the coordinator had no time: it must not be taken for a member."""
+    contexts = [open_context("", "coordinator"), zmq.Context(1)]
+    ports = Ports(contexts[0], "127.0.0.1", free_port_block)
+    ports.bind({0: zmq.ROUTER})
+    server = ControlServer(ports.sockets[0])
+    peers = []
+    try:
+        for _ in range(2):
+            asking = connect(contexts[1], zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+            asking.send(encode(a_join(1, 1)))
+            until(lambda: poll([ports.sockets[0]], 50))
+            peers.append((asking, server.requests(0)[0][0]))
+        (gone, was), (_, there) = peers
+        gone.close(linger=0)
+        until(lambda: not server.answer(was, Pulse(command="go")))
+        assert server.gone == {was}
+        assert server.answer(there, Pulse(command="go"))
+        assert server.requests(0) == []
+        assert server.gone == set(), "it is of the newest requests"
+    finally:
+        ports.close()
+        for context in contexts:
+            context.destroy(linger=0)

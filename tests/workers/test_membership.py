@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,55 @@ def test_a_farewell_with_an_error_is_no_clean_one(tmp_path: Path) -> None:
     for token, error, clean in (("x", "it broke", set()), ("y", "", {("learner-a", 2)})):
         members.leave(leave(admitted(members, join("learner", token)), error))
         assert members.clean == clean
+
+
+def test_a_process_that_asked_often_has_one_incarnation_however_late_it_is_heard_G2(tmp_path: Path) -> None:
+    """Of a coordinator without a processor: what was asked again and again is read when the lease has ended."""
+    members = members_of(tmp_path)
+    requests = [join("actor", "x", host="elsewhere") for _ in range(5)]
+    numbers = []
+    for request in requests:
+        member = admitted(members, request)
+        numbers.append((member.name, member.incarnation, member.quota))
+        assert members.expire(member.seen + 1000) == [member]
+    assert numbers == [("actor-0", 1, 100)] * 5
+    assert members.restarts == {}
+    assert admitted(members, join("actor", "y")).incarnation == 2, "another process is another incarnation"
+    members.expire(time.monotonic() + 1000)
+    assert admitted(members, requests[0]).incarnation == 3, "its own is over: somebody else came after it"
+
+
+def test_who_has_left_and_asks_again_is_somebody_new(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    request = join("learner", "x")
+    members.leave(leave(admitted(members, request)))
+    assert admitted(members, request).incarnation == 2
+
+
+def test_an_admission_that_nobody_heard_of_is_taken_back_with_its_number(tmp_path: Path) -> None:
+    """Of a hundred dead processes that had asked in time none costs the living one a lease."""
+    members = members_of(tmp_path)
+    for number in range(100):
+        dead = admitted(members, join("learner", f"dead-{number}", "learner-0", host="elsewhere"))
+        assert dead.fresh
+        members.withdraw(dead)
+    living = admitted(members, join("learner", "living", "learner-0", host="elsewhere"))
+    assert (living.name, living.incarnation, members.restarts) == ("learner-a", 1, {})
+    members.expire(living.seen + 1000)
+    members.withdraw(admitted(members, join("learner", "late", "learner-0")))
+    assert members.restarts == {}
+    assert admitted(members, join("learner", "next", "learner-0")).incarnation == 2
+    assert members.restarts == {"learner-a": 1}
+
+
+def test_who_was_known_before_is_not_fresh(tmp_path: Path) -> None:
+    """Its number has been in use: nobody else may be given it."""
+    members = members_of(tmp_path)
+    request = join("actor", "x", host="elsewhere")
+    members.expire(admitted(members, request).seen + 1000)
+    assert not admitted(members, request).fresh
+    members.expire(time.monotonic() + 1000)
+    assert not admitted(members, join("actor", "x", "actor-0", host="elsewhere", incarnation=1)).fresh
 
 
 def test_messages_of_a_former_incarnation_are_not_taken(tmp_path: Path) -> None:
