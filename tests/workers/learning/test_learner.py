@@ -92,7 +92,12 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     run = run_of(STREAM).model_copy(update={"learner_timeout": 3.0 if waits else 60.0})
     learner, context = _learner(run)
     learner._life.client = SimpleNamespace(command=command)  # type: ignore[assignment] # what is asked of it
-    monkeypatch.setattr(learner._receiver, "receive", lambda: time.sleep(0.01) or 1)
+
+    def arriving() -> int:
+        time.sleep(0.01)
+        return 1
+
+    monkeypatch.setattr(learner._receiver, "receive", arriving)
     began = time.monotonic()
     learner._drain()
     took = time.monotonic() - began
