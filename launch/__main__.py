@@ -1,6 +1,6 @@
 """`python -m launch`: the `rookery` command."""
 
-from launch.cli import main
+from launch.entry import main
 
 if __name__ == "__main__":
-    main(prog_name="rookery")
+    main()

@@ -16,6 +16,7 @@ from launch.completion import presets_and_files
 from launch.configuration import load, preset_names, sentence
 from launch.console import Display, Plain, Silent, environments_table, summary_table
 from launch.doctor import diagnosis, preflight, short_run
+from launch.entry import BECOMES, become
 from launch.folder import folder_for, make_folder, write_config
 from launch.hosts_command import hosts
 from launch.kubernetes_command import k8s
@@ -213,8 +214,7 @@ def _hand_over(module: str, does: str) -> click.Command:
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run(arguments: tuple[str, ...]) -> None:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.execv(sys.executable, python(module, *arguments))
+        become(module, arguments)
 
     return run
 
@@ -272,16 +272,5 @@ main.add_command(hosts)
 main.add_command(sweep_command)
 main.add_command(pbt)
 main.add_command(k8s)
-for _module, _does in (
-    ("workers.actor", "One actor"),
-    ("workers.learner", "One learner"),
-    ("workers.relay", "One relay, for all workers of its node"),
-    ("workers.evaluation", "The evaluation of a run that goes on"),
-    ("workers.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
-    ("workers.watch", "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells"),
-    ("workers.export", "Writes a policy of a run as a file that acts without it"),
-    ("workers.dataset", "Writes what a run recorded as a dataset of Minari"),
-    ("workers.bench", "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline"),
-    ("launch.simulate", "A simulator to try the wire with, or a check of one"),
-):
+for _module, _does in BECOMES.values():
     main.add_command(_hand_over(_module, _does))

@@ -1,0 +1,46 @@
+"""The front door of the command: workers begin without the rest of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import launch
+from launch.cli import main
+from launch.entry import BECOMES
+
+CODE = """
+import os, sys
+
+def become(program, command):
+    print(*command[1:])
+    print(*sorted({"click", "pydantic", "zmq", "launch.cli"} & set(sys.modules)))
+    raise SystemExit
+
+os.execv = become
+sys.argv = ["rookery", *sys.argv[1:]]
+from launch.entry import main
+main()
+"""
+
+
+def test_a_workers_command_becomes_the_worker_without_the_rest_of_the_command() -> None:
+    """A fifth of the processor time of a worker's start."""
+    command = [sys.executable, "-c", CODE, "learner", "--coordinator", "tcp://h:5600", "--name", "learner-0"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said == ["-P -m workers.learner --coordinator tcp://h:5600 --name learner-0", ""]
+
+
+def test_what_becomes_another_program_is_a_command_like_any_other() -> None:
+    """It is in the help, and known to the shell."""
+    for name, (module, does) in BECOMES.items():
+        assert module.rpartition(".")[2] == name
+        assert main.commands[name].help == f"{does} (the same as `python -m {module}`)."
+
+
+def test_the_package_has_what_it_says_and_nothing_else() -> None:
+    assert launch.train.__module__ == "launch.api"
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        launch.trian  # noqa: B018
