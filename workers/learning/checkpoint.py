@@ -88,8 +88,8 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     if checkpoint.replay:
         save_arrays(checkpoint.replay, aside / "replay.safetensors")
     (aside / "manifest.json").write_text(json.dumps(checkpoint.manifest.model_dump(), indent=2) + "\n")
-    for file in aside.iterdir():
-        _sync(file)
+    for written in (*aside.iterdir(), aside):
+        _sync(written)
     if final.exists():
         final.rename(old)
     aside.rename(final)

@@ -145,8 +145,8 @@ class Checkpoints:
         weights = checkpoint.in_memory(policy.state_dict())
         if replay is None:
             return Checkpoint(manifest, weights, update.state())
-        assert isinstance(config.algorithm, Replayed)
-        return Checkpoint(manifest, weights, update.state(), replay.state(config.algorithm.checkpoint_replay))
+        rows = config.algorithm.checkpoint_replay if isinstance(config.algorithm, Replayed) else 0
+        return Checkpoint(manifest, weights, update.state(), replay.state(rows))
 
     def _write(self, found: Checkpoint) -> None:
         started = time.monotonic()

@@ -117,8 +117,7 @@ class Member:
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
         self._checkpoints: Checkpoints | None = None
         if folder is not None:
-            replay = None if plan.static else self._replay  # a dataset is there again
-            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, replay, counters, share)
+            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, self._replay, counters, share)
 
     @property
     def progress(self) -> float:

@@ -24,7 +24,15 @@ from workers.learning.gather import gather
 from workers.learning.governor import Governor
 from workers.learning.priorities import Drawn, Priorities
 from workers.learning.provenance import Origin
-from workers.learning.replay_state import counts_in, kept_arrays, random_state, restored, set_random_state
+from workers.learning.replay_state import (
+    counts_in,
+    greatest_in,
+    kept_arrays,
+    priorities_in,
+    random_state,
+    restored,
+    set_random_state,
+)
 from workers.learning.rings import Rings
 from workers.learning.source import Source
 from workers.policies.interface import Interface
@@ -153,12 +161,15 @@ class Replay:
         return [Origin.of(*one) for one in zip(actors, self._all.records[index], row.tolist(), ends, strict=True)]
 
     def state(self, rows: int) -> dict[str, NDArray]:
-        """For a checkpoint: random state, counts, and segments of the newest `rows` rows at most, in plain arrays."""
-        assert self._governor is not None  # what is all there at first needs no keeping
-        counts = np.array([self._governor.inserted, self._governor.sampled], np.int64)
-        state: dict[str, NDArray] = {"random": random_state(self._rng), "governor": counts}
+        """For a checkpoint, in plain arrays: random state, counts, and segments of the newest `rows` rows at most. What
+        is all there at first will be there again: of that priorities alone."""
+        state: dict[str, NDArray] = {"random": random_state(self._rng)}
         if self._priorities is not None:
             state["greatest"] = np.array([self._priorities.greatest])
+        if self._governor is None:
+            every = self._all.gone + self._all.every
+            return state if self._priorities is None else {**state, "priority": self._follow().weights(every)}
+        state["governor"] = np.array([self._governor.inserted, self._governor.sampled], np.int64)
         index = self._all.newest(rows)
         if len(index):
             weights = self._follow().weights(self._all.gone + index) if self._priorities is not None else None
@@ -168,11 +179,17 @@ class Replay:
     def load_state(self, state: Mapping[str, NDArray]) -> None:
         """Goes on from what `state` gave, before anything is admitted. Without rows in it the buffer has to fill up as
         at the start; ConfigurationError for what does not fit."""
-        assert self._governor is not None
-        inserted, sampled, greatest = counts_in(state)
         set_random_state(self._rng, state.get("random", np.zeros(0)))
+        greatest = greatest_in(state)
         if self._priorities is not None and greatest is not None:
             self._priorities.greatest = greatest
+        if self._governor is None:
+            self.admit()
+            if self._priorities is not None and "priority" in state:
+                weights = priorities_in(state, self._all.tail - self._all.head, self._layout.length)
+                self._follow().restore(self._all.gone + self._all.head, weights)
+            return
+        inserted, sampled = counts_in(state)
         if "records" not in state:
             return
         kept, ring = restored(state, self._layout, self._interface.place)

@@ -1,4 +1,5 @@
-"""What a checkpoint keeps of replay: random state and counts always, the newest rows on request.
+"""What a checkpoint keeps of replay: random state and counts always, the newest rows on request; of a dataset, which is
+there again, random state and priorities.
 
 In flow: records and the rings they lie in, or what an earlier checkpoint says. Out flow: plain arrays for a file, or a
 ring of this process's own that holds the same segments. Nothing in a file is believed.
@@ -20,7 +21,16 @@ from protocol.ring import RECORD, Ring
 from protocol.spaces import Place
 from workers.learning.rings import Rings
 
-__all__ = ["Kept", "counts_in", "kept_arrays", "random_state", "restored", "set_random_state"]
+__all__ = [
+    "Kept",
+    "counts_in",
+    "greatest_in",
+    "kept_arrays",
+    "priorities_in",
+    "random_state",
+    "restored",
+    "set_random_state",
+]
 
 _COLUMN = "column."
 
@@ -62,23 +72,40 @@ def set_random_state(generator: np.random.Generator, words: NDArray) -> None:
     }
 
 
-def counts_in(state: Mapping[str, NDArray]) -> tuple[int, int, float | None]:
-    """Rows inserted and sampled so far, and the greatest priority yet, if rows were drawn by any; ConfigurationError
-    for what cannot be."""
+def counts_in(state: Mapping[str, NDArray]) -> tuple[int, int]:
+    """Rows inserted and sampled so far; ConfigurationError for what cannot be."""
     try:
         _fits("governor", state["governor"], (2,), np.dtype(np.int64))
         inserted, sampled = state["governor"].tolist()
-        greatest = None
-        if "greatest" in state:
-            _fits("greatest", state["greatest"], (1,), np.dtype(np.float64))
-            greatest = float(state["greatest"][0])
-        if not (0 <= inserted < 2**62 and 0 <= sampled < 2**62 and (greatest is None or 0 < greatest < np.inf)):
+        if not (0 <= inserted < 2**62 and 0 <= sampled < 2**62):
             raise ValueError("its counts cannot be")
     except KeyError:
         raise _refused("its counts are missing") from None
     except ValueError as fault:
         raise _refused(str(fault)) from None
-    return inserted, sampled, greatest
+    return inserted, sampled
+
+
+def greatest_in(state: Mapping[str, NDArray]) -> float | None:
+    """The greatest priority yet, if rows were drawn by any; ConfigurationError for what cannot be."""
+    if "greatest" not in state:
+        return None
+    try:
+        _fits("greatest", state["greatest"], (1,), np.dtype(np.float64))
+        greatest = float(state["greatest"][0])
+        if not 0 < greatest < np.inf:
+            raise ValueError("its counts cannot be")
+    except ValueError as fault:
+        raise _refused(str(fault)) from None
+    return greatest
+
+
+def priorities_in(state: Mapping[str, NDArray], segments: int, length: int) -> NDArray[np.float64]:
+    """Those of the rows of so many `segments` [n, T], 0 where there is no row; ConfigurationError for others."""
+    try:
+        return _priorities(state["priority"], segments, length)
+    except ValueError as fault:
+        raise _refused(str(fault)) from None
 
 
 def kept_arrays(kept: Kept, rings: Rings) -> dict[str, NDArray]:
@@ -152,10 +179,15 @@ def _read(arrays: Mapping[str, NDArray], layout: Layout) -> Kept:
         raise ValueError("its records are of rings or actors that there are not")
     priority = arrays.get("priority")
     if priority is not None:
-        _fits("priority", priority, (n, layout.length), np.dtype(np.float64))
-        if not (np.isfinite(priority).all() and (priority >= 0).all()):
-            raise ValueError("a priority is no positive number")
+        _priorities(priority, n, layout.length)
     return Kept(first, records, arrays["ring"], arrays["actor"], actors, priority)
+
+
+def _priorities(priority: NDArray, segments: int, length: int) -> NDArray[np.float64]:
+    _fits("priority", priority, (segments, length), np.dtype(np.float64))
+    if not (np.isfinite(priority).all() and (priority >= 0).all()):
+        raise ValueError("a priority is no positive number")
+    return priority
 
 
 def _within(numbers: NDArray, count: int) -> bool:

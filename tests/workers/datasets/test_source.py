@@ -18,7 +18,9 @@ from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import Bench
 from workers.datasets.source import DatasetSource, load
+from workers.learning.feeding import feed
 from workers.learning.member import Member
+from workers.learning.replay import Replay
 from workers.plan import PolicyPlan, plan_policies
 
 BC = {"name": "bc", "batch_size": 8}
@@ -159,6 +161,53 @@ def test_who_resumes_goes_on_where_the_checkpoint_was_J5(recorded: Path, tmp_pat
     while second.step():
         pass
     assert (counters["rows_trained.one"], counters["rows_learned.one"]) == (64, 104)
+
+
+@pytest.mark.parametrize("algorithm", [BC, IQN], ids=["bc", "iqn by priority"])
+def test_a_resumed_learner_draws_the_rows_that_it_would_have_drawn_J5_G1(
+    recorded: Path, tmp_path: Path, algorithm: dict[str, Any]
+) -> None:
+    """Bit for bit, also the priorities of rows that were not drawn since."""
+    plan, run = plan_of(recorded, algorithm), run_of(recorded, algorithm)
+
+    def learner(folder: Path | None, incarnation: int) -> Member:
+        counters, cpu = scripted.counters(), torch.device("cpu")
+        made = Member(plan, run, 1.0, incarnation, cpu, load(plan, counters), counters, lambda *_: None, folder)
+        made.resume(None, Version(0, 0))
+        return made
+
+    def state(member: Member) -> dict[str, list[Any]]:
+        assert member._replay is not None
+        kept = {name: array.tolist() for name, array in member._replay.state(0).items()}
+        weights = {**member.policy.state_dict(), **member.update.state()}
+        return kept | {name: tensor.tolist() for name, tensor in weights.items()}
+
+    whole, first = learner(None, 1), learner(tmp_path, 1)
+    for member in (whole, first):
+        assert all(member.step() for _ in range(4))
+    first.save()
+    first.close()
+    again = learner(tmp_path, 2)
+    assert state(again) == state(whole)
+    for member in (whole, again):
+        assert all(member.step() for _ in range(4))
+    assert state(again) == state(whole)
+
+
+def test_priorities_of_another_dataset_are_refused_J5(recorded: Path) -> None:
+    plan, run = plan_of(recorded, IQN), run_of(recorded, IQN)
+    source, counters = loaded(plan)
+    replay = feed(plan, run, source, counters, 1, torch.device("cpu"))
+    assert isinstance(replay, Replay)
+    replay.admit()
+    state = replay.state(0)
+    for priority in (state["priority"][1:], -state["priority"], state["priority"].astype(np.float32)):
+        again = feed(plan, run, loaded(plan)[0], counters, 2, torch.device("cpu"))
+        assert isinstance(again, Replay)
+        with pytest.raises(
+            ConfigurationError, match=r"its replay cannot be used .*priority.*; remove its replay\.safet"
+        ):
+            again.load_state({**state, "priority": priority})
 
 
 def refused(plan: Callable[[], PolicyPlan], sentence: str) -> None:

@@ -113,6 +113,18 @@ def test_a_save_that_was_killed_is_never_loaded_and_removed_by_the_next(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]
 
 
+def test_all_of_it_is_on_disk_before_it_has_its_name_and_then_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, order = tmp_path / "5", []
+    monkeypatch.setattr(checkpoint, "_sync", lambda path: order.append((path.name, final.exists())))
+    save(tmp_path, 5)
+    parts = {(path.name, False) for path in final.iterdir()}
+    assert len(parts) >= 3
+    assert set(order[:-2]) == parts
+    assert order[-2:] == [(".5.new", False), (tmp_path.name, True)]
+
+
 def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
     save(tmp_path, 4, 1.0, keep=1)
     save(tmp_path, 4, 2.0, keep=1)
