@@ -130,6 +130,16 @@ def test_estimates_come_closer_to_their_targets_with_weights_or_without(dueling:
     assert update.train_steps == 201
 
 
+def test_importance_weights_scale_each_rows_loss() -> None:
+    policy, config = setting()
+    update, batch = build_update(policy, config), transitions()
+    assert isinstance(update, C51Update)
+    found = estimates(policy, batch, double=True)
+    weight = torch.linspace(0, 1, B)
+    expected = (divergence(found.log_chances, found.target) * weight).mean().item()
+    assert update.update(replace(batch, weight=weight))["loss"] == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_resumed_update_goes_on_bit_by_bit() -> None:
     def made() -> C51Update:
         update = build_update(*setting(noisy=True))

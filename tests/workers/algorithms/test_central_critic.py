@@ -241,3 +241,27 @@ def test_what_only_the_critic_sees_is_measured_and_noted_where_it_never_varies_H
     bent = replace(given, privileged=given.privileged[:, :, :1])
     with pytest.raises(TrainingFault, match=r"^privileged has shape \[8, 17, 1\]"):
         health.check(bent)
+
+
+def test_statistics_are_of_what_was_trained_on_each_real_row_once() -> None:
+    """Of what the actor sees, of what only learners see, and of value targets as they were before the update."""
+    for normalize in (True, False):
+        policy, config = setting(minibatches=1, epochs=2, normalize_observation=True, normalize_return=normalize)
+        assert isinstance(config.algorithm, PPO)
+        given = replace(segments(policy), valid=torch.tensor([T, 5, 1, 0, T - 1, 7, 2, T]))
+        batch = prepare(given).minibatch(torch.arange(B), Workspace())
+        real = batch.mask.bool()
+        target = objective(policy, batch, config.algorithm).target[real].double()
+        PPOUpdate(policy, config).update(given)
+        assert given.privileged is not None
+        assert policy.privileged is not None
+        assert policy.observations is not None
+        for moments, seen in ((policy.observations, given.observation), (policy.privileged, given.privileged)):
+            rows = seen[:, :-1][real.T].double()
+            assert moments.count.item() == len(rows)
+            torch.testing.assert_close(moments.mean, rows.mean(0))
+            torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
+        assert policy.returns.count.item() == (len(target) if normalize else 0)
+        if normalize:
+            torch.testing.assert_close(policy.returns.mean, target.mean(), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(policy.returns.variance, target.var(correction=0), rtol=1e-4, atol=1e-5)

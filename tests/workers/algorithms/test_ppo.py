@@ -75,12 +75,19 @@ def test_rows_of_unchanged_weights_have_ratio_one() -> None:
         update.update(experience(update.policy, seed))
 
 
-def test_the_objective_is_the_formula_written_out_row_by_row() -> None:
-    """Clipped surrogate, value and entropy terms of one minibatch against a loop over numbers."""
-    policy, config = setting(normalize_advantage=False, value_clip=0.2, clip=0.1)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_objective_is_the_formula_written_out_row_by_row(normalize: bool) -> None:
+    """Clipped surrogate, clipped value error, entropy and their sum of one minibatch against a loop over numbers; the
+    weights that acted were others, in what they chose and in what they said it was worth."""
+    policy, config = setting(normalize_advantage=normalize, value_clip=0.2, clip=0.1, entropy_coefficient=0.3)
     assert isinstance(config.algorithm, PPO)
     segments = experience(policy)
-    segments = replace(segments, log_probability=segments.log_probability + torch.randn(B, T) * 0.3)
+    assert segments.value is not None
+    segments = replace(
+        segments,
+        log_probability=segments.log_probability + torch.randn(B, T) * 0.3,
+        value=segments.value + torch.randn(B, T) * 2,
+    )
     policy.update_returns(torch.randn(100) * 3 + 1)
     expected = written_out(policy, segments, config.algorithm)
     batch = prepare(segments).minibatch(torch.randperm(B), Workspace())
@@ -91,7 +98,7 @@ def test_the_objective_is_the_formula_written_out_row_by_row() -> None:
 
 @torch.no_grad()
 def written_out(policy: ActorCritic | CentralActorCritic, s: Segments, config: PPO) -> dict[str, float]:
-    sums = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}
+    sums, found = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}, []
     std, mean = policy.returns.std.item(), policy.returns.mean.item()
 
     def look(b: int, row: int, before: str = "") -> tuple[list[float], float]:
@@ -119,10 +126,16 @@ def written_out(policy: ActorCritic | CentralActorCritic, s: Segments, config: P
             target = (ahead + value - mean) / std
             before = head if s.value is None else (s.value[b, t].item() - mean) / std
             kept = before + float(np.clip(head - before, -0.2, 0.2))
-            sums["policy_loss"] -= min(ratio * advantage, float(np.clip(ratio, 0.9, 1.1)) * advantage)
+            found.append((ratio, advantage))
             sums["value_loss"] += 0.5 * max((head - target) ** 2, (kept - target) ** 2)
             sums["entropy"] -= sum(np.exp(p) * p for p in log_policy)
-    return {name: total / (B * T) for name, total in sums.items()}
+    ratios, advantages = np.array(found).T
+    if config.normalize_advantage:
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    sums["policy_loss"] = -np.minimum(ratios * advantages, ratios.clip(0.9, 1.1) * advantages).sum()
+    means = {name: float(total) / (B * T) for name, total in sums.items()}
+    value, entropy = config.value_coefficient * means["value_loss"], config.entropy_coefficient * means["entropy"]
+    return {**means, "loss": means["policy_loss"] + value - entropy}
 
 
 def poisoned(segments: Segments, valid: Tensor) -> Segments:

@@ -160,9 +160,23 @@ def test_an_updates_draws_follow_what_was_seen_last_K9() -> None:
     calm = Appraisal(torch.ones(16, 1), torch.zeros(16, 1), torch.full((16, 1), -1000.0))
     stand.enter(torch.tensor([3]), calm)
     assert (stand.advantages().advantage[:, 3] != before).all()
-    metrics = update.update(experience(policy))
+    entered: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        enter = Standing.enter
+        patch.setattr(
+            Standing, "enter", lambda self, index, seen: (entered.append(len(index)), enter(self, index, seen))
+        )
+        metrics = update.update(experience(policy))
+    assert entered == [2] * (4 + 8), "all segments once, and then those of each step as they looked in it"
     assert update.train_steps == 8
     assert metrics["ratio_mean"] == pytest.approx(1, abs=0.3)
+
+
+def test_segments_without_any_advantage_are_drawn_alike_K9() -> None:
+    """1e-6 stands above and below: nothing is divided by nothing."""
+    found = priorities(torch.zeros(3, 2), torch.ones(3, 2), 0.5)
+    assert found.tolist() == [1, 1]
+    assert priorities(torch.ones(1, 1), torch.ones(1, 1), 1.0).tolist() == [1]
 
 
 def test_a_buffer_of_the_sources_size_gives_32_updates_K9() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import DQN, IQN, Network, PolicyConfig
+from protocol.config import C51, DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.build import build_update
+from workers.algorithms.dqn import estimates
 from workers.algorithms.off_policy import noises
 from workers.learning.batches import Transitions
 from workers.policies.build import build
@@ -92,3 +93,44 @@ def test_three_draws_of_one_update_are_independent_and_a_plain_head_takes_none()
     assert not torch.equal(drawn[0], drawn[1])  # type: ignore[arg-type]
     plain, _ = policy_of(DQN())
     assert noises(plain, B, torch.Generator()) == (None, None, None)
+
+
+@pytest.mark.parametrize("algorithm", [DQN(noisy=True), IQN(noisy=True), C51(noisy=True)], ids=lambda one: one.name)
+def test_an_update_learns_how_much_noise_there_is(algorithm: DQN | IQN | C51) -> None:
+    """Scales have a gradient by the noise of the estimate alone."""
+    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(6,)), learning_rate=0.01)
+    policy = build(Interface.of(AGENT), config, 0)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items() if name.endswith("_scale")}
+    build_update(policy, config).update(transitions())  # type: ignore[arg-type]
+    for name, tensor in policy.state_dict().items():
+        if name in before:
+            assert torch.equal(tensor, before[name]) == name.startswith("target."), name
+    assert len(before) == 4
+
+
+def test_estimate_target_and_choice_each_have_noise_of_their_own() -> None:
+    policy, _ = policy_of(DQN(noisy=True))
+    assert isinstance(policy, ValueNetwork)
+    batch, noise = transitions(), torch.randn(B, policy.numbers) * 50
+    plain = estimates(policy, batch, double=True)
+    here, there, choice = (
+        estimates(policy, batch, double=True, noise=one)
+        for one in ((noise, None, None), (None, noise, None), (None, None, noise))
+    )
+    assert (here.value != plain.value).all()
+    assert (there.target != plain.target).all()
+    assert torch.equal(here.target, plain.target)
+    assert torch.equal(there.value, plain.value)
+    assert torch.equal(choice.value, plain.value)
+    with torch.no_grad():
+        future = policy.target(policy.inputs(batch.next_observation))
+        chosen = policy.online(policy.inputs(batch.next_observation), noise).argmax(1, keepdim=True)
+    torch.testing.assert_close(choice.target, batch.reward + batch.discount * future.gather(1, chosen)[:, 0])
+    assert (choice.target != plain.target).any()
+
+
+def transitions() -> Transitions:
+    g = torch.Generator().manual_seed(0)
+    seen, after = torch.randn(2, B, 1, 3, generator=g)
+    action = torch.randint(4, (B,), generator=g)
+    return Transitions(seen, action, torch.randn(B, generator=g), torch.full((B,), 0.9), after)
