@@ -143,7 +143,7 @@ def test_segments_are_drawn_in_proportion_K9() -> None:
     torch.testing.assert_close(found, priority, atol=0.03, rtol=0)
 
 
-def test_an_updates_draws_follow_what_was_seen_last_K9() -> None:
+def test_an_updates_draws_follow_what_was_seen_last_K9(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many updates as minibatches and epochs say; each segment's part of a minibatch is weighted."""
     policy, config = setting(minibatches=4, epochs=2, priority_alpha=1.0, priority_beta=0.5)
     update = PPOUpdate(policy, config)
@@ -160,13 +160,14 @@ def test_an_updates_draws_follow_what_was_seen_last_K9() -> None:
     calm = Appraisal(torch.ones(16, 1), torch.zeros(16, 1), torch.full((16, 1), -1000.0))
     stand.enter(torch.tensor([3]), calm)
     assert (stand.advantages().advantage[:, 3] != before).all()
-    entered: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        enter = Standing.enter
-        patch.setattr(
-            Standing, "enter", lambda self, index, seen: (entered.append(len(index)), enter(self, index, seen))
-        )
-        metrics = update.update(experience(policy))
+    entered, enter = [], Standing.enter
+
+    def watched(stand: Standing, index: Tensor, seen: Appraisal) -> None:
+        entered.append(len(index))
+        enter(stand, index, seen)
+
+    monkeypatch.setattr(Standing, "enter", watched)
+    metrics = update.update(experience(policy))
     assert entered == [2] * (4 + 8), "all segments once, and then those of each step as they looked in it"
     assert update.train_steps == 8
     assert metrics["ratio_mean"] == pytest.approx(1, abs=0.3)
