@@ -122,6 +122,8 @@ def manifests(folder: Path, run: dict[str, Any]) -> list[dict[str, Any]]:
     (folder / "overlays" / "local" / "run.yaml").write_text(yaml.safe_dump(run))
     documents = build(folder / "overlays" / "local")
     for document in documents:
+        if (document["kind"], document["metadata"]["name"]) == ("Deployment", "actor"):  # as `k8s render` makes it
+            document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = int(run["learner_timeout"]) + 5
         document["apiVersion"] = OLDER.get(document["kind"], document["apiVersion"])
     return [VOLUME, *documents]
 
