@@ -191,8 +191,8 @@ class Run(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where learners compute; auto: on a GPU if there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of what learners multiply within torch's matrix products: bfloat16 where the device has a faster product of it,
-    with sums, weights and everything else in float32."""
+    """Of what learners' networks multiply, and of what their hidden layers say; weights, moments, gradients, losses and
+    what networks tell are float32."""
     act_device: Literal["cpu", "cuda"] = "cpu"
     """Where the policies of actors that tell a value compute; a GPU may be the learners' own."""
     device_per_agent: bool = False

@@ -280,7 +280,6 @@ def main(life: Life) -> None:
     life.options = replace(life.options, name=claimed(life.options.name))
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
-    numerics.multiply_in(run.precision)
     folder = run_dir_of(welcome)
     log_to(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)

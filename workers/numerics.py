@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-__all__ = ["multiply_in", "prepare"]
+__all__ = ["FLOAT32", "Arithmetic", "prepare"]
 
 
 def prepare() -> None:
@@ -16,6 +18,19 @@ def prepare() -> None:
     torch.set_flush_denormal(True)
 
 
-def multiply_in(precision: Literal["float32", "bfloat16"]) -> None:
-    """What torch rounds the factors of float32 matrix products to, where that makes them faster; sums stay float32."""
-    torch.set_float32_matmul_precision("highest" if precision == "float32" else "medium")
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How an update computes. Parameters, moments, gradients and what networks say are float32 in any case."""
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of what networks multiply, and of what their hidden layers say."""
+
+    def products(self, device: torch.device) -> AbstractContextManager[object]:
+        """Within it networks compute in that precision; gradients are to be taken outside."""
+        if self.precision == "float32":
+            return nullcontext()
+        # rounded weights are not kept: a captured graph must not use those of the step that it was recorded in
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+FLOAT32 = Arithmetic()

@@ -1,24 +1,24 @@
-"""Arithmetic is set up as a run asks."""
+"""Arithmetic is what a run asks for."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 import pytest
 import torch
 
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
-from workers import numerics
+from workers.numerics import Arithmetic
+
+HOST = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("precision", "told"), [("bfloat16", "medium"), ("float32", "highest")])
-def test_factors_are_rounded_where_that_is_asked_for(precision: Literal["float32", "bfloat16"], told: str) -> None:
-    try:
-        numerics.multiply_in(parse_run({"precision": precision}).precision)
-        assert torch.get_float32_matmul_precision() == told
-    finally:
-        numerics.multiply_in("float32")
+@pytest.mark.parametrize(("precision", "product"), [("bfloat16", torch.bfloat16), ("float32", torch.float32)])
+def test_products_are_rounded_where_that_is_asked_for_and_nowhere_else(precision: str, product: torch.dtype) -> None:
+    x = torch.randn(3, 3)
+    with Arithmetic(parse_run({"precision": precision}).precision).products(HOST):
+        assert (x @ x).dtype == product
+        assert (x + x).dtype == torch.float32
+    assert (x @ x).dtype == torch.float32
 
 
 def test_lockstep_knows_one_precision() -> None:

@@ -34,7 +34,7 @@ class FixedStack:
     """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py); one alone is, too."""
 
     def __init__(self, updates: Sequence[PPOUpdate]) -> None:
-        self.updates, self._algorithm = updates, updates[0].algorithm
+        self.updates, self._algorithm, self._arithmetic = updates, updates[0].algorithm, updates[0].arithmetic
         policies = [update.policy for update in updates if isinstance(update.policy, ActorCritic)]
         self._policy = StackedActorCritic(policies)
         self._adam = FixedAdam([update.optimizer for update in updates], self._policy.weights)
@@ -85,7 +85,8 @@ class FixedStack:
         assert self._held is not None
         index = self._index[width]
         minibatch = self._held.minibatch(index)
-        found = objective(self._policy, minibatch, self._algorithm, self._entropy)
+        with self._arithmetic.products(self._device):
+            found = objective(self._policy, minibatch, self._algorithm, self._entropy)
         norm = self._adam.step(found.loss.reshape(self._many))
         self._names = [*found.metrics, "grad_norm"]
         numbers = torch.stack([number.reshape(self._many) for number in (*found.metrics.values(), norm)])

@@ -17,6 +17,7 @@ from protocol.errors import TrainingFault
 from protocol.off_policy import ValueBased
 from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.learning.batches import Transitions, foreign
+from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 
@@ -66,6 +67,7 @@ class OffPolicyUpdate(ABC):
 
     errors_are: ClassVar[str] = "td_error"
     """What metrics call the mean of the errors."""
+    arithmetic: Arithmetic = FLOAT32
 
     def __init__(self, config: PolicyConfig, algorithm: Sampled, optimizer: FlatAdam, seed: int) -> None:
         self.config, self._sampled, self.optimizer = config, algorithm, optimizer
@@ -99,7 +101,8 @@ class OffPolicyUpdate(ABC):
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
-        asked = self._ask(transitions, rows)
+        with self.arithmetic.products(transitions.reward.device):
+            asked = self._ask(transitions, rows)
         norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
         rate = learning_rate_of(self.config, self._sampled, progress)

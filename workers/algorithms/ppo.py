@@ -23,6 +23,7 @@ from workers.algorithms.preparation import Batch, Minibatch, own_part, prepare_a
 from workers.algorithms.returns import next_values
 from workers.algorithms.standing import Appraisal, Standing, advantages
 from workers.learning.batches import Segments
+from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
 from workers.policies.core import Recall
@@ -183,6 +184,7 @@ class PPOUpdate:
     as if one process had all of them: order, means, deviations, gradient and statistics are those of the whole."""
 
     ranks: Ranks = ALONE
+    arithmetic: Arithmetic = FLOAT32
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, Streamed):
@@ -221,7 +223,8 @@ class PPOUpdate:
         targets = [] if standing is None else [standing.advantages().target[batch.mask.bool()]]
         for epoch in range(algorithm.epochs):
             for index, minibatch in self._minibatches(batch, valid, standing, progress):
-                found = objective(self.policy, minibatch, algorithm, entropy_weight, self.ranks)
+                with self.arithmetic.products(batch.mask.device):
+                    found = objective(self.policy, minibatch, algorithm, entropy_weight, self.ranks)
                 if standing is not None:
                     standing.enter(index, found.seen)
                 norm = self.optimizer.backward(found.loss, self.config.max_grad_norm, self.ranks)
@@ -269,7 +272,9 @@ class PPOUpdate:
         every = torch.arange(batch.mask.shape[1], device=batch.mask.device)
         for index in every.tensor_split(self.algorithm.minibatches):
             if len(index):
-                standing.enter(index, objective(self.policy, batch.minibatch(index, self.scratch), self.algorithm).seen)
+                minibatch = batch.minibatch(index, self.scratch)
+                with self.arithmetic.products(batch.mask.device):
+                    standing.enter(index, objective(self.policy, minibatch, self.algorithm).seen)
         return standing
 
     def _normalizers(self, batch: Batch, targets: Tensor) -> None:

@@ -16,6 +16,7 @@ from protocol.errors import TrainingFault
 from workers.algorithms.adam import FlatAdam
 from workers.algorithms.returns import linear_recurrence
 from workers.learning.batches import Observations
+from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.distillation import Distillation
 
 __all__ = ["RNDUpdate", "discounted_sums"]
@@ -29,6 +30,8 @@ def discounted_sums(bonus: Tensor, gamma: float) -> Tensor:
 
 class RNDUpdate:
     """Updates `networks`, which must be on their final device, from batches of observations."""
+
+    arithmetic: Arithmetic = FLOAT32
 
     def __init__(self, networks: Distillation, config: AuxiliaryConfig, seed: int = 0) -> None:
         self.networks, self.config, self.algorithm = networks, config, config.algorithm
@@ -64,7 +67,8 @@ class RNDUpdate:
             for part in order.tensor_split(self.algorithm.minibatches):
                 if not len(part):
                     continue
-                loss = self.networks(x[part]).mean()
+                with self.arithmetic.products(x.device):
+                    loss = self.networks(x[part]).mean()
                 norm = self.optimizer.backward(loss, self.config.max_grad_norm)
                 self.optimizer.step(self.config.learning_rate)
                 records.append(torch.stack([loss.detach(), norm]))

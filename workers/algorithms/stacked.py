@@ -38,7 +38,7 @@ class PPOStack:
         policies = [update.policy for update in updates]
         self._policy = StackedActorCritic([policy for policy in policies if isinstance(policy, ActorCritic)])
         self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
-        self._scratch = Workspace()
+        self._scratch, self._arithmetic = Workspace(), updates[0].arithmetic
 
     def update(self, given: Sequence[Segments], progress: Sequence[float]) -> list[Outcome]:
         """What `PPOUpdate.update` does, for each. Batches with rows that are not real are trained on one by one."""
@@ -66,7 +66,8 @@ class PPOStack:
                 if not index.numel():
                     continue
                 minibatch = batch.minibatch(index.flatten(), self._scratch, members=many)
-                found = objective(self._policy, minibatch, self._algorithm, entropy_weight)
+                with self._arithmetic.products(batch.mask.device):
+                    found = objective(self._policy, minibatch, self._algorithm, entropy_weight)
                 norm = self._adam.backward(found.loss)
                 self._stop(found.loss, norm, faults)
                 self._adam.step()

@@ -50,7 +50,8 @@ class ValueStack:
         weights.gather()
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
         drawn = [update.draw(batch.action.shape[1]) for update in self._updates]
-        asked = self._ask(batch, tuple(_stacked(column) for column in zip(*drawn, strict=True)))
+        with self._updates[0].arithmetic.products(batch.reward.device):
+            asked = self._ask(batch, tuple(_stacked(column) for column in zip(*drawn, strict=True)))
         norm = self._adam.backward(asked.loss)
         before = weights.parameters.clone()
         self._adam.step()

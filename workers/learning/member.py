@@ -40,6 +40,7 @@ from workers.learning.rounds import Rounds, in_rounds
 from workers.learning.source import Source
 from workers.learning.stage import Stage
 from workers.learning.telling import Telling
+from workers.numerics import Arithmetic
 from workers.plan import Plan, seed_of
 from workers.policies.build import build, published
 from workers.policies.distillation import Distillation
@@ -83,6 +84,7 @@ class Member:
         self.weights = flatten_(self.policy)
         self.published = published(self.policy)
         self.update = build_update(self.policy, plan.config)
+        self.update.arithmetic = Arithmetic(run.precision)
         self._finite = FiniteWeights(self.policy)
         self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
         self._recorder: Recorder | None = None

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from workers.policies.core import Core, Recall
 from workers.policies.distributions import Heads, Noise, draw
-from workers.policies.kernels import Activation
+from workers.policies.kernels import Activation, whole
 from workers.policies.networks import Perceptron, RunningMoments, input_rows
 from workers.policies.scaled import Scaled, returns
 from workers.together import ALONE, Ranks
@@ -52,8 +52,7 @@ class _Actor(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[N, I], or [N, I + U] with what is remembered -> outputs [A, N]."""
-        outputs: Tensor = self.head(self.perceptron(features))
-        return outputs.T
+        return whole(self.head(self.perceptron(features))).T
 
 
 class _Critic(nn.Module):
@@ -66,8 +65,7 @@ class _Critic(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, I + P] -> normalised values [N]."""
-        values: Tensor = self.head(self.perceptron(x))
-        return values[:, 0]
+        return whole(self.head(self.perceptron(x)))[:, 0]
 
 
 class CentralActorCritic(Scaled):

@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from workers.policies.kernels import whole
+
 __all__ = ["Core", "Kind", "Recall"]
 
 Kind = Literal["lstm", "gru"]
@@ -70,13 +72,16 @@ class Core(nn.Module):
         order, begin, length = _runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]
         state = recall.state[first % segments].masked_fill((first >= segments)[:, None], 0.0)
+        # not every processor has an LSTM of less
+        host_in_float32 = torch.autocast("cpu", enabled=False)
         parts, places = [], []
         for runs, steps in _alike(length):
             step = torch.arange(steps, device=x.device)[:, None]
             real = step < length[runs]
             place = order[(begin[runs] + step).clamp(max=len(x) - 1)]
-            found, _ = self._run(x[place], state[runs])
-            parts.append(found[real])
+            with host_in_float32:
+                found, _ = self._run(x[place], state[runs])
+            parts.append(whole(found[real]))
             places.append(place[real])
         features = torch.empty(len(x), self.size, dtype=x.dtype, device=x.device)
         return features.index_copy(0, torch.cat(places), torch.cat(parts))

@@ -13,7 +13,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.kernels import Activation
+from workers.policies.kernels import Activation, whole
 from workers.policies.networks import HIDDEN_GAIN, Perceptron, RunningMoments, input_rows
 
 __all__ = ["Distillation"]
@@ -44,7 +44,7 @@ class Distillation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`inputs(...)` [N, I] -> [N]: mean squared difference of the two networks' features."""
-        return (self.predictor(x) - self.target(x)).square().mean(-1)
+        return (whole(self.predictor(x)) - whole(self.target(x))).square().mean(-1)
 
     @torch.no_grad()
     def bonus(self, observation: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "tanh"]
+__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "tanh", "whole"]
 
 Activation = Literal["tanh", "relu"]
 
@@ -30,7 +30,7 @@ def activate_(x: Tensor, activation: Activation) -> Tensor:
     """The activation, in place."""
     if activation == "relu":
         return x.relu_()
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and x.dtype == torch.float32:
         array = x.numpy()
         np.tanh(array, out=array)
         return x
@@ -62,3 +62,8 @@ def tanh(x: Tensor) -> Tensor:
     if torch.jit.is_tracing() or torch.compiler.is_compiling():
         return x.tanh()
     return _Tanh.apply(x)
+
+
+def whole(x: Tensor) -> Tensor:
+    """`x` in float32, where products are rounded to less."""
+    return x if x.dtype == torch.float32 else x.float()

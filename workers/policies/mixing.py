@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
+from workers.policies.kernels import whole
+
 __all__ = ["Mixer"]
 
 
@@ -31,5 +33,4 @@ class Mixer(nn.Module):
         """Values [B, M] in states [B, S] -> [B]: `elu(q |W1(s)| + b1(s)) |w2(s)| + b2(s)` (section 4.1, figure 2)."""
         weight = self.first(state).abs().view(len(values), self.members, -1)
         hidden = elu(torch.bmm(values[:, None], weight)[:, 0] + self.first_bias(state))
-        mixed: Tensor = (hidden * self.last(state).abs()).sum(1) + self.last_bias(state)[:, 0]
-        return mixed
+        return whole((hidden * self.last(state).abs()).sum(1) + self.last_bias(state)[:, 0])

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from workers.policies.kernels import whole
+
 __all__ = ["NoisyLinear", "head_of", "headed", "numbers", "shaped"]
 
 SPREAD = 0.5
@@ -42,9 +44,9 @@ class NoisyLinear(nn.Linear):
 def headed(head: nn.Linear, x: Tensor, noise: Tensor | None) -> Tensor:
     """What `head` gives, with `noise` where there is some."""
     if noise is None:
-        return head(x)
+        return whole(head(x))
     assert isinstance(head, NoisyLinear)
-    return head.noisy(x, noise)
+    return whole(head.noisy(x, noise))
 
 
 def numbers(head: nn.Linear) -> int:

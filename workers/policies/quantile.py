@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.greedy import EpsilonGreedy, Tower
-from workers.policies.kernels import Activation
+from workers.policies.kernels import Activation, whole
 from workers.policies.networks import Perceptron, dueled
 from workers.policies.noisy import NoisyLinear, head_of, headed, shaped
 
@@ -72,7 +72,7 @@ class QuantileTower(Tower):
 def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
     """sum_h psi[b, h] * phi[n, h] * weight[a, h], [B, N, A]."""
     mixed = (phi[:, None] * weight).flatten(0, 1)
-    return (psi @ mixed.T).view(len(psi), len(phi), -1)
+    return whole(psi @ mixed.T).view(len(psi), len(phi), -1)
 
 
 class QuantileNetwork(EpsilonGreedy):

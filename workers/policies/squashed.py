@@ -22,7 +22,7 @@ from torch.nn.functional import softplus
 
 from workers.policies.distributions import Noise
 from workers.policies.greedy import stacked_rows
-from workers.policies.kernels import Activation, tanh
+from workers.policies.kernels import Activation, tanh, whole
 from workers.policies.networks import HIDDEN_GAIN, Perceptron, orthogonal
 
 __all__ = ["LOG_STD", "SoftActorCritic", "Twins", "squashed"]
@@ -65,7 +65,7 @@ class Twins(nn.Module):
             z = torch.baddbmm(bias, y, weight)
             y = tanh(z) if self.activation == "tanh" else z.relu()
         weight, bias = layers[-1]
-        return torch.baddbmm(bias, y, weight)[..., 0]
+        return whole(torch.baddbmm(bias, y, weight))[..., 0]
 
 
 class Actor(nn.Module):
@@ -80,7 +80,7 @@ class Actor(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[B, I] float32 -> means and log standard deviations [B, D]."""
-        mean, log_std = self.head(self.perceptron(x)).chunk(2, 1)
+        mean, log_std = whole(self.head(self.perceptron(x))).chunk(2, 1)
         return mean, log_std.clamp(*LOG_STD)
 
 

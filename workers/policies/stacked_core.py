@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from workers.policies.core import Core, Recall
+from workers.policies.kernels import whole
 
 __all__ = ["StackedCore"]
 
@@ -63,11 +64,11 @@ class StackedCore:
         defines them."""
         staying = torch.baddbmm(self._staying_bias[:, None], output, self._staying.mT)
         if self._lstm:
-            enter, forget, new, leave = (gates + staying).chunk(4, 2)
+            enter, forget, new, leave = whole(gates + staying).chunk(4, 2)
             cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
             return leave.sigmoid() * cell.tanh(), cell
-        reset, update, new = gates.chunk(3, 2)
-        held_reset, held_update, held_new = staying.chunk(3, 2)
+        reset, update, new = whole(gates).chunk(3, 2)
+        held_reset, held_update, held_new = whole(staying).chunk(3, 2)
         share = (update + held_update).sigmoid()
         fresh = (new + (reset + held_reset).sigmoid() * held_new).tanh()
         return fresh + share * (output - fresh), cell

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from workers.policies.greedy import EpsilonGreedy, stacked_rows
-from workers.policies.kernels import tanh
+from workers.policies.kernels import tanh, whole
 from workers.policies.networks import dueled
 from workers.policies.noisy import shaped
 from workers.policies.quantile import QuantileNetwork, QuantileTower
@@ -49,7 +49,7 @@ class _Tower:
 
     def headed(self, x: Tensor, noise: Tensor | None) -> Tensor:
         """What the heads give for x [K, B, H], with normal numbers `noise` [K, B, H + A] where there are some."""
-        heads = _linear(x, *self.head)
+        heads = whole(_linear(x, *self.head))
         if noise is not None:
             entering, leaving = shaped(noise, x.shape[-1])
             heads = heads + leaving * _linear(x * entering, *self.scale)
@@ -145,4 +145,4 @@ class _Quantiles(_Tower):
 def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
     """sum_h psi[k, b, h] * phi[k, n, h] * weight[k, a, h], [K, B, N, A]."""
     mixed = (phi[:, :, None] * weight[:, None]).flatten(1, 2)
-    return (psi @ mixed.mT).view(*psi.shape[:2], phi.shape[1], -1)
+    return whole(psi @ mixed.mT).view(*psi.shape[:2], phi.shape[1], -1)

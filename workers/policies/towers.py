@@ -13,12 +13,13 @@ leading dimension in front of each and of the inputs they are those of several p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workers.policies.kernels import Activation, activate_, activation_gradient_, matmul
+from workers.policies.kernels import Activation, activate_, activation_gradient_, matmul, tanh, whole
 from workers.policies.workspace import Workspace
 
 __all__ = ["evaluate", "hidden_layers", "towers"]
@@ -61,7 +62,29 @@ def towers(
 
     `x` and `scratch` must stay untouched until the gradient is taken: one evaluation, one `backward`.
     """
+    if torch.is_autocast_enabled(x.device.type):
+        return _recorded(x, parameters, activation)
     return _Towers.apply(x, activation, scratch, *parameters)
+
+
+def _recorded(x: Tensor, parameters: Sequence[Tensor], activation: Activation) -> tuple[Tensor, Tensor]:
+    """The same by torch's own operations, which autocast rounds."""
+    policy, policy_bias, value, value_bias = parameters[-4:]
+    top = x.unsqueeze(-3).expand(*x.shape[:-2], 2, *x.shape[-2:])
+    for index in range(0, len(parameters) - 4, 2):
+        weight, bias = parameters[index : index + 2]
+        y = _added(top, weight, bias) if index else _added(x, weight, bias.view(*weight.shape[:-2], 1, -1))
+        y = tanh(y) if activation == "tanh" else y.relu()
+        top = y if index else _pair(y)
+    logits = whole(_added(top.select(-3, 0), policy, policy_bias[..., None, :])).mT
+    return logits, whole(_added(top.select(-3, 1), value, value_bias.view(*value.shape[:-2], 1, 1)))[..., 0]
+
+
+def _added(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`x @ weight + bias` [..., N, H], with bias [..., 1, H]."""
+    lead, many = weight.shape[:-2], prod(weight.shape[:-2])
+    flat = (tensor.reshape(many, *tensor.shape[-2:]) for tensor in (bias, x, weight))
+    return torch.baddbmm(*flat).view(*lead, *x.shape[-2:-1], weight.shape[-1])
 
 
 class _Towers(torch.autograd.Function):
