@@ -67,9 +67,11 @@ def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]
 def _branches(plan: Plan) -> bool:
     """Whether its updates may be branches of a graph."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or not isinstance(algorithm, OnStream) or plan.recorded or plan.ranks > 1:
+    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:
         return False
-    return not algorithm.central_critic and not algorithm.priority_alpha
+    if isinstance(algorithm, OnStream):
+        return not algorithm.central_critic and not algorithm.priority_alpha
+    return isinstance(algorithm, DQN | IQN)
 
 
 def _alike(run: Run, plans: Sequence[Plan]) -> list[str]:

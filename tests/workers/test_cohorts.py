@@ -116,15 +116,15 @@ def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort:
 def test_branches_are_for_cuda_and_auto_takes_them_there_for_what_is_not_stacked() -> None:
     plan, other = plans({})["a"], plans(OTHER)["b"]
     recurrent = plans({"policy": {"network": {"recurrent": "gru"}}})["a"]
-    replayed = plans({"policy": {"algorithm": {"name": "iqn"}}})["a"]
+    replayed, atoms = (plans({"policy": {"algorithm": {"name": name}}})["a"] for name in ("iqn", "c51"))
     run = parse_run({"cohort": "branches"})
-    assert stacks_of(run, [plan, other, replayed], "cuda") == [BRANCHES, BRANCHES, ""]
+    assert stacks_of(run, [plan, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]
     with pytest.raises(
         ConfigurationError, match="cohort: branches are streams of a CUDA device, and learners here comp"
     ):
         stacks_of(run, [plan, other], "cpu")
     auto = parse_run({})
-    assert stacks_of(auto, [recurrent, other, replayed], "cuda") == [BRANCHES, BRANCHES, ""]
+    assert stacks_of(auto, [recurrent, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]
     found = stacks_of(auto, [plan, plan, plan, plan, recurrent, other], "cuda")
     assert found == [kind_of(plan)] * 4 + [BRANCHES] * 2
     assert stacks_of(auto, [plan, plan, plan, plan, recurrent], "cuda")[4] == "", "one alone has no company"

@@ -78,7 +78,7 @@ class C51Update(OffPolicyUpdate):
             raise ValueError(f"C51Update needs the configuration of c51, not of {config.algorithm.name}")
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
         self.policy, self.algorithm = policy, config.algorithm
-        self._schedules = Schedules(policy, config.algorithm)
+        self.schedules = Schedules(policy, config.algorithm)
 
     def _ask(self, transitions: Transitions, rows: int) -> Step:
         noise = noises(self.policy, rows, self.generator)
@@ -92,4 +92,4 @@ class C51Update(OffPolicyUpdate):
         return Step(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
 
     def follow(self) -> dict[str, Tensor]:
-        return self._schedules.follow(self.train_steps)
+        return self.schedules.follow(self.train_steps)

@@ -49,7 +49,7 @@ class DecompositionUpdate(OffPolicyUpdate):
             )
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
         self.policy, self.algorithm = policy, config.algorithm
-        self._schedules = Schedules(policy, config.algorithm)
+        self.schedules = Schedules(policy, config.algorithm)
 
     def _ask(self, transitions: Transitions, rows: int) -> Step:
         noise = noises(self.policy, rows, self.generator)
@@ -57,4 +57,4 @@ class DecompositionUpdate(OffPolicyUpdate):
         return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
     def follow(self) -> dict[str, Tensor]:
-        return self._schedules.follow(self.train_steps)
+        return self.schedules.follow(self.train_steps)

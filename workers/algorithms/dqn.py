@@ -72,7 +72,7 @@ class DQNUpdate(OffPolicyUpdate):
             raise ValueError(f"DQNUpdate needs the configuration of dqn, not of {config.algorithm.name}")
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
         self.policy, self.algorithm = policy, config.algorithm
-        self._schedules = Schedules(policy, config.algorithm)
+        self.schedules = Schedules(policy, config.algorithm)
 
     def draw(self, rows: int) -> Drawn:
         """The noise of one update of so many rows."""
@@ -88,4 +88,4 @@ class DQNUpdate(OffPolicyUpdate):
         return self.ask(self.policy, transitions, self.draw(rows))
 
     def follow(self) -> dict[str, Tensor]:
-        return self._schedules.follow(self.train_steps)
+        return self.schedules.follow(self.train_steps)

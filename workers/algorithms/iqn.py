@@ -85,7 +85,7 @@ class IQNUpdate(OffPolicyUpdate):
             raise ValueError(f"IQNUpdate needs the configuration of iqn, not of {config.algorithm.name}")
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
         self.policy, self.algorithm = policy, config.algorithm
-        self._schedules = Schedules(policy, config.algorithm)
+        self.schedules = Schedules(policy, config.algorithm)
 
     def draw(self, rows: int) -> Drawn:
         """Quantile fractions for estimate and target, and the noise of one update of so many rows."""
@@ -107,7 +107,7 @@ class IQNUpdate(OffPolicyUpdate):
         return self.ask(self.policy, transitions, self.draw(rows))
 
     def follow(self) -> dict[str, Tensor]:
-        return self._schedules.follow(self.train_steps)
+        return self.schedules.follow(self.train_steps)
 
     def _fractions(self) -> tuple[Tensor, Tensor]:
         """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).

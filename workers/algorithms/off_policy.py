@@ -21,7 +21,7 @@ from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 
-__all__ = ["PLAIN", "Drawn", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
+__all__ = ["PLAIN", "Drawn", "Due", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
 
 Noises = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
@@ -132,6 +132,15 @@ class OffPolicyUpdate(ABC):
         self.generator.set_state(state["generator"])
 
 
+class Due(NamedTuple):
+    """What is to follow a train step."""
+
+    share: float
+    """Of the way to the online network that the target goes"""
+    decays: bool
+    """Whether the exploration rate falls"""
+
+
 class Schedules:
     """What happens every so many train steps, in this one place: the target network and epsilon of `policy`."""
 
@@ -140,11 +149,20 @@ class Schedules:
         weights = flatten_(policy)
         self._online, self._target = weights.span("online."), weights.span("target.")
 
-    def follow(self, train_steps: int) -> dict[str, Tensor]:
-        """What `train_steps` steps ask for; the exploration rate then."""
+    def due(self, train_steps: int) -> Due:
+        """What `train_steps` steps ask for."""
         algorithm = self._algorithm
-        if train_steps % algorithm.target_update_freq == 0:
-            self._target.lerp_(self._online, algorithm.tau if algorithm.target_update == "soft" else 1.0)
-        if train_steps % algorithm.epsilon_decay_freq == 0:
-            self._policy.epsilon.fill_(decayed(self._policy.epsilon.item(), algorithm))
+        share = algorithm.tau if algorithm.target_update == "soft" else 1.0
+        return Due(
+            share if train_steps % algorithm.target_update_freq == 0 else 0.0,
+            train_steps % algorithm.epsilon_decay_freq == 0,
+        )
+
+    def follow(self, train_steps: int) -> dict[str, Tensor]:
+        """Does what `train_steps` steps ask for; the exploration rate then."""
+        share, decays = self.due(train_steps)
+        if share:
+            self._target.lerp_(self._online, share)
+        if decays:
+            self._policy.epsilon.fill_(decayed(self._policy.epsilon.item(), self._algorithm))
         return {"epsilon": self._policy.epsilon.float()}

@@ -26,7 +26,7 @@ from workers.policies.quantile import QuantileNetwork
 from workers.policies.stacked_values import StackedQuantiles, StackedValues
 from workers.policies.value import ValueNetwork
 
-__all__ = ["ValueStack"]
+__all__ = ["ValueStack", "ask", "drawn_by", "together"]
 
 
 class ValueStack:
@@ -34,10 +34,7 @@ class ValueStack:
 
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
         self._updates = updates
-        policies = [update.policy for update in updates]
-        values = [policy for policy in policies if isinstance(policy, ValueNetwork)]
-        quantiles = [policy for policy in policies if isinstance(policy, QuantileNetwork)]
-        self._policy = StackedValues(values) if values else StackedQuantiles(quantiles)
+        self._policy = together(updates)
         self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
 
     def update(self, given: Sequence[Transitions], progress: Sequence[float]) -> list[Outcome]:
@@ -49,9 +46,9 @@ class ValueStack:
         weights, batch = self._policy.weights, joined(given, torch.stack)
         weights.gather()
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
-        drawn = [update.draw(batch.action.shape[1]) for update in self._updates]
+        drawn = drawn_by(self._updates, batch.action.shape[1])
         with self._updates[0].arithmetic.products(batch.reward.device):
-            asked = self._ask(batch, tuple(_stacked(column) for column in zip(*drawn, strict=True)))
+            asked = ask(self._updates[0], self._policy, batch, drawn)
         norm = self._adam.backward(asked.loss)
         before = weights.parameters.clone()
         self._adam.step()
@@ -74,15 +71,6 @@ class ValueStack:
             outcomes.append({**said, **followed, "learning_rate": rate, "rows": float(batch.action.shape[1])})
         return outcomes
 
-    def _ask(self, batch: Transitions, drawn: Drawn) -> Step:
-        """Of all policies at once, which have the formula of the first."""
-        first, policy = self._updates[0], self._policy
-        if isinstance(first, IQNUpdate):
-            assert isinstance(policy, StackedQuantiles)
-            return first.ask(policy, batch, drawn)
-        assert isinstance(policy, StackedValues)
-        return first.ask(policy, batch, drawn)
-
     def _settle(self, member: int, errors: Tensor) -> dict[str, float]:
         """One policy takes its step over; what follows it."""
         self._policy.weights.scatter(member)
@@ -90,6 +78,30 @@ class ValueStack:
         update = self._updates[member]
         update.errors = errors
         return {name: number.item() for name, number in update.follow().items()}
+
+
+def together(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
+    """The policies of `updates` of one kind as one."""
+    policies = [update.policy for update in updates]
+    values = [policy for policy in policies if isinstance(policy, ValueNetwork)]
+    quantiles = [policy for policy in policies if isinstance(policy, QuantileNetwork)]
+    return StackedValues(values) if values else StackedQuantiles(quantiles)
+
+
+def drawn_by(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
+    """What each drew for an update of so many rows, [K, ...]."""
+    return tuple(_stacked(column) for column in zip(*[update.draw(rows) for update in updates], strict=True))
+
+
+def ask(
+    first: DQNUpdate | IQNUpdate, policy: StackedValues | StackedQuantiles, batch: Transitions, drawn: Drawn
+) -> Step:
+    """What `batch` asks of all policies at once, which have the formula of the `first`."""
+    if isinstance(first, IQNUpdate):
+        assert isinstance(policy, StackedQuantiles)
+        return first.ask(policy, batch, drawn)
+    assert isinstance(policy, StackedValues)
+    return first.ask(policy, batch, drawn)
 
 
 def _stacked(column: Sequence[Tensor | None]) -> Tensor | None:

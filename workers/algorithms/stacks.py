@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from workers.algorithms.branches import Branches, Fixed
 from workers.algorithms.build import Update
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.fixed import FixedStack
+from workers.algorithms.fixed_values import FixedValues
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.outcomes import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate
@@ -31,6 +33,8 @@ def recordable(update: Update) -> bool:
 
 def _fixed(update: Update) -> bool:
     """Whether its steps can be made in memory that never moves, and by this process alone."""
+    if isinstance(update, DQNUpdate | IQNUpdate):
+        return True
     if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic) or update.ranks.size > 1:
         return False
     return not update.algorithm.priority_alpha
@@ -42,15 +46,17 @@ class Stack:
     def __init__(self, updates: Sequence[Update], branches: bool = False) -> None:
         self._streamed = [update for update in updates if isinstance(update, PPOUpdate)]
         self._replayed = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
-        self._ppo: PPOStack | Branches | None = None
+        self._fixed: Branches | None = None
+        self._ppo: PPOStack | None = None
+        self._values: ValueStack | None = None
         several = len(updates) > 1
         if all(_fixed(update) for update in updates) and (branches or recordable(updates[0])):
-            parts = [[update] for update in self._streamed] if branches else [self._streamed]
-            recorder = Recorder(self._streamed[0].optimizer.parameters.device)
-            self._ppo = Branches([FixedStack(part) for part in parts], recorder)
+            parts = [[update] for update in updates] if branches else [updates]
+            self._fixed = Branches([_made(part) for part in parts], Recorder(updates[0].optimizer.parameters.device))
         elif several and self._streamed:
             self._ppo = PPOStack(self._streamed)
-        self._values = ValueStack(self._replayed) if several and self._replayed else None
+        elif several and self._replayed:
+            self._values = ValueStack(self._replayed)
 
     def update(
         self, given: Sequence[Given], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
@@ -59,11 +65,19 @@ class Stack:
         computes by itself, where it does."""
         segments = [batch for batch in given if isinstance(batch, Segments)]
         transitions = [batch for batch in given if isinstance(batch, Transitions)]
-        if isinstance(self._ppo, Branches):
-            return self._ppo.update(segments, progress, meanwhile)
+        if self._fixed is not None:
+            return self._fixed.update(given, progress, meanwhile)
         if self._ppo is not None:
             return self._ppo.update(segments, progress)
         if self._values is not None:
             return self._values.update(transitions, progress)
         streamed = one_by_one(self._streamed, segments, progress) if segments else []
         return streamed + (one_by_one(self._replayed, transitions, progress) if transitions else [])
+
+
+def _made(updates: Sequence[Update]) -> Fixed:
+    """Those of one kind, in memory that never moves."""
+    values = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
+    return (
+        FixedValues(values) if values else FixedStack([update for update in updates if isinstance(update, PPOUpdate)])
+    )

@@ -17,7 +17,8 @@ import torch
 
 from protocol.config import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.branches import Branches
+from workers.algorithms.fixed import FixedStack
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.recorder import Recorder
 from workers.bench.bare import BareLoop, Size
@@ -86,7 +87,7 @@ def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[st
         stacks = [FixedStack(updates[i * each : (i + 1) * each]) for i in range(parts)]
         whole = Branches(stacks, Recorder(device))
         whole.update(given, progress)  # batches are in place now
-        works[way] = _step(stacks, each * size.segments, device)
+        works[way] = _step(stacks, device)
         works[f"{way}_update"] = lambda whole=whole: whole.update(given, progress)  # type: ignore[misc] # of no argument
     taken = medians(works, rounds, device)
     best = min(taken["stacked"], taken["branches"])
@@ -98,11 +99,10 @@ def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[st
     }
 
 
-def _step(stacks: list[FixedStack], width: int, device: torch.device) -> Callable[[], None]:
+def _step(stacks: list[FixedStack], device: torch.device) -> Callable[[], None]:
     """One optimiser step of all stacks, on the batches that they hold."""
     recorder = Recorder(device)
-    pieces = [lambda stack=stack: stack.step(width) for stack in stacks]
-    return lambda: recorder.run("step", pieces)
+    return lambda: recorder.run("step", [stack.step for stack in stacks])
 
 
 def _updates(size: Size, device: torch.device) -> list[PPOUpdate]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["Observations", "Segments", "Transitions", "foreign", "joined"]
+__all__ = ["Observations", "Segments", "Transitions", "foreign", "held_in", "joined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,20 @@ def joined(given: Sequence[Batch], join: Callable[[list[Tensor]], Tensor]) -> Ba
     columns = {field.name: [getattr(one, field.name) for one in given] for field in fields(given[0])}
     whole: dict[str, Any] = {name: None if column[0] is None else join(column) for name, column in columns.items()}
     return type(given[0])(**whole)
+
+
+def held_in(memory: Batch, batch: Batch) -> bool:
+    """Copies `batch` over what is in `memory`, if all fields are of the same shape and type; whether they are."""
+    pairs = [(getattr(memory, field.name), getattr(batch, field.name)) for field in fields(memory)]
+    for mine, other in pairs:
+        if (mine is None) != (other is None):
+            return False
+        if mine is not None and (mine.shape != other.shape or mine.dtype != other.dtype):
+            return False
+    for mine, other in pairs:
+        if mine is not None:
+            mine.copy_(other)
+    return True
 
 
 def foreign(batch: Segments | Transitions | Observations) -> tuple[str, str] | None:

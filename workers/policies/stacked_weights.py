@@ -56,6 +56,12 @@ class StackedWeights:
         """What has become of them, to one policy."""
         self._flat[member].storage.copy_(self._storage[member])
 
+    def span(self, prefix: str) -> Tensor:
+        """[K, n]: the adjacent float32 entries of each whose names start with `prefix`."""
+        one = self._flat[0].span(prefix)
+        start = one.data_ptr() - self._flat[0].storage.data_ptr()
+        return self._storage[:, start : start + 4 * len(one)].view(torch.float32)
+
     def backward(self, loss: Tensor) -> None:
         """Replaces `gradient` by those of `loss` [K]."""
         self.gradient.zero_()

@@ -12,7 +12,8 @@ from protocol.config import DQN, IQN
 from tests.workers.algorithms import test_c51, test_central_critic, test_decomposition, test_rnd, test_sac
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms import test_stacked_values as replayed
-from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.branches import Branches
+from workers.algorithms.fixed import FixedStack
 from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.preparation import prepare

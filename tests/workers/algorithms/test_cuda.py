@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.workers.algorithms.test_stacked import K, U, difference, segments, updates
-from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.branches import Branches
+from workers.algorithms.fixed import FixedStack
 from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.recorder import Recorder

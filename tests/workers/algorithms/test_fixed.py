@@ -10,7 +10,8 @@ import torch
 
 from protocol.errors import TrainingFault
 from tests.workers.algorithms.test_stacked import B, K, T, U, difference, segments, updates
-from workers.algorithms.fixed import Branches, FixedStack
+from workers.algorithms.branches import Branches
+from workers.algorithms.fixed import FixedStack
 from workers.algorithms.outcomes import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.recorder import Recorder

@@ -1,0 +1,72 @@
+"""Stacks in memory that never moves, whose policies may differ in everything, as branches of one CUDA graph.
+
+In flows: a batch for each policy. Out flow: what each policy's update does alone. One stack alone is one computation,
+recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
+
+from workers.algorithms.outcomes import Outcome, Updating, one_by_one
+from workers.algorithms.recorder import Recorder
+
+__all__ = ["Branches", "Fixed"]
+
+
+class Fixed(Protocol):
+    """A stack whose steps see no number of the host: `FixedStack` and `FixedValues`."""
+
+    @property
+    def updates(self) -> Sequence[Updating[Any]]:
+        """Those whose work it does."""
+
+    def begin(self, given: Sequence[Any], progress: Sequence[float]) -> int | None:
+        """Takes a batch for each; the number of steps, or None: these batches are for each update alone."""
+
+    def aim(self, turn: int) -> Hashable:
+        """The next step is number `turn`; what tells its memory, and so its graph."""
+
+    def step(self) -> None:
+        """Makes the step, as often as it is asked."""
+
+    def made(self, turn: int) -> None:
+        """Step number `turn` has been asked of the device."""
+
+    def end(self) -> list[Outcome]:
+        """What became of each."""
+
+
+class Branches:
+    """`stacks` make their steps side by side."""
+
+    def __init__(self, stacks: Sequence[Fixed], recorder: Recorder) -> None:
+        self.stacks, self._recorder = [*stacks], recorder
+
+    def update(
+        self, given: Sequence[Any], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Outcome]:
+        """What becomes of each policy of each stack, in their order. `meanwhile` is called when all is asked of the
+        device and nothing is waited for yet."""
+        found: dict[int, list[Outcome]] = {}
+        steps: dict[int, int] = {}
+        at = 0
+        for number, stack in enumerate(self.stacks):
+            mine = slice(at, at + len(stack.updates))
+            at = mine.stop
+            count = stack.begin(given[mine], progress[mine])
+            if count is None:
+                found[number] = one_by_one(stack.updates, given[mine], progress[mine])
+            else:
+                steps[number] = count
+        for turn in range(max(steps.values(), default=0)):
+            going = [number for number, count in steps.items() if turn < count]
+            key = tuple((number, self.stacks[number].aim(turn)) for number in going)
+            self._recorder.run(key, [self.stacks[number].step for number in going])
+            for number in going:
+                self.stacks[number].made(turn)
+        meanwhile()
+        for number in steps:
+            found[number] = self.stacks[number].end()
+        return [outcome for number in range(len(self.stacks)) for outcome in found[number]]

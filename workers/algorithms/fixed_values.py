@@ -1,0 +1,136 @@
+"""DQN and IQN on a GPU: the whole update in memory that never moves, as CUDA graphs ask (branches.py).
+
+In flows: updates of policies of one kind, and transitions for each. Out flow: what `OffPolicyUpdate.update` does, for
+each: targets, loss, Adam's step, and what follows it by each one's schedules. Nothing of it is seen by the host: a
+policy that fails stays as it is, and is told of at the end.
+
+Legend: `K` policies, `B` transitions of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from workers.algorithms.adam import broken, learning_rate_of
+from workers.algorithms.dqn import DQNUpdate
+from workers.algorithms.fixed_adam import FixedAdam
+from workers.algorithms.iqn import IQNUpdate
+from workers.algorithms.off_policy import Drawn
+from workers.algorithms.outcomes import Outcome
+from workers.algorithms.stacked_values import ask, drawn_by, together
+from workers.learning.batches import Transitions, foreign, held_in, joined
+
+__all__ = ["FixedValues"]
+
+
+class FixedValues:
+    """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py); one alone is, too."""
+
+    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
+        self.updates, self._arithmetic = updates, updates[0].arithmetic
+        self._policy = together(updates)
+        weights = self._policy.weights
+        self._adam = FixedAdam([update.optimizer for update in updates], weights)
+        self._online, self._target = weights.span("online."), weights.span("target.")
+        self._epsilon, self._device = weights.views["epsilon"], weights.parameters.device
+        algorithms = [update.algorithm for update in updates]
+        self._kept = self._epsilon.new_tensor([1 - algorithm.epsilon_decay for algorithm in algorithms])
+        self._least = self._epsilon.new_tensor([algorithm.epsilon_min for algorithm in algorithms])
+        self._share = weights.parameters.new_zeros(len(updates), 1)
+        self._decays = torch.zeros(len(updates), dtype=torch.bool, device=self._device)
+        self._held: Transitions | None = None
+        self._drawn: Drawn = ()
+        self._numbers = self._errors = torch.empty(0)
+        self._names: list[str] = []
+        self._rates: list[float] = []
+        self._generation = 0
+
+    def begin(self, given: Sequence[Transitions], progress: Sequence[float]) -> int | None:
+        """Takes a batch for each policy, for one step. None where there is nothing in one, something strange, or
+        another number of rows than in the first: such batches are for each update alone."""
+        if any(foreign(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
+            return None
+        batch = joined(given, torch.stack)
+        drawn = drawn_by(self.updates, batch.action.shape[1])
+        if self._held is None or not held_in(self._held, batch):
+            self._held = joined([batch], lambda columns: columns[0].clone())
+            self._drawn = tuple(None if column is None else column.clone() for column in drawn)
+            self._generation += 1
+        for mine, other in zip(self._drawn, drawn, strict=True):
+            if mine is not None and other is not None:
+                mine.copy_(other)
+        pairs = [*zip(self.updates, progress, strict=True)]
+        self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
+        due = [update.schedules.due(update.train_steps + 1) for update in self.updates]
+        self._share.copy_(torch.tensor([[one.share] for one in due]))
+        self._decays.copy_(torch.tensor([one.decays for one in due]))
+        self._policy.weights.gather()
+        self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
+        return 1
+
+    def aim(self, turn: int) -> int:
+        """There is one step; what is returned tells its memory, and so its graph."""
+        return self._generation
+
+    def step(self) -> None:
+        """The update."""
+        assert self._held is not None
+        with self._arithmetic.products(self._device):
+            asked = ask(self.updates[0], self._policy, self._held, self._drawn)
+        parameters = self._policy.weights.parameters
+        before = parameters.clone()
+        norm = self._adam.step(asked.loss)
+        with torch.no_grad():
+            self._follow()
+            numbers = {
+                "loss": asked.loss,
+                **asked.numbers,
+                "grad_norm": norm,
+                "weight_delta": torch.linalg.vector_norm(parameters - before, dim=1),
+                self.updates[0].errors_are: asked.errors.mean(1),
+                "reward_mean": self._held.reward.mean(1),
+                "epsilon": self._epsilon.float(),
+            }
+            if not self._names:
+                self._names = [*numbers]
+            found = torch.stack([*numbers.values()])
+            if self._errors.shape != asked.errors.shape:
+                self._errors, self._numbers = torch.zeros_like(asked.errors), torch.zeros_like(found)
+            self._numbers.copy_(found)
+            self._errors.copy_(asked.errors)
+
+    def made(self, turn: int) -> None:
+        """Nothing is left to be done before the end."""
+
+    def end(self) -> list[Outcome]:
+        """What became of each."""
+        assert self._held is not None
+        faults = {member: broken(*pair) for member, pair in self._adam.faults().items()}
+        errors, rows = self._errors.clone(), float(self._held.action.shape[1])
+        self._adam.scatter()
+        outcomes: list[Outcome] = []
+        for member, (update, row) in enumerate(zip(self.updates, self._numbers.T.tolist(), strict=True)):
+            if member in faults:
+                outcomes.append(faults[member])
+                continue
+            self._policy.weights.scatter(member)
+            update.errors = errors[member]
+            said = dict(zip(self._names, row, strict=True))
+            outcomes.append({**said, "learning_rate": self._rates[member], "rows": rows})
+        return outcomes
+
+    def _follow(self) -> None:
+        """What `Schedules.follow` does, of those who made their step."""
+        goes = (self._share > 0) & self.alive
+        self._target.copy_(torch.where(goes, self._target.lerp(self._online, self._share), self._target))
+        falls = self._decays & self._adam.alive
+        lower = torch.maximum(self._epsilon * self._kept, self._least)
+        self._epsilon.copy_(torch.where(falls, lower, self._epsilon))
+
+    @property
+    def alive(self) -> Tensor:
+        """[K, 1]: who has not failed."""
+        return self._adam.alive[:, None]
