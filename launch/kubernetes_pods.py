@@ -92,7 +92,7 @@ def _worker(role: str, name: str, port: int) -> dict[str, Any]:
             {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "OMP_NUM_THREADS", "value": "1"},
         ],
-        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 150},
+        "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 300},
         "livenessProbe": {**probe, "failureThreshold": 6},
         **_manners("500m", "1Gi"),
     }

@@ -21,7 +21,7 @@ from protocol.messages import Beat, Leave, Message, Pulse, Refusal, Role, Welcom
 from protocol.report import Report, Unheard, introduction
 from protocol.sockets import arrived, connect, poll
 
-__all__ = ["ControlClient"]
+__all__ = ["ControlClient", "pause"]
 
 log = logging.getLogger(__name__)
 
@@ -179,13 +179,14 @@ class ControlClient:
 
     def _run(self) -> None:
         interval = self.welcome.beat
-        beat_at = 0.0
+        beat_at, since = 0.0, time.monotonic()
         try:
             while not self._ending.is_set():
                 now = time.monotonic()
                 if now >= beat_at:
-                    state = self._beat()
-                    beat_at = now + (min(interval, 0.1) if state in ("starting", "waiting") else interval)
+                    waits = self._beat() in ("starting", "waiting")
+                    since = since if waits else now
+                    beat_at = now + (pause(now - since, interval) if waits else interval)
                 if self.orphaned:
                     self.changed.set()
                 elif not self._parent and now - self.heard_at > _ABANDONED * self.welcome.lease:
@@ -258,6 +259,12 @@ class ControlClient:
             return False
         self._away = False
         return True
+
+
+def pause(waited: float, interval: float) -> float:
+    """Seconds to the next heartbeat of a worker that has `waited` for something so long: at most a tenth more until it
+    hears of it, and a crowd that waits for long does not take all of its coordinator's time."""
+    return min(interval, max(0.1, waited / 10))
 
 
 def _identity(welcome: Welcome) -> tuple[str, str, int]:

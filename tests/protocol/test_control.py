@@ -17,7 +17,7 @@ import zmq
 
 from protocol import RELEASE, SCHEMA, control_client, schema
 from protocol.codec import MAX_HEADER, decode, encode
-from protocol.control_client import ControlClient
+from protocol.control_client import ControlClient, pause
 from protocol.control_server import ControlServer, check_schemas
 from protocol.errors import Refused, Timeout
 from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
@@ -534,7 +534,7 @@ def test_a_flood_of_new_peers_needs_no_more_memory(free_port_block: int) -> None
 
 ORPHAN = """
 import os, sys, time, zmq
-from protocol.control_client import ControlClient
+from protocol.control_client import ControlClient, pause
 from protocol.errors import Timeout
 from protocol.report import Report
 context = zmq.Context(1)
@@ -617,3 +617,15 @@ def test_an_answer_to_one_that_has_gone_is_told_to_whoever_gives_it(free_port_bl
         ports.close()
         for context in contexts:
             context.destroy(linger=0)
+
+
+def test_who_waits_asks_often_at_first_and_then_ever_more_seldom() -> None:
+    """Fifty actors that wait for a learner would else ask five hundred times a second until it comes."""
+    asked, now = 0, 0.0
+    while now < 30:
+        asked, now = asked + 1, now + pause(now, 1.0)
+    assert asked < 60, "and not 300"
+    assert pause(0.0, 1.0) == pause(1.0, 1.0) == 0.1
+    assert pause(5.0, 1.0) == 0.5
+    assert pause(60.0, 1.0) == 1.0
+    assert pause(0.0, 0.05) == 0.05, "never more seldom than others"
