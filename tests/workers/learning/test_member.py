@@ -18,6 +18,7 @@ from protocol.weights import WeightSource
 from tests.workers import scripted
 from workers.learning.freezing import Freezing
 from workers.learning.member import Member
+from workers.learning.priorities import Drawn
 from workers.plan import PolicyPlan, plan_policies
 
 COPIES = 4
@@ -238,3 +239,32 @@ def test_schedules_go_on_where_all_incarnations_together_are() -> None:
     bench.feed(1)
     bench.member.step()
     assert bench.member.progress > 0.5
+    rate = bench.plan.config.learning_rate
+    assert bench.member.measured["learning_rate"] == pytest.approx(rate * (1 - bench.member.progress))
+
+
+def test_draws_know_how_far_the_run_is_and_what_their_errors_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = REPLAY.model_copy(update={"priority_alpha": 0.5, "priority_beta": 0.4})
+    bench = Bench(run_of(algorithm), rows_before=500)
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(2)
+    replay, betas = bench.member._replay, []
+    assert replay is not None
+    priorities = replay._priorities
+    assert priorities is not None
+    draw = priorities.draw
+
+    def watched(size: int, beta: float, rng: np.random.Generator) -> Drawn | None:
+        betas.append(beta)
+        return draw(size, beta, rng)
+
+    monkeypatch.setattr(priorities, "draw", watched)
+    assert bench.member.step()
+    assert betas == [pytest.approx(0.4 + 0.6 * bench.member.progress)]
+    assert bench.member.progress > 0.5
+    assert replay._drawn is not None
+    found = priorities.weights(replay._drawn.record)[np.arange(8), replay._drawn.row]
+    errors = bench.member.update.errors.numpy()  # type: ignore[union-attr]
+    expected = dict(zip(zip(replay._drawn.record, replay._drawn.row, strict=True), errors, strict=True))
+    for place, weight in zip(zip(replay._drawn.record, replay._drawn.row, strict=True), found, strict=True):
+        assert weight == pytest.approx((expected[place] + 1e-6) ** 0.5, rel=1e-5)
