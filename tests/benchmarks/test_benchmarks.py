@@ -28,7 +28,10 @@ def test_the_table_of_a_gpu_can_be_made_the_moment_there_is_one() -> None:
     told = json.loads(json.dumps(bench_gpu.table(rounds=1, tiny=True)))
     assert told["reached"].keys() == bench_gpu.WANTED.keys()
     assert all(figure > 0 for figure in told["figures"].values())
-    for name in ("mlp", "mlp_16", "lstm", "lstm_4"):
-        times = {way: told["figures"][f"cohort.{name}_ms_{way}"] for way in ("bare", "stacked", "branches")}
+    for name in ("mlp", "mlp_16", "lstm", "lstm_4", "iqn"):
+        ways = ("bare", "stacked", "branches", "bfloat16")
+        times = {way: told["figures"][f"cohort.{name}_ms_{way}"] for way in ways}
         best = min(times["stacked"], times["branches"])
         assert told["figures"][f"cohort.{name}_speedup"] == pytest.approx(times["bare"] / best)
+        rounded = told["figures"][f"cohort.{name}_speedup_bfloat16"]
+        assert rounded == pytest.approx(times["bare"] / times["bfloat16"])

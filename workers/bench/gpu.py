@@ -4,32 +4,40 @@ to know that it works.
 Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all bare policies, each
 a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
 `..._over_eager`: of bare policies one operation at a time; `..._update`: over those of whole updates of ours, with all
-that belongs to one (batches joined and checked, metrics told). `mlp_16` and `lstm_4` have so many times the rows.
+that belongs to one (batches joined and checked, metrics told); `..._bfloat16`: over those of ours, stacked, with
+`precision: bfloat16`. `mlp_16` and `lstm_4` have so many times the rows; `cohort.iqn_...`: the same of IQN's updates.
 The rest is said in fed.py, inference.py and staging.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from protocol.config import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.algorithms.branches import Branches
+from workers.algorithms.branches import Branches, Fixed
+from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.fixed import FixedStack
+from workers.algorithms.fixed_values import FixedValues
+from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.recorder import Recorder
 from workers.bench.bare import BareLoop, Size
+from workers.bench.bare_values import BareValues
 from workers.bench.clock import medians
 from workers.bench.fed import fed_through_rings
 from workers.bench.inference import inference
 from workers.bench.staging import staging
-from workers.learning.batches import Segments
+from workers.learning.batches import Segments, Transitions
+from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.interface import Interface
+from workers.policies.quantile import QuantileNetwork
 
 __all__ = ["FULL", "TINY", "Table", "measure"]
 
@@ -40,6 +48,8 @@ class Table:
 
     mlp: Size
     lstm: Size
+    iqn: Size
+    """A segment is one transition."""
     learner: Size
     """Of one minibatch."""
     agents: int
@@ -51,6 +61,7 @@ class Table:
 FULL = Table(
     Size(policies=64, segments=16),
     Size(policies=64, segments=16, hidden=(128,), recurrent=128),
+    Size(policies=64, segments=256, length=1),
     Size(policies=1, segments=256, hidden=(128,), recurrent=128),
     agents=4080,
     mebibytes=64,
@@ -58,6 +69,7 @@ FULL = Table(
 TINY = Table(
     Size(policies=2, segments=2, length=4, hidden=(8,)),
     Size(policies=2, segments=2, length=4, hidden=(8,), recurrent=8),
+    Size(policies=2, segments=4, length=1, hidden=(8,)),
     Size(policies=1, segments=4, length=4, hidden=(8,), recurrent=8),
     agents=16,
     mebibytes=1,
@@ -72,22 +84,52 @@ def measure(table: Table, rounds: int, device: torch.device) -> dict[str, float]
         **_cohort("mlp_16", replace(table.mlp, segments=16 * table.mlp.segments), rounds, device),
         **_cohort("lstm", table.lstm, rounds, device),
         **_cohort("lstm_4", replace(table.lstm, segments=4 * table.lstm.segments), rounds, device),
+        **_replayed("iqn", table.iqn, rounds, device),
         **inference(table.agents, table.lstm, rounds, device),
         **staging(table.mebibytes, rounds, device),
     }
 
 
 def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[str, float]:
-    bare, given = BareLoop(size, device), [_batch(size, device) for _ in range(size.policies)]
-    progress = [0.0] * size.policies
+    given = [_batch(size, device) for _ in range(size.policies)]
+
+    def stacks(arithmetic: Arithmetic, parts: int) -> list[Fixed]:
+        updates, each = _updates(size, device, arithmetic), size.policies // parts
+        return [FixedStack(updates[i * each : (i + 1) * each]) for i in range(parts)]
+
+    return _beside(name, BareLoop(size, device), stacks, given, rounds, device)
+
+
+def _replayed(name: str, size: Size, rounds: int, device: torch.device) -> dict[str, float]:
+    given = [_transitions(size, device) for _ in range(size.policies)]
+
+    def stacks(arithmetic: Arithmetic, parts: int) -> list[Fixed]:
+        updates, each = _value_updates(size, device, arithmetic), size.policies // parts
+        return [FixedValues(updates[i * each : (i + 1) * each]) for i in range(parts)]
+
+    return _beside(name, BareValues(size, given[0], device), stacks, given, rounds, device)
+
+
+def _beside(
+    name: str,
+    bare: BareLoop | BareValues,
+    stacks: Callable[[Arithmetic, int], list[Fixed]],
+    given: Sequence[Any],
+    rounds: int,
+    device: torch.device,
+) -> dict[str, float]:
+    """Ours beside the `bare` loop; `stacks` in so many parts."""
+    progress = [0.0] * len(given)
     works: dict[str, Callable[[], object]] = {"bare": bare.step, "bare_eager": bare.eager}
-    for way, parts in (("stacked", 1), ("branches", size.policies)):
-        updates = _updates(size, device)
-        each = size.policies // parts
-        stacks = [FixedStack(updates[i * each : (i + 1) * each]) for i in range(parts)]
-        whole = Branches(stacks, Recorder(device))
+    for way, parts, arithmetic in (
+        ("stacked", 1, FLOAT32),
+        ("branches", len(given), FLOAT32),
+        ("bfloat16", 1, Arithmetic("bfloat16")),
+    ):
+        made = stacks(arithmetic, parts)
+        whole = Branches(made, Recorder(device))
         whole.update(given, progress)  # batches are in place now
-        works[way] = _step(stacks, device)
+        works[way] = _step(made, device)
         works[f"{way}_update"] = lambda whole=whole: whole.update(given, progress)  # type: ignore[misc] # of no argument
     taken = medians(works, rounds, device)
     best = min(taken["stacked"], taken["branches"])
@@ -95,28 +137,58 @@ def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[st
         f"cohort.{name}_speedup": taken["bare"] / best,
         f"cohort.{name}_speedup_over_eager": taken["bare_eager"] / best,
         f"cohort.{name}_speedup_update": taken["bare"] / min(taken["stacked_update"], taken["branches_update"]),
+        f"cohort.{name}_speedup_bfloat16": taken["bare"] / taken["bfloat16"],
         **{f"cohort.{name}_ms_{way}": 1e3 * time for way, time in taken.items()},
     }
 
 
-def _step(stacks: list[FixedStack], device: torch.device) -> Callable[[], None]:
+def _step(stacks: Sequence[Fixed], device: torch.device) -> Callable[[], None]:
     """One optimiser step of all stacks, on the batches that they hold."""
     recorder = Recorder(device)
     return lambda: recorder.run("step", [stack.step for stack in stacks])
 
 
-def _updates(size: Size, device: torch.device) -> list[PPOUpdate]:
-    agent = Agent(name="one", observation=Box(shape=(size.inputs,)), action=Discrete(n=size.actions))
-    network = {"hidden": size.hidden}
+def _updates(size: Size, device: torch.device, arithmetic: Arithmetic) -> list[PPOUpdate]:
     memory = {"recurrent": "lstm", "recurrent_size": size.recurrent} if size.recurrent else {}
-    settings = {"algorithm": {"name": "ppo", "minibatches": 1}, "model_config": network | memory}
-    config = PolicyConfig.model_validate(settings)
+    config = _config(size, {"name": "ppo", "minibatches": 1}, memory)
     found = []
     for seed in range(size.policies):
-        policy = build(Interface.of(agent), config, seed).to(device)
+        policy = build(_interface(size), config, seed).to(device)
         assert isinstance(policy, ActorCritic)
         found.append(PPOUpdate(policy, config, seed))
+        found[-1].arithmetic = arithmetic
     return found
+
+
+def _value_updates(size: Size, device: torch.device, arithmetic: Arithmetic) -> list[DQNUpdate | IQNUpdate]:
+    config = _config(size, {"name": "iqn", "quantiles": 8, "target_update_freq": 1}, {"activation": "tanh"})
+    found: list[DQNUpdate | IQNUpdate] = []
+    for seed in range(size.policies):
+        policy = build(_interface(size), config, seed).to(device)
+        assert isinstance(policy, QuantileNetwork)
+        found.append(IQNUpdate(policy, config, seed))
+        found[-1].arithmetic = arithmetic
+    return found
+
+
+def _config(size: Size, algorithm: dict[str, Any], network: dict[str, Any]) -> PolicyConfig:
+    return PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": size.hidden, **network}})
+
+
+def _interface(size: Size) -> Interface:
+    return Interface.of(Agent(name="one", observation=Box(shape=(size.inputs,)), action=Discrete(n=size.actions)))
+
+
+def _transitions(size: Size, device: torch.device) -> Transitions:
+    """Of random worlds, one for each segment."""
+    rows = size.segments
+    return Transitions(
+        torch.randn(rows, 1, size.inputs, device=device),
+        torch.randint(0, size.actions, (rows,), device=device),
+        torch.randn(rows, device=device),
+        torch.full((rows,), 0.97, device=device),
+        torch.randn(rows, 1, size.inputs, device=device),
+    )
 
 
 def _batch(size: Size, device: torch.device) -> Segments:
