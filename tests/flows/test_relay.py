@@ -202,7 +202,7 @@ def test_replay_through_relays_never_meets_a_row_that_was_overwritten(scene: Sce
 @pytest.mark.slow
 def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back(scene: Scene) -> None:
     """First everyone goes past them, then by way of them again; every segment is in the books once."""
-    scene.begin(48_000, 2, {"map": True}, lease=3)
+    scene.begin(96_000, 2, {"map": True}, lease=3)
     scene.relays()
     for i in range(2):
         scene.worker("left", f"actor-{i}")
@@ -217,4 +217,4 @@ def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back(sce
     page = scene.page(f"{far}.2")
     assert sum(page[f"passed.{policy}"] for policy in POLICIES) > 0, "segments came by the new relay"
     assert sorted(summary["restarts"].values()) == [1, 1]
-    assert summary["agent_steps"] == 48_000
+    assert summary["agent_steps"] == 96_000
