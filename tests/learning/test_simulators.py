@@ -15,6 +15,7 @@ from tests.clients.languages import LANGUAGES, example
 from tests.learning.test_presets import check_books
 from tests.tools import ROOT, require
 
+pytestmark = pytest.mark.timeout(1000)
 EXAMPLE = ROOT / "protocol" / "clients" / "python" / "cartpole.py"
 
 
