@@ -9,6 +9,7 @@ Legend: `T` segment length, `B` segments.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from workers.algorithms.recorder import Recorder
 
-__all__ = ["BareLoop", "Size", "towers"]
+__all__ = ["BareLoop", "Recorded", "Size", "towers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,34 @@ class _Network(nn.Module):
         return self.towers[0](x), self.towers[1](x)[..., 0]
 
 
-class BareLoop:
+class Recorded(ABC):
+    """Updates of `many` independent networks on `device`, each recorded by itself."""
+
+    def __init__(self, many: int, device: torch.device) -> None:
+        self._recorders = [Recorder(device) for _ in range(many)]
+
+    def step(self) -> None:
+        """One of every policy."""
+        for number, recorder in enumerate(self._recorders):
+            recorder.run("step", [lambda number=number: self._step(number)])  # type: ignore[misc] # of no argument
+
+    def eager(self) -> None:
+        """The same, one operation at a time."""
+        for number in range(len(self._recorders)):
+            self._step(number)
+
+    @abstractmethod
+    def _step(self, number: int) -> None:
+        """That of one."""
+
+
+class BareLoop(Recorded):
     """`size.policies` of them on `device`."""
 
     def __init__(self, size: Size, device: torch.device) -> None:
+        super().__init__(size.policies, device)
         cuda = device.type == "cuda"
         shape = (size.length, size.segments)
-        self._recorders = [Recorder(device) for _ in range(size.policies)]
         self._networks = [_Network(size).to(device) for _ in range(size.policies)]
         self._optimizers = [
             torch.optim.Adam(network.parameters(), 1e-4, eps=1e-5, fused=cuda, capturable=cuda)
@@ -80,16 +102,6 @@ class BareLoop:
         self._action = torch.randint(0, size.actions, (*shape, 1), device=device)
         self._chance = torch.full(shape, -1.4, device=device)
         self._advantage, self._target = (torch.randn(shape, device=device) for _ in range(2))
-
-    def step(self) -> None:
-        """One of every policy."""
-        for number, recorder in enumerate(self._recorders):
-            recorder.run("step", [lambda number=number: self._step(number)])  # type: ignore[misc] # of no argument
-
-    def eager(self) -> None:
-        """The same, one operation at a time."""
-        for number in range(len(self._networks)):
-            self._step(number)
 
     def _step(self, number: int) -> None:
         network, optimizer = self._networks[number], self._optimizers[number]

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from workers.algorithms.iqn import estimates, quantile_huber
-from workers.algorithms.recorder import Recorder
-from workers.bench.bare import Size
+from workers.bench.bare import Recorded, Size
 from workers.learning.batches import Transitions
 from workers.policies.quantile import QuantileNetwork
 
@@ -22,12 +21,12 @@ _QUANTILES = 8
 _TAU = 0.005
 
 
-class BareValues:
+class BareValues(Recorded):
     """`size.policies` of them on `device`, all with the same `batch`."""
 
     def __init__(self, size: Size, batch: Transitions, device: torch.device) -> None:
+        super().__init__(size.policies, device)
         cuda = device.type == "cuda"
-        self._recorders = [Recorder(device) for _ in range(size.policies)]
         self._networks = [
             QuantileNetwork((size.inputs,), size.actions, size.hidden, "tanh").to(device) for _ in range(size.policies)
         ]
@@ -37,16 +36,6 @@ class BareValues:
         ]
         self._batch = batch
         self._fractions = torch.rand(2, _QUANTILES, device=device)
-
-    def step(self) -> None:
-        """One of every policy."""
-        for number, recorder in enumerate(self._recorders):
-            recorder.run("step", [lambda number=number: self._step(number)])  # type: ignore[misc] # of no argument
-
-    def eager(self) -> None:
-        """The same, one operation at a time."""
-        for number in range(len(self._networks)):
-            self._step(number)
 
     def _step(self, number: int) -> None:
         network, optimizer = self._networks[number], self._optimizers[number]

@@ -12,15 +12,15 @@ import torch
 from protocol.config import DQN, IQN
 from protocol.errors import TrainingFault
 from tests.workers.algorithms import test_stacked as streamed
+from tests.workers.algorithms.test_fixed import HOST, alike
 from tests.workers.algorithms.test_stacked_values import B, K, Updates, difference, transitions, updates
 from workers.algorithms.branches import Branches
 from workers.algorithms.fixed_values import FixedValues
-from workers.algorithms.outcomes import Outcome, Updating, one_by_one
+from workers.algorithms.outcomes import Updating, one_by_one
 from workers.algorithms.recorder import Recorder
 from workers.algorithms.stacks import Stack
 from workers.learning.batches import joined
 
-HOST = torch.device("cpu")
 Way = Callable[[Updates], Branches]
 
 
@@ -32,15 +32,6 @@ def stacked(members: Updates) -> Branches:
 def branches(members: Updates) -> Branches:
     """Side by side."""
     return Branches([FixedValues([member]) for member in members], Recorder(HOST))
-
-
-def alike(expected: list[Outcome], found: list[Outcome]) -> None:
-    """The same metrics."""
-    for one, other in zip(expected, found, strict=True):
-        assert isinstance(one, dict)
-        assert isinstance(other, dict)
-        assert one.keys() == other.keys()
-        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
 
 
 @pytest.mark.parametrize("way", [stacked, branches])
