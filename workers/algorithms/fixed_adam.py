@@ -31,8 +31,7 @@ class FixedAdam:
         many, device = len(optimizers), weights.gradient.device
         self._steps = torch.zeros(many, 1, dtype=torch.float64, device=device)
         self._rate, self._most = (torch.zeros(many, 1, device=device) for _ in range(2))
-        self.alive = torch.ones(many, dtype=torch.bool, device=device)
-        """[K]: who has not failed."""
+        self._alive = torch.ones(many, dtype=torch.bool, device=device)
         self.fault = torch.zeros(2, many, device=device)
         """[2, K]: loss and norm of the last step that was made, or, of who failed, of the one that was not."""
 
@@ -43,7 +42,7 @@ class FixedAdam:
         self._steps.copy_(torch.tensor([[one.steps] for one in self._optimizers]))
         self._rate.copy_(torch.tensor(rates)[:, None])
         self._most.copy_(torch.tensor(most)[:, None])
-        self.alive.fill_(True)
+        self._alive.fill_(True)
         self.fault.zero_()
 
     def scatter(self) -> None:
@@ -66,9 +65,9 @@ class FixedAdam:
         self._weights.backward(loss)
         with torch.no_grad():
             norm = torch.linalg.vector_norm(gradient, dim=1)
-            self.fault.copy_(torch.where(self.alive, torch.stack([loss.detach(), norm]), self.fault))
-            self.alive.logical_and_(self.fault.isfinite().all(0))
-            going = self.alive[:, None]
+            self.fault.copy_(torch.where(self._alive, torch.stack([loss.detach(), norm]), self.fault))
+            self._alive.logical_and_(self.fault.isfinite().all(0))
+            going = self._alive[:, None]
             gradient.mul_((self._most / (norm[:, None] + 1e-6)).clamp(max=1.0))
             self._steps.add_(going)
             first = torch.lerp(self._first, gradient, 1 - one)

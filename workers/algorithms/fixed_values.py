@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from workers.algorithms.adam import broken, learning_rate_of
 from workers.algorithms.dqn import DQNUpdate
@@ -123,14 +122,8 @@ class FixedValues:
         return outcomes
 
     def _follow(self) -> None:
-        """What `Schedules.follow` does, of those who made their step."""
-        goes = (self._share > 0) & self.alive
-        self._target.copy_(torch.where(goes, self._target.lerp(self._online, self._share), self._target))
-        falls = self._decays & self._adam.alive
+        """What `Schedules.follow` does; what becomes of one that failed is not taken over in the end."""
+        moved = self._target.lerp(self._online, self._share)
+        self._target.copy_(torch.where(self._share > 0, moved, self._target))
         lower = torch.maximum(self._epsilon * self._kept, self._least)
-        self._epsilon.copy_(torch.where(falls, lower, self._epsilon))
-
-    @property
-    def alive(self) -> Tensor:
-        """[K, 1]: who has not failed."""
-        return self._adam.alive[:, None]
+        self._epsilon.copy_(torch.where(self._decays, lower, self._epsilon))
