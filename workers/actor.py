@@ -20,7 +20,7 @@ from protocol.errors import ConfigurationError
 from protocol.library_client import fetching
 from protocol.messages import Pulse, Welcome
 from protocol.spaces import parse_world
-from workers import numerics
+from workers import all_imported, numerics
 from workers.acting.cut import ActorCut, Progress
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
@@ -285,4 +285,5 @@ def _turn_seconds(run: Run) -> float:
 command = worker_command("actor", main)
 
 if __name__ == "__main__":
+    all_imported()
     command()

@@ -21,6 +21,7 @@ from protocol.control_server import ControlServer
 from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.sockets import HTTP, Ports, check_bind, open_context
+from workers import all_imported
 from workers.auxiliary_plan import plan_all
 from workers.coordination import Coordinator
 from workers.entries import importable
@@ -144,4 +145,5 @@ def _announce(folder: Path, address: str, http: str) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     command()

@@ -14,6 +14,7 @@ import click
 import psutil
 
 from protocol.errors import ConfigurationError, told_in_a_sentence
+from workers import all_imported
 from workers.datasets.manifest import FILES, MANIFEST, Manifest, read_manifest
 from workers.datasets.minari_writer import write_minari
 from workers.datasets.recorded import Recorded
@@ -64,4 +65,5 @@ def main(run: Path, policy: str | None, id: str) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -21,6 +21,7 @@ import click
 from protocol.counters import read_counters
 from protocol.document import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
+from workers import all_imported
 from workers.accounting import Page, total
 from workers.entries import importable
 from workers.findings import LAYERS, LOOKED_AT, findings_of, looks
@@ -194,4 +195,5 @@ def main(run: Path, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -21,7 +21,7 @@ from protocol.config import FrozenPolicy, Run
 from protocol.document import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from protocol.spaces import World
-from workers import numerics
+from workers import all_imported, numerics
 from workers.entries import importable
 from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
@@ -140,4 +140,5 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -14,7 +14,7 @@ import click
 from protocol.config import Run
 from protocol.document import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
-from workers import numerics
+from workers import all_imported, numerics
 from workers.learning import checkpoint
 from workers.policies import exported, recorded
 from workers.policies.trained import deployed, find
@@ -69,4 +69,5 @@ def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str)
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -29,7 +29,7 @@ from protocol.messages import Pulse, Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
-from workers import numerics
+from workers import all_imported, numerics
 from workers.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.cohorts import stacks_of
 from workers.common_plan import plan_common
@@ -295,4 +295,5 @@ def main(life: Life) -> None:
 command = worker_command("learner", main)
 
 if __name__ == "__main__":
+    all_imported()
     command()

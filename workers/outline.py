@@ -16,6 +16,7 @@ import click
 from protocol.config import Run
 from protocol.document import read_run
 from protocol.errors import RookeryError
+from workers import all_imported
 from workers.auxiliary_plan import plan_auxiliaries
 from workers.cohorts import kind_of
 from workers.common_plan import plan_common
@@ -63,4 +64,5 @@ def main(config: Path) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

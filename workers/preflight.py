@@ -38,6 +38,7 @@ from protocol.ring import ring_size
 from protocol.security import ROLES, Keys
 from protocol.sockets import BLOCK, LAST_BASE
 from protocol.spaces import World
+from workers import all_imported
 from workers.auxiliary_plan import plan_all
 from workers.entries import importable
 from workers.environments.registry import describe
@@ -277,4 +278,5 @@ def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: b
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

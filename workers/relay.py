@@ -28,6 +28,7 @@ from protocol.report import Report
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher
+from workers import all_imported
 from workers.auxiliary_plan import plan_all
 from workers.common_plan import plan_common
 from workers.life import Life, run_dir_of, worker_command
@@ -188,4 +189,5 @@ def main(life: Life) -> None:
 command = worker_command("relay", main)
 
 if __name__ == "__main__":
+    all_imported()
     command()

@@ -30,7 +30,7 @@ from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
-from workers import numerics
+from workers import all_imported, numerics
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
 from workers.acting.performer import Performer
@@ -333,4 +333,5 @@ def command(config: Path, run_dir: Path) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     command()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, told_in_a_sentence
-from workers import numerics
+from workers import all_imported, numerics
 from workers.entries import importable
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
@@ -144,4 +144,5 @@ def main(
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from workers import numerics
+from workers import all_imported, numerics
 from workers.bench.workloads import WORKLOADS
 
 __all__ = ["main"]
@@ -98,4 +98,5 @@ def _tell(figures: dict[str, float], as_json: bool) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -21,6 +21,7 @@ from protocol.memory import SharedFile
 from protocol.messages import Route
 from protocol.version import NOTHING
 from protocol.weights import WeightSubscriber
+from workers import all_imported
 
 __all__ = ["ADOPTED", "manifest_of"]
 
@@ -101,4 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -20,6 +20,7 @@ import zmq
 from protocol.codec import encode
 from protocol.simulator import Simulator
 from protocol.simulator_messages import Act, Observe
+from workers import all_imported
 
 __all__ = ["ANSWER", "QUESTION", "main"]
 
@@ -78,5 +79,6 @@ def _echo(context: zmq.Context[zmq.Socket[bytes]], address: str, name: str) -> t
 
 
 if __name__ == "__main__":
+    all_imported()
     _kind, _address, _count, _number, _seconds = sys.argv[1:]
     sys.stdout.write(json.dumps(main(_kind, _address, int(_count), int(_number), float(_seconds))))

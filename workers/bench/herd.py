@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.document import read_run
 from protocol.ring import Ring
-from workers import numerics
+from workers import all_imported, numerics
 from workers.bench.acting import Acting
 from workers.environments.synthetic import SHOWN, SyntheticSettings
 
@@ -79,5 +79,6 @@ def _pass() -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    all_imported()
     numerics.prepare()
     sys.stdout.write(json.dumps(_pass()))

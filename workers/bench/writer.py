@@ -18,6 +18,7 @@ from protocol.experience import ExperienceSender
 from protocol.messages import Route
 from protocol.ring import Ring
 from protocol.sockets import open_context
+from workers import all_imported
 from workers.bench.load import ACTOR, POLICY, RUN, Load, fill
 from workers.reporting import ActorReport
 
@@ -144,4 +145,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main()

@@ -23,6 +23,7 @@ from pathlib import Path
 from protocol.config import EnvironmentConfig
 from protocol.errors import RookeryError
 from protocol.memory import SharedFile
+from workers import all_imported
 from workers.environments.checked import Checked
 from workers.environments.commands import ANSWER, COMMAND, Kind
 from workers.environments.exchange import Division, Exchange
@@ -119,4 +120,5 @@ def _last_word(wire: socket.socket, kind: Kind, number: int, text: str) -> None:
 
 
 if __name__ == "__main__":
+    all_imported()
     main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

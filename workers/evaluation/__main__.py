@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from workers import all_imported
 from workers.evaluation.worker import main
 from workers.life import worker_command
 
 command = worker_command("evaluation", main)
 
 if __name__ == "__main__":
+    all_imported()
     command()
