@@ -17,6 +17,7 @@ from protocol.algorithms import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.aliases import Multiprocessing, without_aliases
 from protocol.auxiliaries import RND, AuxiliaryConfig
 from protocol.cohorts import Computing, Learners, settled
+from protocol.compiled import check_compiled
 from protocol.complaint import complaint
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
@@ -88,6 +89,9 @@ class PolicyConfig(Learned):
     """Turns from one look for new weights to the next."""
     ranks: int = Field(default=1, ge=1, le=1024)
     """Learner processes that train this policy together, each on the segments of its own actors (data parallel)."""
+    compile: bool = False
+    """Let torch.compile make one kernel of many operations in the updates of ppo, impala, iqn and dqn; where there is
+    no compiler they run one operation at a time."""
     record: bool = False
     """Keep every segment that the learner receives in the run's folder, as a dataset."""
     dataset: Dataset | None = None
@@ -110,6 +114,8 @@ class PolicyConfig(Learned):
     def _possible(self) -> Self:
         algorithm = self.algorithm
         self._static()
+        if self.compile:
+            check_compiled(self)
         if self.network.recurrent is not None and not isinstance(algorithm, Streamed):
             raise ValueError(
                 f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"

@@ -84,6 +84,11 @@ def _check_policy(config: PolicyConfig, first: PolicyConfig) -> None:
             f"schedule is lockstep and a policy has wire_weights {config.wire_weights}, which rounds for some actors "
             "only; set it to float32"
         )
+    if config.compile:
+        raise ValueError(
+            "schedule is lockstep and a policy has compile, which gives other bits where there is no compiler; set "
+            "compile to false"
+        )
     if config.dataset is not None:
         raise ValueError("schedule is lockstep and a policy has a dataset, where nobody acts; remove schedule")
     if config.segment_length != first.segment_length:

@@ -87,8 +87,9 @@ def pays(plan: Plan) -> bool:
 
 
 def kind_of(plan: Plan) -> str:
-    """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch;
-    learning rates, schedules, clipping and data are each one's own. Empty for what cannot be stacked."""
+    """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch, and
+    whether they are compiled; learning rates, schedules, clipping and data are each one's own. Empty for what cannot be
+    stacked."""
     algorithm = plan.config.algorithm
     if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:  # records are learned again to the bit
         return ""
@@ -100,7 +101,7 @@ def kind_of(plan: Plan) -> str:
     actions, seen = plan.interface.actions, plan.interface.shown
     shapes = plan.layout.hash, seen.shape, actions.sizes, actions.amounts, plan.batch_segments
     same = algorithm.model_dump_json(exclude=_OWN)
-    return f"{shapes}|{plan.config.network.model_dump_json()}|{same}"
+    return f"{shapes}|{plan.config.network.model_dump_json()}|{same}|{plan.config.compile}"
 
 
 def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> dict[str, list[str]]:
@@ -166,6 +167,6 @@ def _check_stacks(run: Run, plans: Mapping[str, Plan]) -> None:
             if not kinds[first] or kinds[other] != kinds[first]:
                 raise ConfigurationError(
                     f"cohort: stacked, but {first!r} and {other!r}, which share {learner}, are no two ppo, impala, "
-                    "iqn or dqn policies without records and with equal observations, actions, network, algorithm "
-                    "and segments; set cohort: auto, or put them into different cohorts by `learners`"
+                    "iqn or dqn policies without records and with equal observations, actions, network, algorithm, "
+                    "segments and compile; set cohort: auto, or put them into different cohorts by `learners`"
                 )

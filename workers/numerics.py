@@ -24,6 +24,8 @@ class Arithmetic:
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of what networks multiply, and of what their hidden layers say."""
+    compiled: bool = False
+    """Whether torch.compile makes the steps that are made in memory that never moves."""
 
     def products(self, device: torch.device) -> AbstractContextManager[object]:
         """Within it networks compute in that precision; gradients are to be taken outside."""

@@ -87,6 +87,11 @@ class Sequential:
                     f"policy {plan.name!r} has {plan.ranks} ranks, and this run is of one process; leave --sequential "
                     "out, or set ranks: 1"
                 )
+            if plan.config.compile:
+                raise ConfigurationError(
+                    f"policy {plan.name!r} has compile, and this run is the reference, made one operation at a time; "
+                    "leave --sequential out, or set compile: false"
+                )
         auxiliaries = plan_auxiliaries(run, self._plans)
         names, hand = [*self._plans, *auxiliaries], Hand.of(run, 0, _NAME)
         self._table = Table()

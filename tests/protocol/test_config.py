@@ -115,6 +115,11 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"flow": "drop_newest", **IQN_POLICY}}, "flow drop_newest", "use block or drop_oldest"),
     ({"policies": {"gem": {"flow": "drop_newest", **IQN_POLICY}}}, "policies.gem: flow drop_newest", "use block"),
     ({"policy": {"algorithm": {"name": "ppo", "segments": 6}}}, "minibatches", "make segments a multiple"),
+    ({"policy": {"compile": True, "algorithm": {"name": "sac"}}}, "this is sac", "leave compile out"),
+    ({"policy": {"compile": True, "algorithm": {"central_critic": True}}}, "so is central_critic", "remove one"),
+    ({"policies": {"gem": {"compile": True, "algorithm": {"priority_alpha": 0.5}}}}, "so is priority_alpha", "remove"),
+    ({"policy": {"compile": True, "ranks": 2}}, "so is ranks", "remove one of the two"),
+    ({"policy": {"compile": True, "record": True}}, "so is record", "remove one of the two"),
     ({1: 2}, "1: ", "correct it"),  # type: ignore[dict-item]
 ]
 

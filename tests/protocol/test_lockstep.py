@@ -21,6 +21,7 @@ IQN = {"algorithm": {"name": "iqn"}}
         ({"policies": {"agent_1": {"flow": "drop_newest"}}}, "flow drop_newest, which drops; set flow to block"),
         ({"policy": {"flush_after": 1.0}}, "flush_after, a time"),
         ({"policy": {"wire_weights": "bf16"}}, "rounds for some actors only"),
+        ({"policy": {"compile": True}}, "other bits where there is no compiler; set compile to false"),
         ({"policy": {**IQN, "dataset": {"path": "x"}}}, "a dataset, where nobody acts"),
         ({"policies": {"agent_1": {"segment_length": 32}}}, "segments of 64 and 32 rows"),
         ({"seconds": 60}, "there is seconds"),

@@ -50,7 +50,7 @@ def test_auto_makes_a_cohort_of_enough_policies_of_one_kind() -> None:
 def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> None:
     one = plans({"policies": {"b": {"learning_rate": 0.1, "max_grad_norm": 9.0}}})
     assert kind_of(one["a"]) == kind_of(one["b"]) != ""
-    for b in ({"network": {"hidden": [8]}}, {"algorithm": {"gamma": 0.9}}, {"segment_length": 8}):
+    for b in ({"network": {"hidden": [8]}}, {"algorithm": {"gamma": 0.9}}, {"segment_length": 8}, {"compile": True}):
         other = plans({"policies": {"b": b}})
         assert kind_of(other["a"]) != kind_of(other["b"])
     agents = [Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=n)) for name, n in (("a", 2), ("b", 3))]

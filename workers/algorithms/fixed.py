@@ -15,6 +15,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.adam import broken, learning_rate_of
+from workers.algorithms.compiler import EAGER, Compiler
 from workers.algorithms.fixed_adam import FixedAdam
 from workers.algorithms.fixed_batch import FixedBatch
 from workers.algorithms.outcomes import Outcome
@@ -31,11 +32,12 @@ __all__ = ["FixedStack"]
 class FixedStack:
     """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py); one alone is, too."""
 
-    def __init__(self, updates: Sequence[PPOUpdate]) -> None:
+    def __init__(self, updates: Sequence[PPOUpdate], compiler: Compiler = EAGER) -> None:
+        self._compiler = compiler
         self.updates, self._algorithm, self._arithmetic = updates, updates[0].algorithm, updates[0].arithmetic
         policies = [update.policy for update in updates if isinstance(update.policy, ActorCritic)]
         self._policy = StackedActorCritic(policies)
-        self._adam = FixedAdam([update.optimizer for update in updates], self._policy.weights)
+        self._adam = FixedAdam([update.optimizer for update in updates], self._policy.weights, compiler)
         self._many, self._device = len(updates), self._policy.weights.parameters.device
         self._entropy = torch.zeros(self._many, device=self._device)
         self._held: FixedBatch | None = None
@@ -83,12 +85,15 @@ class FixedStack:
 
     def step(self) -> None:
         """One optimiser step on the segments that were aimed at."""
+        self._compiler.attempt(self._step)
+
+    def _step(self) -> None:
         assert self._held is not None
         width = self._width
         index = self._index[width]
         minibatch = self._held.minibatch(index)
         with self._arithmetic.products(self._device):
-            found = objective(self._policy, minibatch, self._algorithm, self._entropy)
+            found = self._compiler.call(objective, self._policy, minibatch, self._algorithm, self._entropy)
         norm = self._adam.step(found.loss.reshape(self._many))
         self._names = [*found.metrics, "grad_norm"]
         numbers = torch.stack([number.reshape(self._many) for number in (*found.metrics.values(), norm)])

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from workers.algorithms.adam import TINY, FlatAdam
+from workers.algorithms.compiler import EAGER, Compiler
 from workers.policies.stacked_weights import StackedWeights
 
 __all__ = ["FixedAdam"]
@@ -24,8 +25,8 @@ __all__ = ["FixedAdam"]
 class FixedAdam:
     """Of `optimizers`, each as it is alone, at its own step."""
 
-    def __init__(self, optimizers: Sequence[FlatAdam], weights: StackedWeights) -> None:
-        self._optimizers, self._weights = optimizers, weights
+    def __init__(self, optimizers: Sequence[FlatAdam], weights: StackedWeights, compiler: Compiler = EAGER) -> None:
+        self._optimizers, self._weights, self._compiler = optimizers, weights, compiler
         self._betas, self._epsilon = optimizers[0].betas, optimizers[0].epsilon
         self._first, self._second = (torch.zeros_like(weights.gradient) for _ in range(2))
         many, device = len(optimizers), weights.gradient.device
@@ -61,23 +62,25 @@ class FixedAdam:
     def step(self, loss: Tensor) -> Tensor:
         """One Adam step of each that has not failed, against the gradient of `loss` [K], cut to its norm; the norms [K]
         before."""
-        gradient, parameters, (one, two) = self._weights.gradient, self._weights.parameters, self._betas
         self._weights.backward(loss)
-        with torch.no_grad():
-            norm = torch.linalg.vector_norm(gradient, dim=1)
-            self.fault.copy_(torch.where(self._alive, torch.stack([loss.detach(), norm]), self.fault))
-            self._alive.logical_and_(self.fault.isfinite().all(0))
-            going = self._alive[:, None]
-            gradient.mul_((self._most / (norm[:, None] + 1e-6)).clamp(max=1.0))
-            self._steps.add_(going)
-            first = torch.lerp(self._first, gradient, 1 - one)
-            second = (self._second * two).addcmul_(gradient, gradient, value=1 - two)
-            self._first.copy_(torch.where(going, first, self._first))
-            self._second.copy_(torch.where(going, second, self._second))
-            scale = (1 - two**self._steps).sqrt().float()
-            rate = (self._rate / (1 - one**self._steps)).float()
-            root = second.add_(TINY).sqrt_().div_(scale).add_(self._epsilon)
-            parameters.copy_(
-                torch.where(going, torch.addcdiv(parameters, first.mul_(rate), root, value=-1), parameters)
-            )
+        return self._compiler.call(FixedAdam._move, self, loss.detach())
+
+    @torch.no_grad()
+    def _move(self, loss: Tensor) -> Tensor:
+        """The step, once the gradient is there; the norms [K] before."""
+        gradient, parameters, (one, two) = self._weights.gradient, self._weights.parameters, self._betas
+        norm = torch.linalg.vector_norm(gradient, dim=1)
+        self.fault.copy_(torch.where(self._alive, torch.stack([loss, norm]), self.fault))
+        self._alive.logical_and_(self.fault.isfinite().all(0))
+        going = self._alive[:, None]
+        gradient.mul_((self._most / (norm[:, None] + 1e-6)).clamp(max=1.0))
+        self._steps.add_(going)
+        first = torch.lerp(self._first, gradient, 1 - one)
+        second = (self._second * two).addcmul_(gradient, gradient, value=1 - two)
+        self._first.copy_(torch.where(going, first, self._first))
+        self._second.copy_(torch.where(going, second, self._second))
+        scale = (1 - two**self._steps).sqrt().float()
+        rate = (self._rate / (1 - one**self._steps)).float()
+        root = second.add_(TINY).sqrt_().div_(scale).add_(self._epsilon)
+        parameters.copy_(torch.where(going, torch.addcdiv(parameters, first.mul_(rate), root, value=-1), parameters))
         return norm

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from workers.algorithms.adam import broken, learning_rate_of
+from workers.algorithms.compiler import EAGER, Compiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.fixed_adam import FixedAdam
 from workers.algorithms.iqn import IQNUpdate
@@ -28,11 +29,12 @@ __all__ = ["FixedValues"]
 class FixedValues:
     """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py); one alone is, too."""
 
-    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
+    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: Compiler = EAGER) -> None:
+        self._compiler = compiler
         self.updates, self._arithmetic = updates, updates[0].arithmetic
         self._policy = together(updates)
         weights = self._policy.weights
-        self._adam = FixedAdam([update.optimizer for update in updates], weights)
+        self._adam = FixedAdam([update.optimizer for update in updates], weights, compiler)
         self._online, self._target = weights.span("online."), weights.span("target.")
         self._epsilon, self._device = weights.views["epsilon"], weights.parameters.device
         algorithms = [update.algorithm for update in updates]
@@ -76,9 +78,12 @@ class FixedValues:
 
     def step(self) -> None:
         """The update."""
+        self._compiler.attempt(self._step)
+
+    def _step(self) -> None:
         assert self._held is not None
         with self._arithmetic.products(self._device):
-            asked = ask(self.updates[0], self._policy, self._held, self._drawn)
+            asked = self._compiler.call(ask, self.updates[0], self._policy, self._held, self._drawn)
         parameters = self._policy.weights.parameters
         before = parameters.clone()
         norm = self._adam.step(asked.loss)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from workers.algorithms.branches import Branches, Fixed
 from workers.algorithms.build import Update
+from workers.algorithms.compiler import EAGER, Compiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.fixed import FixedStack
 from workers.algorithms.fixed_values import FixedValues
@@ -27,8 +28,8 @@ Given = Segments | Transitions
 
 
 def recordable(update: Update) -> bool:
-    """Whether the steps of `update` are recorded as CUDA graphs, also where it is alone."""
-    return _fixed(update) and update.optimizer.parameters.device.type == "cuda"
+    """Whether the steps of `update` are recorded as CUDA graphs, or compiled, also where it is alone."""
+    return _fixed(update) and (update.arithmetic.compiled or update.optimizer.parameters.device.type == "cuda")
 
 
 def _fixed(update: Update) -> bool:
@@ -41,9 +42,10 @@ def _fixed(update: Update) -> bool:
 
 
 class Stack:
-    """Of `updates`: of one kind (workers/cohorts.py), or with `branches` of any. Of one it is that one."""
+    """Of `updates`: of one kind (workers/cohorts.py), or with `branches` of any. Of one it is that one. `compiler` is
+    for those that are to be compiled."""
 
-    def __init__(self, updates: Sequence[Update], branches: bool = False) -> None:
+    def __init__(self, updates: Sequence[Update], branches: bool = False, compiler: Compiler = EAGER) -> None:
         self._streamed = [update for update in updates if isinstance(update, PPOUpdate)]
         self._replayed = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
         self._fixed: Branches | None = None
@@ -52,7 +54,8 @@ class Stack:
         several = len(updates) > 1
         if all(_fixed(update) for update in updates) and (branches or recordable(updates[0])):
             parts = [[update] for update in updates] if branches else [updates]
-            self._fixed = Branches([_made(part) for part in parts], Recorder(updates[0].optimizer.parameters.device))
+            recorder = Recorder(updates[0].optimizer.parameters.device)
+            self._fixed = Branches([_made(part, compiler) for part in parts], recorder)
         elif several and self._streamed:
             self._ppo = PPOStack(self._streamed)
         elif several and self._replayed:
@@ -75,9 +78,10 @@ class Stack:
         return streamed + (one_by_one(self._replayed, transitions, progress) if transitions else [])
 
 
-def _made(updates: Sequence[Update]) -> Fixed:
+def _made(updates: Sequence[Update], compiler: Compiler) -> Fixed:
     """Those of one kind, in memory that never moves."""
+    compiler = compiler if updates[0].arithmetic.compiled else EAGER
     values = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
-    return (
-        FixedValues(values) if values else FixedStack([update for update in updates if isinstance(update, PPOUpdate)])
-    )
+    if values:
+        return FixedValues(values, compiler)
+    return FixedStack([update for update in updates if isinstance(update, PPOUpdate)], compiler)

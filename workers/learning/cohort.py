@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
+from workers.algorithms.compiler import Compiler
 from workers.algorithms.outcomes import Outcome
 from workers.algorithms.stacks import Given, Stack, recordable
 from workers.cohorts import BRANCHES
@@ -44,6 +45,7 @@ class Cohort:
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._restarts, self._published, self._counters, self._beat = restarts, published, counters, beat
+        self._compiler = Compiler()
         self._members: list[Member] = []
         self._groups: list[_Group] = []
 
@@ -52,7 +54,7 @@ class Cohort:
         self._members.append(member)
         group = next((group for group in self._groups if stack and group.stack == stack), None)
         if group is None:
-            group = _Group(stack)
+            group = _Group(stack, self._compiler)
             self._groups.append(group)
         group.members.append(member)
 
@@ -127,8 +129,8 @@ class Cohort:
 class _Group:
     """Members of one kind, which are computed as one when they have batches at the same time."""
 
-    def __init__(self, stack: str) -> None:
-        self.stack = stack
+    def __init__(self, stack: str, compiler: Compiler) -> None:
+        self.stack, self._compiler = stack, compiler
         self.members: list[Member] = []
         self._ready: list[Member] = []
         self._last: list[Member] = []
@@ -167,7 +169,7 @@ class _Group:
         names = tuple(member.name for member, _ in given)
         stack = self._computed.pop(names, None)
         if stack is None:
-            stack = Stack([member.update for member, _ in given], self.stack == BRANCHES)
+            stack = Stack([member.update for member, _ in given], self.stack == BRANCHES, self._compiler)
             for oldest in [*self._computed][: 1 - _COMPANIES]:
                 del self._computed[oldest]
         self._computed[names] = stack

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import Run
+from protocol.config import PolicyConfig, Run
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
 from protocol.ring import Ring
@@ -84,7 +84,8 @@ class Member:
         self.weights = flatten_(self.policy)
         self.published = published(self.policy)
         self.update = build_update(self.policy, plan.config)
-        self.update.arithmetic = Arithmetic(run.precision)
+        compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
+        self.update.arithmetic = Arithmetic(run.precision, compiled)
         self._finite = FiniteWeights(self.policy)
         self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
         self._recorder: Recorder | None = None

@@ -62,13 +62,13 @@ def towers(
 
     `x` and `scratch` must stay untouched until the gradient is taken: one evaluation, one `backward`.
     """
-    if torch.is_autocast_enabled(x.device.type):
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
         return _recorded(x, parameters, activation)
     return _Towers.apply(x, activation, scratch, *parameters)
 
 
 def _recorded(x: Tensor, parameters: Sequence[Tensor], activation: Activation) -> tuple[Tensor, Tensor]:
-    """The same by torch's own operations, which autocast rounds."""
+    """The same by torch's own operations, which autocast rounds and torch.compile understands."""
     policy, policy_bias, value, value_bias = parameters[-4:]
     top = x.unsqueeze(-3).expand(*x.shape[:-2], 2, *x.shape[-2:])
     for index in range(0, len(parameters) - 4, 2):

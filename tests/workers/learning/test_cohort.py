@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from protocol.config import IQN, PPO
@@ -25,8 +27,9 @@ class Company:
         restarts: int = 1,
         stack: str = "",
         algorithm: PPO | IQN = STREAM,
+        **policy: object,
     ) -> None:
-        run = run_of(algorithm, publish_interval=2)
+        run = run_of(algorithm, publish_interval=2, **policy)
         self.benches = [Bench(run, folder and folder / str(i)) for i in range(count)]
         for bench in self.benches:
             bench.member.resume(None, Version(0, 0))
@@ -100,6 +103,28 @@ def test_a_member_on_replay_that_fails_goes_back_and_the_others_of_its_stack_do_
     steps = first.member.update.train_steps
     company.cohort.step()
     assert first.member.update.train_steps == steps + 1, "it learns again"
+
+
+def test_a_member_whose_steps_are_compiled_keeps_what_one_that_is_not_goes_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def compiled(function: Callable[..., object], **_: object) -> Callable[..., object]:
+        asked.append(function.__name__)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    company = Company(1, tmp_path, compile=True)
+    (bench,) = company.benches
+    bench.feed(4)
+    assert company.cohort.step() == [bench.member]
+    assert asked == ["objective", "_move"]
+    bench.save()
+    other = Bench(run_of(STREAM, publish_interval=2), tmp_path / "0", incarnation=2)
+    other.member.resume(None, Version(0, 0))
+    assert other.member.update.train_steps == bench.member.update.train_steps == 2
+    assert other.member.weights.bytes_view().tobytes() == bench.member.weights.bytes_view().tobytes()
 
 
 def test_a_member_that_fails_too_often_ends_the_process_as_one_that_is_alone_does() -> None:
