@@ -102,13 +102,13 @@ def compare(core: Kind | None = None, branches: bool = False, rounds: int = 3) -
     an export finds has the names that it always had."""
     alone, together = streamed.updates(core=core), compiled(streamed.updates(core=core))
     stack, noise, before = Stack(together, branches, Compiler()), torch.Generator().manual_seed(0), graphs()
-    for number in range(rounds):
+    made: list[int] = []
+    for _ in range(rounds):
         given = [streamed.segments(noise, 0, CORES[core]) for _ in range(K)]
         one_by_one(alone, given, [0.0] * K)
         stack.update(given, [0.0] * K)
-        first = graphs() if number == 0 else first  # noqa: F821
-    assert first == before + 2, "the objective and Adam's step are a graph each, for all policies of one shape"
-    assert graphs() == first, "a batch of the same shape was compiled for anew"
+        made.append(graphs() - before)
+    assert made == [2] * rounds, "loss and Adam's step are a graph each, for all policies and batches of one shape"
     assert streamed.difference(alone, together) < 1e-5
     for one, other in zip(alone, together, strict=True):
         assert one.policy.state_dict().keys() == other.policy.state_dict().keys()
@@ -141,7 +141,8 @@ def test_where_no_compiler_is_installed_policies_learn_all_the_same(
     one_by_one(alone, given, [0.0] * K)
     with caplog.at_level(logging.WARNING):
         stack.update(given, [0.0] * K)
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=compile_failed"]
+    told = [said for record in caplog.records if (said := record.getMessage()).startswith("event=")]
+    assert [said.split()[0] for said in told] == ["event=compile_failed"]
     assert streamed.difference(alone, together) < 1e-5
 
 
@@ -151,11 +152,11 @@ def test_values_are_compiled_as_well(kind: type[DQN | IQN], monkeypatch: pytest.
     monkeypatch.setattr(compiler, "BACKEND", "aot_eager")
     alone, together = replayed.updates(kind), compiled(replayed.updates(kind))
     stack, noise, before = Stack(together, compiler=Compiler()), torch.Generator().manual_seed(0), graphs()
-    for number in range(3):
+    made: list[int] = []
+    for _ in range(3):
         given = [replayed.transitions(noise) for _ in range(K)]
         one_by_one(alone, given, [0.0] * K)
         stack.update(given, [0.0] * K)
-        first = graphs() if number == 0 else first  # noqa: F821
-    assert first == before + 2
-    assert graphs() == first, "a batch of the same shape was compiled for anew"
+        made.append(graphs() - before)
+    assert made == [2] * 3, "loss and Adam's step are a graph each, for all policies and batches of one shape"
     assert replayed.difference(alone, together) < 1e-5
