@@ -92,7 +92,7 @@ def test_what_is_no_fault_of_the_compiler_is_raised() -> None:
 
 
 def test_the_reference_of_one_process_compiles_nothing(tmp_path: Path) -> None:
-    run = parse_run({"environment": {"id": "cartpole"}, "policy": {"compile": True}})
+    run = parse_run({"environment": {"copies": 4}, "policy": {"compile": True}})
     with pytest.raises(ConfigurationError, match="leave --sequential out, or set compile: false"):
         Sequential(run, tmp_path)
 
