@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tokenize
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -137,15 +137,19 @@ def test_worker_off_the_data_path_starts_without_torch(file: str) -> None:
     assert loaded_with(module) == []
 
 
+def test_worlds_of_others_are_imported_by_who_plays_them() -> None:
+    assert loaded_with("workers.environments.registry", of=("gymnasium", "pettingzoo", "pyspiel")) == []
+
+
 def test_protocol_loads_without_torch() -> None:
     modules = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "protocol").glob("*.py"))
     assert loaded_with(*(".".join(module.parts) for module in modules if module.name != "__init__")) == []
 
 
-def loaded_with(*modules: str) -> list[str]:
-    """Which of torch's modules come along when `modules` are imported in a fresh interpreter."""
+def loaded_with(*modules: str, of: Sequence[str] = ("torch",)) -> list[str]:
+    """Which packages `of` these come along when `modules` are imported in a fresh interpreter."""
     statements = "; ".join(f"import {module}" for module in modules)
-    command = [sys.executable, "-c", f"import sys; {statements}; print(*[m for m in sys.modules if m == 'torch'])"]
+    command = [sys.executable, "-c", f"import sys; {statements}; print(*sys.modules.keys() & {{*{of}}})"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout.split()

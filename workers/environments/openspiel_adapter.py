@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
@@ -56,6 +55,8 @@ class OpenSpielTurns(Environment):
     """`copies` states of `game`. An environment step is complete when a player moves again, or the game is over."""
 
     def __init__(self, id: str, game: Any, copies: int) -> None:
+        from gymnasium import spaces
+
         self.copies, self._game = copies, game
         kind = game.get_type()
         self._full = kind.provides_information_state_tensor
