@@ -133,6 +133,7 @@ class Actor:
     def _act(self) -> None:
         seats, environment = self._table.seats, self._environment
         joint = together(self._performers, self._run)
+        answer = environment.answer if environment.waits else None
         self._life.vitals.rest()  # to begin may take a world minutes
         turn, done = self._begin()
         before = replace(done)
@@ -146,7 +147,7 @@ class Actor:
                 turn = self._league.begin(turn, environment.conclude)
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, self._check)
-            actions = act_together(seats, turn, self._check, joint)
+            actions = act_together(seats, turn, self._check, joint, answer)
             done.agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             done.env_steps += turn.env_steps

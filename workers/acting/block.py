@@ -49,7 +49,7 @@ class Block:
 
     def full(self, streams: Index, length: int) -> bool:
         """Whether one of `streams` has no row left."""
-        return self._row == length if self.even else bool((self.rows[streams] == length).any())
+        return self._row == length if self.even else np.count_nonzero(self.rows[streams] == length) > 0
 
     def close(self, streams: Index) -> None:
         """The open rows of `streams` are whole."""
@@ -82,8 +82,10 @@ class Block:
 
     def unite(self) -> bool:
         """Goes back to one row for all where they stand at one; whether they do."""
-        if not self.even and not self.told and self.opened.all() and bool((self.rows == self.rows[0]).all()):
-            self._row, self.even = int(self.rows[0]), True
+        if not self.even and not self.told and np.count_nonzero(self.opened) == len(self.opened):
+            first = self.rows.item(0)
+            if np.count_nonzero(self.rows == first) == len(self.rows):
+                self._row, self.even = first, True
         return self.even
 
     def tail(self, names: list[str]) -> dict[str, NDArray]:

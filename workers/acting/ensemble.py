@@ -1,5 +1,6 @@
 """All seats of a turn together: those that one policy plays are one forward pass, and those that policies of one kind
-play are one as well where an actor says so (joint.py).
+play are one as well where an actor says so (joint.py). What they do is written down
+when all have acted.
 
 In flow: a turn. Out flow: the actions of all who are present in it, in its order.
 """
@@ -24,10 +25,15 @@ AnySeat = Seat | FixedSeat | LeagueSeat
 
 
 def act_together(
-    seats: Mapping[tuple[int, int], AnySeat], turn: Turn, on_wait: Callable[[], None], joint: Joint | None = None
+    seats: Mapping[tuple[int, int], AnySeat],
+    turn: Turn,
+    on_wait: Callable[[], None],
+    joint: Joint | None = None,
+    answer: Callable[[list[NDArray]], None] | None = None,
 ) -> list[NDArray]:
     """Actions for each entry of `turn.present`. Each seat draws from its own noise, so that who sits beside it changes
-    nothing but the last bits of a matrix product. With `joint`, policies of one kind act as one."""
+    nothing but the last bits of a matrix product. With `joint`, policies of one kind act as one. `answer` is given the
+    actions before they are written down, for those who wait for them."""
     places = [(seats[present.agent, turn.group], present) for present in turn.present]
     if turn.common is not None:
         for seat, _ in places:
@@ -35,7 +41,26 @@ def act_together(
                 seat.look(turn.common)
     policies = {id(seat.performer) for seat, _ in places}
     if joint is None and len(policies) == len(places):
-        return [seat.act(present, on_wait) for seat, present in places]
+        actions = [_chosen(seat, present, on_wait) for seat, present in places]
+    else:
+        actions = _in_company(places, on_wait, joint)
+    if answer is not None:
+        answer(actions)
+    for seat, present in places:
+        if isinstance(seat, Seat):
+            seat.keep(present)
+    return actions
+
+
+def _chosen(seat: AnySeat, present: Present, on_wait: Callable[[], None]) -> NDArray:
+    """What one does by itself; what learns is written down later."""
+    return seat.choose(present, on_wait) if isinstance(seat, Seat) else seat.act(present, on_wait)
+
+
+def _in_company(
+    places: Sequence[tuple[AnySeat, Present]], on_wait: Callable[[], None], joint: Joint | None
+) -> list[NDArray]:
+    """What all do, where some act together."""
     casts: dict[int, list[int]] = {}
     for number, (seat, _) in enumerate(places):
         casts.setdefault(id(seat.performer), []).append(number)
@@ -44,7 +69,7 @@ def act_together(
     for numbers in casts.values():
         chair, present = places[numbers[0]]
         if len(numbers) == 1 and (joint is None or not isinstance(chair, Seat)):
-            actions[numbers[0]] = chair.act(present, on_wait)
+            actions[numbers[0]] = _chosen(chair, present, on_wait)
         else:  # a performer that does not learn has one seat
             groups.append(numbers)
     companies = [cast("list[tuple[Seat, Present]]", [places[i] for i in numbers]) for numbers in groups]
@@ -52,7 +77,7 @@ def act_together(
     shares = [_share(company, parts) for company, parts in zip(companies, seen, strict=True)]
     acted = [share.act() for share in shares] if joint is None else joint.act(shares)
     for numbers, company, parts, done in zip(groups, companies, seen, acted, strict=True):
-        for number, action in zip(numbers, _recorded(company, parts, done), strict=True):
+        for number, action in zip(numbers, _taken(company, parts, done), strict=True):
             actions[number] = action
     return actions
 
@@ -76,13 +101,13 @@ def _share(company: Sequence[tuple[Seat, Present]], seen: Sequence[NDArray]) -> 
     )
 
 
-def _recorded(
+def _taken(
     company: Sequence[tuple[Seat, Present]], seen: Sequence[NDArray], acted: dict[str, NDArray]
 ) -> list[NDArray]:
-    """The actions of each seat, which keeps its rows of what was done."""
+    """The actions of each seat, which is given its rows of what was done."""
     actions, start = [], 0
-    for (seat, present), part in zip(company, seen, strict=True):
+    for (seat, _), part in zip(company, seen, strict=True):
         mine = slice(start, start + len(part))
-        actions.append(seat.record(present, {name: array[mine] for name, array in acted.items()}))
+        actions.append(seat.take({name: array[mine] for name, array in acted.items()}))
         start += len(part)
     return actions

@@ -33,8 +33,8 @@ from workers.snapshot import State, put_back, taken
 __all__ = ["Seat", "Sender"]
 
 _HISTORY = ("terminated", "truncated", "moment")
-_ELSEWHERE = ("performer", "_sender", "_moments")
-"""Of a seat, what others remember."""
+_ELSEWHERE = ("performer", "_sender", "_moments", "_acted", "_done")
+"""Of a seat, what others remember, or nobody beyond a turn."""
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -97,15 +97,23 @@ class Seat:
         self._tally = Tally(streams)
         self._streams: Index = slice(None)
         """Those that act in this turn."""
+        self._acted: dict[str, NDArray] = {}
+        self._done: dict[str, NDArray] = {}
+        """What the policy did in this turn, and its columns of that."""
 
     def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
+        actions = self.choose(present, on_wait)
+        self.keep(present)
+        return actions
+
+    def choose(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
+        """First half of `act`: all but to write down what is done; nothing else is to be told before `keep`."""
         seen = self.observe(present, on_wait)
-        acted = self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state)
-        return self.record(present, acted)
+        return self.take(self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state))
 
     def observe(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
-        """First half of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
+        """First part of `choose`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
         [n, F, *shape]."""
         streams = self._choose(present)
         if self._has_no_entry(streams, present):
@@ -127,11 +135,16 @@ class Seat:
         """[n, S]: what the policy remembers of the streams that act in this turn; None where it has no memory."""
         return None if self._memory is None else self._memory.of(self._streams)
 
-    def record(self, present: Present, acted: dict[str, NDArray]) -> NDArray:
-        """Second half of `act`: opens a row with the observation and what the policy did; returns the actions."""
-        block, streams = self._block, self._streams
+    def take(self, acted: dict[str, NDArray]) -> NDArray:
+        """Last part of `choose`: the actions, of what the policy did."""
+        self._done, actions = self._actions.rows(acted["action"], acted.get("amount"))
+        self._acted = acted
+        return actions
+
+    def keep(self, present: Present) -> None:
+        """Second half of `act`: opens a row with the observation and what the policy did."""
+        block, streams, acted = self._block, self._streams, self._acted
         assert block is not None
-        done, actions = self._actions.rows(acted["action"], acted.get("amount"))
         where = (streams, block.at(streams) if self._before == 0 else block.at(streams) + self._before)
         columns = block.columns
         self._sight.write(columns, where, present.observation)
@@ -141,7 +154,7 @@ class Seat:
             columns["clock"][where] = 0.0 if present.clock is None else present.clock
         if self._moments is not None:
             columns["moment"][where] = self._moments.now
-        for name, chosen in done.items():
+        for name, chosen in self._done.items():
             columns[name][where] = chosen
         for name in self._said:
             columns[name][where] = acted[name]
@@ -149,7 +162,6 @@ class Seat:
             self._memory.keep(streams, acted["state"])
         block.open(streams)
         block.version_max = self.performer.word
-        return actions
 
     def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
         """Adds what arrived between an agent's turns to its open rows; an end closes them."""
@@ -164,7 +176,7 @@ class Seat:
         block.told = True
         done = outcome.terminated | outcome.truncated
         self._add(block, streams, outcome)
-        if done.any():
+        if np.count_nonzero(done):
             block.close(streams[done])
 
     def take_episodes(self) -> tuple[int, float]:
@@ -224,7 +236,7 @@ class Seat:
             block.close(streams)
             return
         opened = block.opened[streams]
-        if not opened.all():
+        if np.count_nonzero(opened) < len(opened):
             self._refuse_early(present, ~opened)
             streams, present = streams[opened], _only(present, opened)
         self._add(block, streams, present)

@@ -52,10 +52,11 @@ class Acting:
     def run(self, turns: int) -> None:
         """As many turns of one group."""
         seats, environment, turn = self._seats, self.environment, self.turn
+        answer = environment.answer if environment.waits else None
         for _ in range(turns):
             for outcome in turn.outcomes:
                 seats[outcome.agent, turn.group].receive(outcome, _never)
-            actions = act_together(seats, turn, _never)
+            actions = act_together(seats, turn, _never, None, answer)
             self._agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             self._env_steps += turn.env_steps

@@ -113,6 +113,8 @@ class Environment(ABC):
     """Times so far that a process which stepped copies was started again."""
     counters: tuple[str, ...] = ()
     """Names of totals that `figures` tells."""
+    waits: bool = False
+    """Whether somebody outside waits for actions, so that `answer` is worth a call."""
     remembers: bool = False
     """Whether `get_state` and `set_state` tell all, which a cut of lock-step needs. As they are here they do for a
     world whose memory is arrays, numbers and generators of random numbers, its own or that of its parts."""
@@ -125,6 +127,9 @@ class Environment(ABC):
     def step(self, actions: Sequence[NDArray]) -> Turn:
         """Applies actions for each entry of the last turn's `present`, in that order: n rows of `Place.acted` each.
         Choices count from the `start` of their space."""
+
+    def answer(self, actions: Sequence[NDArray]) -> None:
+        """The actions that `step` is given next, as soon as they are known: for a world that `waits`."""
 
     def conclude(self) -> tuple[Outcome, ...]:
         """After `reset` or `step`: tells at once of all ends that agents would be told of with their next presence, and

@@ -35,7 +35,7 @@ class Checked(Environment):
         self._inner = inner
         self.world = inner.world
         self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
-        self.remembers = inner.remembers
+        self.remembers, self.waits = inner.remembers, inner.waits
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [Glance(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
@@ -45,6 +45,8 @@ class Checked(Environment):
         """By group, where the world declares payoffs."""
         self._turn: Turn | None = None
         """The last one, whose agents act next."""
+        self._answered: Sequence[NDArray[Any]] | None = None
+        """Actions that were checked before the step."""
 
     @property
     def inner(self) -> Environment:
@@ -60,8 +62,16 @@ class Checked(Environment):
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data, if
         an action is outside its space or illegal, and for a step before the reset."""
-        self._check_actions(actions)
+        if actions is not self._answered:
+            self._check_actions(actions)
+        self._answered = None
         return self._guarded("step", lambda: self._inner.step(actions))
+
+    def answer(self, actions: Sequence[NDArray[Any]]) -> None:
+        """As the environment's; EnvironmentFault as `step`'s."""
+        self._check_actions(actions)
+        self._answered = actions
+        self._run("answer", lambda: self._inner.answer(actions))
 
     def get_state(self) -> State:
         """The environment's, and what was seen of its payoffs."""
@@ -132,14 +142,16 @@ class Checked(Environment):
             raise EnvironmentFault(f"{self.world.id} returned {type(turn).__name__} from {verb}; let it return a Turn")
         if self._inner.world is not self.world and self._inner.world != self.world:
             raise self._changed(verb)
-        self._check_once(turn)
+        if len(turn.present) > 1 or len(turn.outcomes) > 1:
+            self._check_once(turn)
         count = len(self._glances)
         for present in turn.present:
             if not (0 <= present.agent < count and self._glances[present.agent].sees(present)):
                 self._check(present)
         for outcome in turn.outcomes:
             self._check(outcome)
-        self._check_common(turn.common, "common", self.copies // self.groups)
+        if turn.common is not None or self._common is not None:
+            self._check_common(turn.common, "common", self.copies // self.groups)
         if self._fairness:
             self._fairness[turn.group].check(turn)
         self._turn = turn

@@ -21,6 +21,8 @@ __all__ = ["Glance"]
 
 _FEW = 8192
 """Numbers whose product a processor forms faster than their sum, and without further threads."""
+_HANDFUL = 32
+"""Choices that Python compares faster than numpy begins to."""
 _ACTION, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
 _COPIES, _CLOCK = np.dtype(np.int64), np.dtype(np.float64)
 
@@ -70,9 +72,13 @@ class Glance:
         """Whether it acts in each of `copies`, everywhere if they are None, each action being one of its choices."""
         if not self._choices or type(chosen) is not np.ndarray or chosen.dtype is not _ACTION:
             return False
+        if chosen.shape != ((self._rows,) if copies is None else copies.shape):
+            return False
+        if 0 < len(chosen) <= _HANDFUL:
+            numbers = chosen.tolist()
+            return min(numbers) >= 0 and max(numbers) < self._choices
         # a negative number is a very large one without a sign
-        rows = (self._rows,) if copies is None else copies.shape
-        return chosen.shape == rows and not np.count_nonzero(chosen.view(np.uint64) >= self._choices)
+        return not np.count_nonzero(chosen.view(np.uint64) >= self._choices)
 
     def _increasing(self, copies: NDArray[np.int64]) -> bool:
         """Whether these are numbers of rows, none twice."""

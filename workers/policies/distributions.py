@@ -134,7 +134,8 @@ def _sample(logits: NDArray[np.float32], noise: Noise | None) -> tuple[NDArray[n
     if noise is None:
         action = shifted.argmax(0)
     else:  # below C by construction: only the first C - 1 bounds are counted
-        action = np.add.reduce(cumulative[:-1] <= noise.random(rows, np.float32) * total, 0)
+        above = cumulative[:-1] <= noise.random(rows, np.float32) * total
+        action = above[0].astype(np.int64) if len(above) == 1 else np.add.reduce(above, 0)  # of one row it is dear
     chosen = shifted.reshape(-1).take(action if rows == 1 else action * rows + np.arange(rows))
     chosen -= np.log(total)
     return action, chosen

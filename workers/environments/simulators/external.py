@@ -46,6 +46,7 @@ _FAREWELL = "this actor has made all its steps, or was told to stop; the run is 
 class External(Environment):
     """`copies`: the most simulators at once. Without `outside` it only says what world it is."""
 
+    waits = True
     counters = (
         *(f"simulators_{name}" for name in COUNTERS),
         "simulators_rows_cut",
@@ -82,9 +83,30 @@ class External(Environment):
         return self._gather()
 
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
-        """Answers all who asked, and sees who asks next."""
-        self._answer(actions)
+        """Answers all who asked and were not answered yet, and sees who asks next."""
+        self.answer(actions)
         return self._gather()
+
+    def answer(self, actions: Sequence[NDArray[Any]]) -> None:
+        """Answers all who asked."""
+        hearing, door = self._hearing, self._door
+        requests, hearing.requests = hearing.requests, []
+        if not requests or door is None:
+            return
+        done = iter(actions)
+        chosen = {number: next(done) for number, desk in enumerate(hearing.desks) if desk.acting}
+        now = time.monotonic()
+        readings, desks, guests = hearing.readings, hearing.desks, door.guests
+        for request in requests:
+            if request.guest.route not in guests:
+                continue  # it is gone, and its row is cut
+            elements = request.elements
+            parts = [
+                readings[agent].action(chosen[agent][desks[agent].position[row]], elements)
+                for agent, row in request.asks
+            ]
+            door.give(request.guest, request.number, request.episode, request.seen_at - request.came_at, parts)
+            self._latency.add(now - request.came_at)
 
     def attend(self) -> None:
         """While training cannot take in more: listens, and says so to those who ask, or have waited for a while."""
@@ -159,26 +181,6 @@ class External(Environment):
         told, steps = self._hearing.take()
         present = tuple([one for one, _ in told if one is not None])
         return Turn(present, steps, tuple([one for _, one in told if one is not None]))
-
-    def _answer(self, actions: Sequence[NDArray[Any]]) -> None:
-        hearing, door = self._hearing, self._door
-        requests, hearing.requests = hearing.requests, []
-        if not requests or door is None:
-            return
-        done = iter(actions)
-        chosen = {number: next(done) for number, desk in enumerate(hearing.desks) if desk.acting}
-        now = time.monotonic()
-        readings, desks, guests = hearing.readings, hearing.desks, door.guests
-        for request in requests:
-            if request.guest.route not in guests:
-                continue  # it is gone, and its row is cut
-            elements = request.elements
-            parts = [
-                readings[agent].action(chosen[agent][desks[agent].position[row]], elements)
-                for agent, row in request.asks
-            ]
-            door.give(request.guest, request.number, request.episode, request.seen_at - request.came_at, parts)
-            self._latency.add(now - request.came_at)
 
     def _cut(self, guest: Guest) -> None:
         """One that says nothing more."""
