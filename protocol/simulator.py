@@ -169,11 +169,13 @@ class Simulator:
     ) -> None:
         """First half of `act_all`, which does not wait: for whoever drives many simulators at once. What was asked
         before and came too late is what `answer` gives instead."""
-        for name, reward in (rewards or {}).items():
-            self._earned[name] = self._earned.get(name, 0.0) + reward
-        self._shown = Shown(observations, masks or {}, elements, clock)
+        if rewards:
+            earned = self._earned
+            for name, reward in rewards.items():
+                earned[name] = earned.get(name, 0.0) + reward
+        self._shown = shown = Shown(observations, masks or {}, elements, clock)
         if self._request is None:
-            self._ask(self._shown)
+            self._ask(shown)
         else:
             self._late += 1
 
@@ -237,11 +239,12 @@ class Simulator:
         return cast.names[0]
 
     def _ask(self, shown: Shown) -> None:
-        rewards = {name: self._earned.pop(name) for name in shown.observations if name in self._earned}
+        earned = self._earned
+        rewards = {name: earned.pop(name) for name in shown.observations if name in earned} if earned else earned
         late, self._late = self._late, 0
         frames = self.session.observe(shown, rewards if any(rewards.values()) else {}, late)
-        self._request, self._asked_at = shown, time.monotonic()
-        self._heard_at = max(self._heard_at, self._asked_at)
+        self._request = shown
+        self._asked_at = self._heard_at = time.monotonic()
         self._line.send(frames)
 
     def _answer(self, deadline: float | None) -> dict[str, Any] | None:
@@ -261,15 +264,16 @@ class Simulator:
         if now >= (self._heard_at + self._patience if quietly else end):
             raise Timeout(f"the actor at {self._line.address} gave no answer within {self._patience:g} s; see its log")
         event = self._receive(max(0.0, min(_ASK_EVERY, end - now)))
-        if event is None and time.monotonic() - max(self._heard_at, self._asked_at) > 0.9 * _ASK_EVERY:
+        if event is not None:
+            self._heed(event)
+        elif time.monotonic() - max(self._heard_at, self._asked_at) > 0.9 * _ASK_EVERY:
             self._asked_at = time.monotonic()
             self._line.send(self.session.ping())
             if self._line.moved:
                 self._rejoin()
-        self._heed(event)
         return event
 
-    def _heed(self, event: Event | None) -> None:
+    def _heed(self, event: Event) -> None:
         """What concerns the conversation itself."""
         match event:
             case Acted():

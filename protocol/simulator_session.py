@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from protocol.codec import decode, encode
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.frequent import pack
-from protocol.messages import Message
 from protocol.schema import SPOKEN
 from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset
 from protocol.simulator_values import Cast
@@ -122,11 +121,12 @@ class Session:
 
     def observe(self, shown: Shown, rewards: Mapping[str, float], late: int = 0) -> Frames:
         """These agents ask for actions."""
-        cast, names, parts = self._known, [*shown.observations], []
         observations, masks, elements, clock = shown
+        cast, names, parts = self._known, [*observations], []
         for name in names:
             values = cast.of(name)
-            parts += [values.observation(observations[name], name), values.mask(masks.get(name), name)]
+            parts.append(values.observation(observations[name], name))
+            parts.append(values.mask(masks.get(name), name))
         self._number, self.episode, self.playing = self._number + 1, self.episode + (not self.playing), True
         header = {
             "type": Observe.type,
@@ -212,8 +212,7 @@ class Session:
         self._asked.clear()
         return admit
 
-    def _acted(self, message: Message, rest: Sequence[Any]) -> Acted | None:
-        assert isinstance(message, Act)
+    def _acted(self, message: Act, rest: Sequence[Any]) -> Acted | None:
         asked = self._asked.pop(message.answers, None)
         if asked is None or self.cast is None:
             return None
