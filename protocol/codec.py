@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from protocol import library_messages, messages, schema, simulator_messages
 from protocol.errors import WireError
-from protocol.frequent import LARGEST, frequent
+from protocol.frequent import LARGEST
 from protocol.messages import Message
 
 __all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "packed"]
@@ -80,8 +80,6 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     if not frames:
         raise WireError("a message without frames; send a header first")
     first = frames[0]
-    if first.__class__ is bytes and (message := frequent(first)) is not None:
-        return message, frames[1:]
     fields = _unpack(first.buffer if isinstance(first, zmq.Frame) else first)
     kind = fields.pop("type", None)
     found = _CLASSES.get(kind) if kind.__class__ is str else None

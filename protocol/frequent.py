@@ -1,26 +1,26 @@
 """The headers that come with every step of a simulator, read and checked in one pass, and written as fast.
 
-In flow: a header. Out flow: its message; None for whatever is not plainly one of these and right in all its parts:
+In flow: a header. Out flow: its fields; None for whatever is not plainly one of these and right in all its parts:
 codec.py then reads it at length, and says what is wrong if anything is. The other way: fields in, a header out.
 
-The fields and their limits are those of simulator_messages.py once more, for msgspec; a test compares the two.
+The fields and their limits are those of simulator_messages.py once more, for msgspec; a test compares the two. Of the
+messages there none is made: that takes longer than to read and check them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import asdict
 
 from protocol import OLDEST_SCHEMA, SCHEMA
 from protocol.messages import Message
 from protocol.simulator_messages import Act, Observe
 
-__all__ = ["FORMS", "LARGEST", "frequent", "pack"]
+__all__ = ["FORMS", "LARGEST", "Asked", "Given", "frequent", "pack"]
 
 LARGEST = 4096
 """Bytes of a header that is read here: it cannot hold more elements than are allowed."""
@@ -35,7 +35,9 @@ _Name = Annotated[str, Meta(min_length=1, max_length=128)]
 _Finite = Annotated[float, Meta(ge=-_MOST, le=_MOST)]
 
 
-class _Observe(msgspec.Struct, tag_field="type", tag=Observe.type, forbid_unknown_fields=True):
+class Asked(msgspec.Struct, tag_field="type", tag=Observe.type, forbid_unknown_fields=True):
+    """An `observe`, with its fields."""
+
     schema_number: _Number
     number: _Ordinal
     episode: _Ordinal
@@ -46,17 +48,24 @@ class _Observe(msgspec.Struct, tag_field="type", tag=Observe.type, forbid_unknow
     clock: _Finite = 0.0
 
 
-class _Act(msgspec.Struct, tag_field="type", tag=Act.type, forbid_unknown_fields=True):
+class Given(msgspec.Struct, tag_field="type", tag=Act.type, forbid_unknown_fields=True):
+    """An `act`, with its fields."""
+
     schema_number: _Number
     answers: _Ordinal
     episode: _Ordinal
     waited: _Finite
 
 
-def frequent(raw: bytes) -> Message | None:
-    """The message that `raw` is the header of, if it is one of these in golden form."""
+def frequent(raw: bytes) -> Asked | Given | None:
+    """What `raw` says, if it is the header of one of these in golden form."""
     read = _READ.get(raw[_KIND])
-    return None if read is None or len(raw) > LARGEST else read(raw)
+    if read is None or len(raw) > LARGEST:
+        return None
+    try:
+        return read(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def pack(header: Mapping[str, Any]) -> bytes:
@@ -73,24 +82,8 @@ def _plain(value: Any) -> Any:
 _ENCODE = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 
 
-def _reader(cls: type[Message], form: type[msgspec.Struct]) -> Callable[[bytes], Message | None]:
-    decode, every = msgspec.msgpack.Decoder(form).decode, set(cls.model_fields)
-    new, put = cls.__new__, object.__setattr__
-
-    def read(raw: bytes) -> Message | None:
-        try:
-            fields: dict[str, Any] = asdict(decode(raw))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        message = new(cls)  # as pydantic's `model_construct` makes it, which takes longer than to check it
-        put(message, "__dict__", fields)
-        put(message, "__pydantic_fields_set__", every)
-        put(message, "__pydantic_extra__", None)
-        put(message, "__pydantic_private__", None)
-        return message
-
-    return read
-
-
-FORMS: dict[type[Message], type[msgspec.Struct]] = {Observe: _Observe, Act: _Act}
-_READ = {msgspec.msgpack.encode({"type": cls.type})[_KIND]: _reader(cls, form) for cls, form in FORMS.items()}
+FORMS: dict[type[Message], type[Asked] | type[Given]] = {Observe: Asked, Act: Given}
+_READ = {
+    msgspec.msgpack.encode({"type": cls.type})[_KIND]: msgspec.msgpack.Decoder(form).decode
+    for cls, form in FORMS.items()
+}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from protocol.codec import decode, encode
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.frequent import pack
+from protocol.frequent import Given, frequent, pack
 from protocol.schema import SPOKEN
 from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset
 from protocol.simulator_values import Cast
@@ -172,6 +172,9 @@ class Session:
 
     def take(self, frames: Frames) -> Event | None:
         """What the actor said; None for an answer to nothing that is still asked."""
+        said = frequent(frames[0])
+        if isinstance(said, Given):  # as is usual
+            return self._acted(said, frames[1:])
         message, rest = decode(frames)
         match message:
             case Act():
@@ -212,7 +215,7 @@ class Session:
         self._asked.clear()
         return admit
 
-    def _acted(self, message: Act, rest: Sequence[Any]) -> Acted | None:
+    def _acted(self, message: Act | Given, rest: Sequence[Any]) -> Acted | None:
         asked = self._asked.pop(message.answers, None)
         if asked is None or self.cast is None:
             return None

@@ -35,10 +35,8 @@ class Values:
         if self._single is not None:
             plain = type(value) is np.ndarray and value.dtype is self._float32
             # as is usual: a product that overflows, or of what is not finite, is looked at in full
-            if plain and value.shape == self._single.space.shape:
-                product = value.dot(value) if value.ndim == 1 else np.vdot(value, value)
-                if math.isfinite(product):
-                    return bytes(value.tobytes())
+            if plain and value.shape == self._single.space.shape and math.isfinite(np.vdot(value, value)):
+                return bytes(value.tobytes())
             return _bytes(self._single, self._single.space.encode(value, f"{name}: observation"))
         arrays = Agent.see(self._agent, value, name)
         return b"".join(_bytes(leaf, arrays[leaf.name]) for leaf in self._place.observed.leaves)

@@ -12,11 +12,12 @@ import pytest
 import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from protocol import SCHEMA
 from protocol.codec import decode, encode
 from protocol.errors import WireError
-from protocol.frequent import FORMS, frequent, pack
+from protocol.frequent import FORMS, Asked, frequent, pack
 from protocol.messages import Message
 from protocol.simulator_messages import Act, Observe
 from tests.protocol.strategies import message
@@ -68,11 +69,10 @@ def _at_length(raw: bytes) -> Message | None:
 def test_whatever_is_right_comes_out_as_it_went_in(said: Message) -> None:
     raw = encode(said)
     heard = frequent(raw)
-    assert heard == said
-    assert heard == _at_length(raw)
-    assert encode(heard) == raw
+    assert heard is not None
+    assert asdict(heard) == vars(said)
+    assert _at_length(raw) == said
     assert pack({"type": said.type, **vars(said)}) == raw
-    assert heard.model_copy(update={"episode": 7}).model_dump() == {**said.model_dump(), "episode": 7}
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
@@ -85,7 +85,10 @@ def test_what_is_taken_in_is_never_what_reading_at_length_would_refuse(said: Mes
         fields.pop(name, None)
     raw = _packed(fields) + data.draw(st.sampled_from([b"", b"", b"\xc0"]))
     heard = frequent(raw)
-    assert heard is None or heard == _at_length(raw)
+    if heard is not None:
+        read = _at_length(raw)
+        assert read is not None
+        assert asdict(heard) == vars(read)
 
 
 @pytest.mark.parametrize("said", EXAMPLES, ids=lambda said: said.type)
@@ -120,8 +123,8 @@ def test_both_ways_know_the_same_fields_and_defaults(cls: type[Message]) -> None
 def test_lists_that_were_left_out_are_nobody_elses() -> None:
     raw = _packed({"type": "observe", "schema_number": SCHEMA, "number": 1, "episode": 1, "agents": ["gem"]})
     one, other = frequent(raw), frequent(raw)
-    assert isinstance(one, Observe)
-    assert isinstance(other, Observe)
+    assert isinstance(one, Asked)
+    assert isinstance(other, Asked)
     one.rewards.append(1.0)
     assert not other.rewards
 

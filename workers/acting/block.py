@@ -49,7 +49,7 @@ class Block:
 
     def full(self, streams: Index, length: int) -> bool:
         """Whether one of `streams` has no row left."""
-        return self._row == length if self.even else np.count_nonzero(self.rows[streams] == length) > 0
+        return self._row == length if self.even else bool(np.count_nonzero(self.rows[streams] == length))
 
     def close(self, streams: Index) -> None:
         """The open rows of `streams` are whole."""

@@ -17,7 +17,7 @@ from protocol import SCHEMA, schema
 from protocol.codec import decode, encode
 from protocol.ear import Ear
 from protocol.errors import WireError
-from protocol.frequent import pack
+from protocol.frequent import Asked, frequent, pack
 from protocol.messages import Message
 from protocol.schema import Schemas
 from protocol.simulator_messages import Act, Bye, End, Fault, Hello, Observe, Ping, Pong
@@ -41,7 +41,7 @@ _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
 _LONGEST_REASON = 1_000
-_OF_EPISODES = (Observe, End)
+_OF_EPISODES = (Asked, Observe, End)
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
 
@@ -161,7 +161,8 @@ class Door:
             self.counts["ignored"] += 1
             return
         try:
-            message, rest = decode(frames)
+            said = frequent(frames[0])
+            message, rest = (said, frames[1:]) if isinstance(said, Asked) else decode(frames)
             if guest is not None:
                 guest.heard_at = now
                 self._limit(guest, now)
@@ -171,15 +172,17 @@ class Door:
         except GuestFault as fault:
             self._wrong(route, guest, fault)
 
-    def _sort(self, route: bytes, guest: Guest | None, message: Message, rest: Sequence[bytes], now: float) -> None:
-        if guest is not None and isinstance(message, _OF_EPISODES):  # as nearly all are
-            if len(guest.inbox) >= _INBOX:
-                raise GuestFault("rate", f"more than {_INBOX} messages wait; send the next when act has come", True)
-            guest.inbox.append(Heard(message, rest, now))
-        elif isinstance(message, Hello):
+    def _sort(
+        self, route: bytes, guest: Guest | None, message: Message | Asked, rest: Sequence[bytes], now: float
+    ) -> None:
+        if isinstance(message, Hello):
             self._welcome(route, message, now)
         elif guest is None:
             raise GuestFault("unknown", "this connection is no simulator's, or not any more; say hello again")
+        elif isinstance(message, _OF_EPISODES):  # as nearly all are
+            if len(guest.inbox) >= _INBOX:
+                raise GuestFault("rate", f"more than {_INBOX} messages wait; send the next when act has come", True)
+            guest.inbox.append(Heard(message, rest, now))
         elif isinstance(message, Ping):
             self.tell(guest, Pong(clock=message.clock, pace="waiting" if self.waiting else "going"))
         elif isinstance(message, Bye):

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from protocol.frequent import Asked
 from protocol.simulator_messages import End, Hello, Observe
 
 __all__ = ["Guest", "GuestFault", "Heard"]
@@ -25,7 +26,7 @@ class GuestFault(Exception):
 class Heard:
     """A message that waits to be looked at. `at`: when it arrived."""
 
-    message: Observe | End
+    message: Asked | Observe | End
     frames: Sequence[bytes]
     at: float
 

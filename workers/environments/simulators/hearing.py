@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.frequent import Asked
 from protocol.simulator_messages import End, Observe
 from protocol.spaces import World
 from workers.environments.base import Outcome, Present
@@ -72,15 +73,15 @@ class Hearing:
                     if desks[agent].asked[row]:
                         return
                 guest.inbox.popleft()
-                if isinstance(heard.message, Observe):
-                    self._observe(guest, heard.message, heard.frames, rows, heard.at)
-                else:
+                if isinstance(heard.message, End):
                     self._end(guest, heard.message, heard.frames, rows)
+                else:
+                    self._observe(guest, heard.message, heard.frames, rows, heard.at)
                 guest.strikes = 0
             except GuestFault as fault:
                 if guest.inbox and guest.inbox[0] is heard:
                     guest.inbox.popleft()
-                fault.answers = heard.message.number if isinstance(heard.message, Observe) else 0
+                fault.answers = 0 if isinstance(heard.message, End) else heard.message.number
                 yield fault
                 if fault.fatal:
                     return
@@ -119,7 +120,7 @@ class Hearing:
         guest.agents, guest.rows = agents, rows
         return rows
 
-    def _rewards(self, message: Observe | End, rows: list[tuple[int, int]]) -> list[float]:
+    def _rewards(self, message: Asked | Observe | End, rows: list[tuple[int, int]]) -> list[float]:
         """Of each, checked."""
         given = message.rewards
         if not given:
@@ -140,7 +141,7 @@ class Hearing:
         return given
 
     def _observe(
-        self, guest: Guest, message: Observe, frames: Sequence[bytes], rows: list[tuple[int, int]], at: float
+        self, guest: Guest, message: Asked | Observe, frames: Sequence[bytes], rows: list[tuple[int, int]], at: float
     ) -> None:
         if not rows:
             raise GuestFault("agent", "an observe names no agent; name those that are to act")
