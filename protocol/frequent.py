@@ -10,7 +10,6 @@ messages there none is made: that takes longer than to read and check them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -68,10 +67,9 @@ def frequent(raw: bytes) -> Asked | Given | None:
         return None
 
 
-def pack(header: Mapping[str, Any]) -> bytes:
-    """Frame 0 of a message of these fields, `type` the first: for who says so much that to make a message of it costs
-    more than to send it. Nothing is checked."""
-    return _ENCODE(header)
+def pack(said: Asked | Given) -> bytes:
+    """Its header: for who says so much that to make a message of it costs more than to send it. Nothing is checked."""
+    return _ENCODE(said)
 
 
 def _plain(value: Any) -> Any:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from protocol.codec import decode, encode
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.frequent import Given, frequent, pack
+from protocol.frequent import Asked, Given, frequent, pack
 from protocol.schema import SPOKEN
-from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset
+from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Ping, Pong, Reset
 from protocol.simulator_values import Cast
 from protocol.spaces import World, parse_world
 
@@ -128,19 +128,18 @@ class Session:
             parts.append(values.observation(observations[name], name))
             parts.append(values.mask(masks.get(name), name))
         self._number, self.episode, self.playing = self._number + 1, self.episode + (not self.playing), True
-        header = {
-            "type": Observe.type,
-            "schema_number": self._schema,
-            "number": self._number,
-            "episode": self.episode,
-            "agents": names,
-            "rewards": [float(rewards.get(name, 0.0)) for name in names] if rewards else [],
-            "elements": [*elements],
-            "late": late,
-            "clock": float(clock),
-        }
+        said = Asked(
+            self._schema,
+            self._number,
+            self.episode,
+            names,
+            [float(rewards.get(name, 0.0)) for name in names] if rewards else [],
+            [*elements],
+            late,
+            float(clock),
+        )
         self._asked[self._number] = (names, tuple(elements))
-        return [pack(header), b"".join(parts)]
+        return [pack(said), b"".join(parts)]
 
     def end(
         self, rewards: Mapping[str, float], truncated: bool, last: Mapping[str, Any] | None = None, over: bool = True

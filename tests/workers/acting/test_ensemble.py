@@ -75,6 +75,36 @@ def test_a_shared_policy_makes_one_pass_and_everybody_does_what_they_would_alone
     assert (shared.passes, other.passes) == (6, 6)
 
 
+@pytest.mark.parametrize("names", ["abc", "aab"], ids=["each its own", "two share one"])
+def test_whoever_waits_is_answered_before_rows_are_written_and_rows_stay_what_they_are(
+    names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seats() -> dict[tuple[int, int], Seat]:
+        policies = {name: policy(PPO(), ord(name)) for name in "abc"}
+        return table({name: policies[played] for name, played in zip("abc", names, strict=True)}, PPO())
+
+    told: list[Any] = []
+    keep = Seat.keep
+
+    def noted(self: Seat, present: Present) -> None:
+        told.append(self.name)
+        keep(self, present)
+
+    monkeypatch.setattr(Seat, "keep", noted)
+    prompt, plain = seats(), seats()
+    for t in range(11):  # more than a segment
+        turn = Turn(tuple(present(agent, t) for agent in range(3)))
+        told.clear()
+        found = act_together(prompt, turn, scripted.never, answer=told.append)
+        assert told[0] is found
+        assert sorted(told[1:]) == ["a", "b", "c"]
+        for mine, theirs in zip(found, act_together(plain, turn, scripted.never), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    for chair, other in zip(prompt.values(), plain.values(), strict=True):
+        for name, column in chair._sender.ring.columns.items():
+            np.testing.assert_array_equal(column, other._sender.ring.columns[name], err_msg=name)
+
+
 def test_nobody_waits_for_who_is_not_there() -> None:
     shared = policy(PPO())
     seats = table(dict.fromkeys("abc", shared), PPO())

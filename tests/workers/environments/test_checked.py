@@ -232,6 +232,29 @@ def test_a_guarded_world_gives_the_same_rows() -> None:
         assert turn.env_steps == same.env_steps
 
 
+def test_what_is_answered_at_once_is_checked_once_and_before_anybody_has_it() -> None:
+    had: list[Any] = []
+
+    class Waited(Fake):
+        waits = True
+
+        def answer(self, actions: Sequence[NDArray[np.int64]]) -> None:
+            had.append(actions)
+
+    environment = Checked(Waited())
+    assert environment.waits
+    environment.reset(0)
+    with pytest.raises(EnvironmentFault, match="action should be"):
+        environment.answer([np.full(E, 2)])
+    assert not had
+    actions = [np.ones(E, np.int64)]
+    environment.answer(actions)
+    assert had == [actions]
+    environment.step(actions)
+    with pytest.raises(EnvironmentFault, match="action should be"):
+        environment.step([np.full(E, 2)])
+
+
 def test_closing_the_guard_closes_the_environment() -> None:
     fake = Fake()
     Checked(fake).close()

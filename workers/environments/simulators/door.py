@@ -17,10 +17,10 @@ from protocol import SCHEMA, schema
 from protocol.codec import decode, encode
 from protocol.ear import Ear
 from protocol.errors import WireError
-from protocol.frequent import Asked, frequent, pack
+from protocol.frequent import Asked, Given, frequent, pack
 from protocol.messages import Message
 from protocol.schema import Schemas
-from protocol.simulator_messages import Act, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator_messages import Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import dispatch
 from workers.environments.simulators.guest import Guest, GuestFault, Heard
 from workers.environments.simulators.names import Names
@@ -97,9 +97,8 @@ class Door:
 
     def give(self, guest: Guest, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
         """`tell` for an `act` that answers `observe` number `number`."""
-        fields = {"answers": number, "episode": episode, "waited": waited}
-        header = {"type": Act.type, "schema_number": guest.schema_number, **fields}
-        if self._send_frames((guest.route, pack(header), arrays[0] if len(arrays) == 1 else b"".join(arrays))):
+        header = pack(Given(guest.schema_number, number, episode, waited))
+        if self._send_frames((guest.route, header, arrays[0] if len(arrays) == 1 else b"".join(arrays))):
             return True
         self.dismiss(guest, "lost", "its connection ended")
         return False

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault, Timeout
@@ -15,6 +17,7 @@ from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
 from tests.flows.runs import until
 from tests.workers.environments.simulators.serving import serving
+from workers.environments.base import Turn
 from workers.environments.registry import make
 from workers.environments.simulators import played
 from workers.plan import plan_policies
@@ -116,6 +119,26 @@ def test_what_is_not_in_the_space_is_told_before_it_is_sent() -> None:
         assert sim.act([3.0, 0.0]) == 3
         with pytest.raises(EnvironmentFault, match="there is no agent 'runner' in this world; its agents are walker"):
             sim.act([3.0, 0.0], agent="runner")
+
+
+def test_an_action_is_there_before_the_step_that_it_belongs_to_and_is_sent_once() -> None:
+    with serving(copies=1) as served:
+        had, step = threading.Event(), served.environment.step
+
+        def slowly(actions: Sequence[NDArray[Any]]) -> Turn:
+            served.environment.answer(actions)
+            assert not actions or had.wait(60)
+            return step(actions)
+
+        served.environment.step = slowly  # type: ignore[method-assign]
+        with Simulator(served.address, "one") as sim:
+            assert sim.act([3.0, 0.0]) == 3
+            had.set()
+            assert sim.act([5.0, 0.0], 1.0) == 5
+            sim.end_episode(2.0)
+            served.settle()
+        assert [(row.action, row.reward) for row in served.rows()] == [(3, 1.0), (5, 2.0)]
+        assert served.figures()["simulators_acts"] == 2
 
 
 def test_nobody_answers_is_told_in_time() -> None:
