@@ -30,6 +30,7 @@ from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import all_imported, numerics
+from workers.algorithms.compiler import Compiler
 from workers.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.cohorts import stacks_of
 from workers.common_plan import plan_common
@@ -98,7 +99,8 @@ class Learner:
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[Member] = []
-        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.beat)
+        compiler = Compiler(life.vitals.rest, life.vitals.beat)  # meanwhile the loop is not stuck
+        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.beat, compiler)
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""

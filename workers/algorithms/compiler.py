@@ -24,10 +24,13 @@ R = TypeVar("R")
 
 
 class Compiler:
-    """Of one process. Shapes are taken as they are, never as ones that may vary: each set is compiled for once."""
+    """Of one process. Shapes are taken as they are, never as ones that may vary: each set is compiled for once. `began`
+    and `ended` are called around each compilation, which may take minutes."""
 
-    def __init__(self, wanted: bool = True) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, began: Callable[[], None] = lambda: None, ended: Callable[[], None] = lambda: None, wanted: bool = True
+    ) -> None:
+        self._began, self._ended, self._wanted = began, ended, wanted
         self._made: dict[Callable[..., object], Callable[..., object]] = {}
 
     def call(self, function: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
@@ -36,7 +39,8 @@ class Compiler:
             return function(*given, **named)
         made = self._made.get(function)
         if made is None:
-            _set_up()
+            if not self._made:
+                self._set_up()
             made = self._made[function] = torch.compile(function, backend=BACKEND, dynamic=False, fullgraph=True)
             log.info("event=compiling function=%s", function.__name__)
         return cast(R, made(*given, **named))
@@ -55,11 +59,12 @@ class Compiler:
             log.warning("event=compile_failed reason=%s remedy=updates run one operation at a time", reason)
             step()
 
-
-def _set_up() -> None:
-    torch._dynamo.config.recompile_limit = _KINDS
-    # kernels are compiled by this process alone: torch's helpers would outlive one that is killed
-    torch._inductor.config.compile_threads = 1
+    def _set_up(self) -> None:
+        torch._dynamo.config.cache_size_limit = _KINDS
+        # kernels are compiled by this process alone: torch's helpers would outlive one that is killed
+        torch._inductor.config.compile_threads = 1
+        torch._dynamo.on_compile_start(lambda *_: self._began())
+        torch._dynamo.on_compile_end(lambda *_: self._ended())
 
 
 def _recording() -> bool:

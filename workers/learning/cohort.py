@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from workers.algorithms.compiler import Compiler
+from workers.algorithms.compiler import EAGER, Compiler
 from workers.algorithms.outcomes import Outcome
 from workers.algorithms.stacks import Given, Stack, recordable
 from workers.cohorts import BRANCHES
@@ -35,7 +35,7 @@ _COMPANIES = 4
 class Cohort:
     """Members share a process. Each may fail `restarts` times; `published` gives the last weights that it did publish.
     A member that is alone in its process ends with it, and is started again with it. `beat` is called before each
-    update: that of all members may take long."""
+    update: that of all members may take long; `compiler` is for those that are to be compiled."""
 
     def __init__(
         self,
@@ -43,9 +43,10 @@ class Cohort:
         published: Callable[[str], NDArray[np.uint8] | None],
         counters: Counters,
         beat: Callable[[], None] = lambda: None,
+        compiler: Compiler = EAGER,
     ) -> None:
         self._restarts, self._published, self._counters, self._beat = restarts, published, counters, beat
-        self._compiler = Compiler()
+        self._compiler = compiler
         self._members: list[Member] = []
         self._groups: list[_Group] = []
 

@@ -55,13 +55,15 @@ def _doubled(x: Tensor) -> Tensor:
     return x + x
 
 
-def test_a_function_is_compiled_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_compiled_once_for_each_shape_and_whoever_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "BACKEND", "eager")
-    made, before, found = Compiler(), graphs(), []
+    told: list[str] = []
+    made, before, found = Compiler(lambda: told.append("began"), lambda: told.append("ended")), graphs(), []
     for rows in (2, 3, 2, 3):
         assert made.call(_doubled, torch.ones(rows)).tolist() == [2.0] * rows
         found.append(graphs() - before)
     assert found == [1, 2, 2, 2]
+    assert told == ["began", "ended"] * 2
 
 
 def _no_compiler(*_: Any) -> Any:

@@ -14,6 +14,7 @@ from protocol.config import IQN, PPO
 from protocol.errors import TrainingFault
 from protocol.version import Version
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
+from workers.algorithms.compiler import Compiler
 from workers.learning.cohort import Cohort
 
 
@@ -34,7 +35,7 @@ class Company:
         for bench in self.benches:
             bench.member.resume(None, Version(0, 0))
         self.beats = 0
-        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._beat)
+        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._beat, Compiler())
         for bench in self.benches:
             self.cohort.add(bench.member, stack)
 
