@@ -26,18 +26,22 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test test-cluster learning fuzz chaos pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test test-cluster learning compiled fuzz chaos pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
 	$(BIN)/rookery train $(ARGS)
 
-test: $(TESTABLE)
+test: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile \
 		-m "not learning and not slow and not cluster" $(ARGS)
 
-learning: $(TESTABLE)
+learning: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)
+
+# Where PYTHONDONTWRITEBYTECODE is set, each process of the tests would compile all that it imports of ours again.
+compiled: $(TESTABLE)
+	@$(BIN)/python -m compileall -q -x node_modules protocol workers launch tests
 
 test-cluster: $(TESTABLE)
 	tests/cluster/machine.sh install
