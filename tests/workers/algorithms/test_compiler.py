@@ -123,6 +123,25 @@ def test_compiled_graphs_compute_what_updates_alone_do(branches: bool, monkeypat
     compare(branches=branches)
 
 
+@pytest.mark.slow
+def test_compiled_graphs_round_products_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "BACKEND", "aot_eager")
+    exact, alone, together = (streamed.updates() for _ in range(3))
+    for update in alone:
+        update.arithmetic = Arithmetic("bfloat16")
+    for update in together:
+        update.arithmetic = Arithmetic("bfloat16", compiled=True)
+    given = [streamed.segments(torch.Generator().manual_seed(i)) for i in range(K)]
+    one_by_one(exact, given, [0.0] * K)
+    one_by_one(alone, given, [0.0] * K)
+    before = graphs()
+    Stack(together, compiler=Compiler()).update(given, [0.0] * K)
+    assert graphs() == before + 2
+    # Adam's step is a learning rate long, whichever way rounding turns it: 2 steps of 3e-3
+    assert streamed.difference(alone, together) < 0.01
+    assert streamed.difference(exact, together) > 1e-4, "nothing is rounded"
+
+
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
