@@ -111,10 +111,9 @@ class Snapshot:
 
 
 def _processes(before: frozenset[int], mark: str) -> Iterator[psutil.Process]:
-    children = {child.pid for child in psutil.Process().children(recursive=True)}
-    for number in psutil.pids():
-        if number in before:
-            continue
+    new = [number for number in psutil.pids() if number not in before]
+    children = {child.pid for child in psutil.Process().children(recursive=True)} if new else set()
+    for number in new:
         with suppress(psutil.Error, OSError):
             process = psutil.Process(number)
             if process.status() == psutil.STATUS_ZOMBIE or "multiprocessing.resource_tracker" in _command(process):
