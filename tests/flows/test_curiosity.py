@@ -25,8 +25,8 @@ def told(folder: Path, name: str) -> list[dict[str, Any]]:
 def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_J1(
     tmp_path: Path, memory_dir: Path
 ) -> None:
-    """A learner process of its own; all it is told of 4,000 steps is trained on."""
-    data = runs.config(runs.curious(), auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
+    """A learner process of its own; all it is told of 12,000 steps is trained on."""
+    data = runs.config(runs.curious(), steps=12_000, auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
