@@ -106,9 +106,11 @@ class Simulator:
         return self.session.world
 
     def connect(self) -> None:
-        """Asks until it is let in. SimulatorFault if it never will be, Timeout if nobody answers."""
+        """Asks until it is let in. SimulatorFault if it never will be, RunOver if the run is, Timeout if nobody
+        answers."""
         end, refused, elsewhere = time.monotonic() + self._patience, "", False
         while True:
+            self._check_run()
             self._line.open(_ASK_EVERY, elsewhere)
             elsewhere = True  # unless it is known who answers
             self._line.send(self.session.hello())
@@ -269,6 +271,7 @@ class Simulator:
         elif time.monotonic() - max(self._heard_at, self._asked_at) > 0.9 * _ASK_EVERY:
             self._asked_at = time.monotonic()
             self._line.send(self.session.ping())
+            self._check_run()
             if self._line.moved:
                 self._rejoin()
         return event
@@ -298,6 +301,10 @@ class Simulator:
             raise EpisodeCut
         if request is not None:
             self._ask(request)
+
+    def _check_run(self) -> None:
+        if self._line.over:
+            raise RunOver("the run has ended")
 
     def _receive(self, seconds: float) -> Event | None:
         frames = self._line.receive(seconds)

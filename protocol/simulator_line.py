@@ -52,6 +52,11 @@ class Line:
         known = addresses_of(self._endpoint)
         return bool(known) and self.address not in known
 
+    @property
+    def over(self) -> bool:
+        """Whether the run says that it has ended."""
+        return not _is_address(self._endpoint) and (Path(self._endpoint) / "summary.json").exists()
+
     def send(self, frames: list[bytes]) -> None:
         """What cannot be sent is found out when the answer does not come."""
         if self._socket is None:
@@ -83,7 +88,11 @@ class Line:
 
 def addresses_of(endpoint: str | Path) -> list[str]:
     """The address of an actor; of all that a run's folder tells of, none if none has served yet."""
-    if str(endpoint).startswith("tcp://"):
+    if _is_address(endpoint):
         return [str(endpoint)]
     files = sorted((Path(endpoint) / "simulators").glob("*.json"))
     return [str(json.loads(path.read_text())["address"]) for path in files]
+
+
+def _is_address(endpoint: str | Path) -> bool:
+    return str(endpoint).startswith("tcp://")

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,14 @@ def serve(env: Any, endpoint: str | Path, name: str, *, episodes: int | None = N
     besides, as PettingZoo's parallel environments do.
     """
     play, played = (_parallel if hasattr(env, "possible_agents") else _single), 0
-    with Simulator(endpoint, name, drives=False, **options) as sim:
-        while episodes is None or played < episodes:
-            try:
-                play(sim, env, sim.begin())
-                played += 1
-            except EpisodeCut:
-                continue  # the actor was lost and is found again: it tells when to begin
-            except RunOver:
-                break
+    try:
+        with Simulator(endpoint, name, drives=False, **options) as sim:
+            while episodes is None or played < episodes:
+                with suppress(EpisodeCut):  # the actor was lost and is found again: it tells when to begin
+                    play(sim, env, sim.begin())
+                    played += 1
+    except RunOver:
+        pass  # there will be nothing to begin
     return played
 
 

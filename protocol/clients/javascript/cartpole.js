@@ -42,9 +42,9 @@ class CartPole {
 
 async function main(address, name) {
   const cart = new CartPole();
-  const sim = await connect(address, name);
-  let steps = 0, pushRight = false;
+  let sim = null, steps = 0, pushRight = false;
   try {
+    sim = await connect(address, name);
     for (;;) {
       cart.reset();
       for (let reward = 0; !cart.fell && !cart.late; reward = 1) {
@@ -59,7 +59,7 @@ async function main(address, name) {
     if (!(fault instanceof RunOver)) throw fault;
     console.log(`${name}: ${steps} steps`);
   } finally {
-    await sim.close();
+    await sim?.close();
   }
 }
 

@@ -50,8 +50,8 @@ class CartPole:
 def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str = "") -> int:
     """Plays until the run is over, or so many episodes; how many steps that were."""
     cart, steps = CartPole(name), 0
-    with Simulator(endpoint, name, keys=keys) as sim:
-        try:
+    try:
+        with Simulator(endpoint, name, keys=keys) as sim:
             while episodes != 0:
                 cart.reset()
                 reward, fell, late = 0.0, False, False
@@ -61,8 +61,8 @@ def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str
                     reward, steps = 1.0, steps + 1
                 sim.end_episode(reward, truncated=late, observation=cart.state)
                 episodes = None if episodes is None else episodes - 1
-        except RunOver:
-            pass  # there will be no more actions
+    except RunOver:
+        pass  # there will be no more actions
     return steps
 
 

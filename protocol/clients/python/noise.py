@@ -36,10 +36,10 @@ def allowed(place: Place) -> Any:
 def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str = "") -> int:
     """Plays until the run is over, or so many episodes; how many steps that were."""
     chance, steps = random.Random(name), 0
-    with Simulator(endpoint, name, keys=keys) as sim:
-        places = {slot: place for place in sim.world.places for slot in place.slots}
-        masks = {agent: allowed(place) for agent, place in places.items()}
-        try:
+    try:
+        with Simulator(endpoint, name, keys=keys) as sim:
+            places = {slot: place for place in sim.world.places for slot in place.slots}
+            masks = {agent: allowed(place) for agent, place in places.items()}
             while episodes != 0:
                 rewards: dict[str, float] = {}
                 while not rewards or chance.random() > 1 / STEPS:
@@ -47,8 +47,8 @@ def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str
                     rewards, steps = dict.fromkeys(places, 1.0), steps + 1
                 sim.end_all(rewards)
                 episodes = None if episodes is None else episodes - 1
-        except RunOver:
-            pass  # there will be no more actions
+    except RunOver:
+        pass  # there will be no more actions
     return steps
 
 

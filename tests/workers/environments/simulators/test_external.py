@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from numpy.typing import NDArray
 
+from protocol.clients.python import cartpole, noise
 from protocol.config import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault, Timeout
 from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
+from protocol.simulator_serve import serve
 from tests.flows.runs import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
 from workers.environments.registry import make
 from workers.environments.simulators import played
 from workers.plan import plan_policies
+
+
+def act_for_ever(sim: Simulator) -> None:
+    """Until it is told that there will be no more."""
+    while True:
+        sim.act([3.0, 0.0])
 
 
 def play_three(sim: Simulator) -> None:
@@ -144,6 +155,38 @@ def test_an_action_is_there_before_the_step_that_it_belongs_to_and_is_sent_once(
 def test_nobody_answers_is_told_in_time() -> None:
     with pytest.raises(Timeout, match=r"no actor answered at tcp://127\.0\.0\.1:9 \(waited 0\.2 s\)"):
         Simulator("tcp://127.0.0.1:9", "one", patience=0.2).__enter__()
+
+
+@pytest.mark.parametrize("served_once", [False, True])
+def test_who_comes_when_the_run_has_ended_is_told_so_at_once(tmp_path: Path, served_once: bool) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    if served_once:
+        (tmp_path / "simulators").mkdir()
+        (tmp_path / "simulators" / "actor-0.json").write_text('{"address": "tcp://127.0.0.1:9", "pid": 1}')
+    with pytest.raises(RunOver, match="the run has ended"):
+        Simulator(tmp_path, "one", patience=600.0).__enter__()
+    assert cartpole.main(tmp_path, "one") == noise.main(tmp_path, "one") == 0
+    assert serve(gymnasium.make("CartPole-v1"), tmp_path, "one") == 0
+
+
+def test_who_waits_for_an_actor_that_is_silent_when_the_run_has_ended_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "simulators").mkdir()
+    with serving() as served:
+        (tmp_path / "simulators" / "actor-0.json").write_text(json.dumps({"address": served.address, "pid": 1}))
+        silent, step = threading.Event(), served.environment.step
+
+        def never(actions: Sequence[NDArray[Any]]) -> Turn:
+            assert silent.wait(60)
+            return step(actions)
+
+        with Simulator(tmp_path, "one", patience=600.0) as sim:
+            served.environment.step = never  # type: ignore[method-assign]
+            (tmp_path / "summary.json").write_text("{}")
+            try:
+                with pytest.raises(RunOver, match="the run has ended"):
+                    act_for_ever(sim)
+            finally:
+                silent.set()
 
 
 def test_a_turn_without_anybody_lets_the_actor_go_on() -> None:
