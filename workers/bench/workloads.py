@@ -39,11 +39,14 @@ def _ppo(environment: dict[str, Any], segment_length: int, **network: Any) -> di
     return {"environment": environment, "policy": policy, "learners": "cohort"}
 
 
-# all policies share a learner; a world that costs more than learning gets two actors
+# all policies share a learner; a world that costs more than learning gets two actors, one that costs less two learners
 _MADE: dict[str, dict[str, Any]] = {
     "W1": _ppo({"id": "gymnasium:CartPole-v1", "copies": 256}, 64, hidden=[64, 64]),
     "W2": {**_ppo({"id": "pettingzoo:mpe2.simple_spread_v3", "copies": 128}, 25, hidden=[64, 64]), "actors": 2},
-    "W3": _ppo(_SYNTHETIC, 64, hidden=[128, 128], recurrent="lstm", recurrent_size=128),
+    "W3": {
+        **_ppo(_SYNTHETIC, 64, hidden=[128, 128], recurrent="lstm", recurrent_size=128),
+        "num_learner_processes": 2,
+    },
     "W3-lite": _ppo(_SYNTHETIC, 64, hidden=[32, 32]),
 }
 PRESETS = {"W4": "treasure-hunt", "W4-iqn": "treasure-hunt-iqn"}
