@@ -67,8 +67,9 @@ bench: $(TESTABLE)
 	if [ ! -e "$$1" ]; then echo "There is no tests/benchmarks/bench_*.py to run." >&2; exit 1; fi; \
 	for file; do $(BIN)/python -m "tests.benchmarks.$$(basename "$$file" .py)" $(ARGS) || exit 1; done
 
+# which of all can do the workload the command knows
 bench-peers: $(TESTABLE) $(PEERS:%=build/peers/%/.installed)
-	$(BIN)/python -m tests.benchmarks.peers $(ARGS) $(PEERS)
+	$(BIN)/python -m tests.benchmarks.peers $(ARGS) $(if $(filter file,$(origin PEERS)),,$(PEERS))
 
 # What is installed in $(VENV), torch above all, is seen from there and not fetched again; a file names all else that a
 # peer needs, since what it asks for itself would bring another torch.

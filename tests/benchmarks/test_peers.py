@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.peers.__main__ import PEERS, compared, parsed
-from tests.benchmarks.peers.stepping import PLACE, Carts, Numbers
+from tests.benchmarks.peers.stepping import AGENTS, COPIES, PLACE, SPREAD_SEGMENT, Carts, Numbers, Spread
 from tests.benchmarks.peers.watching import watched
 from tests.tools import ROOT
+from workers.bench.workloads import workload
 
 _TRAINING = """
 import pathlib, time
@@ -28,7 +29,7 @@ while True:
 @pytest.mark.parametrize("peer", PEERS)
 def test_each_peer_has_a_script_and_a_list_of_what_it_needs(peer: str) -> None:
     folder = Path(__file__).parent / "peers"
-    assert importlib.util.find_spec(f"tests.benchmarks.peers.{PEERS[peer][0]}")
+    assert all(importlib.util.find_spec(f"tests.benchmarks.peers.{script}") for script in PEERS[peer].values())
     lines = (folder / f"{peer}.txt").read_text().splitlines()
     assert all("==" in line for line in lines), "releases are named exactly"
     assert not any(line.startswith(("torch==", "nvidia")) for line in lines), "torch is ours"
@@ -64,6 +65,41 @@ def test_worlds_count_the_steps_of_all_copies(tmp_path: Path, monkeypatch: pytes
     assert sorted(int(np.fromfile(path, np.int64)[0]) for path in tmp_path.iterdir()) == [4, 24]
 
 
+def test_copies_of_the_spread_are_rows_agent_by_agent_and_begin_anew_where_they_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PLACE, str(tmp_path))
+    copies, mine, others = (
+        8,
+        slice(2, 4),
+        slice(10, 12),
+    )  # places in what an agent sees: its own, and how far the next is
+    spread = Spread(copies)
+    seen = spread.reset().reshape(AGENTS, copies, 18)
+    np.testing.assert_allclose(seen[0, :, mine] + seen[0, :, others], seen[1, :, mine], atol=1e-6)
+    actions = np.zeros((AGENTS, copies), np.int64)
+    actions[2] = 1  # the last agents go to the left
+    told, reward, over = spread.step(actions.ravel())
+    assert (told.shape, reward.shape) == ((24, 18), (24,))
+    assert told.dtype == np.float32
+    assert not over.any()
+    speeds = np.median(told.reshape(AGENTS, copies, 18)[..., 0], 1)  # in some copies agents bump into each other
+    np.testing.assert_allclose(speeds, [0, 0, -0.5], atol=1e-3)
+    for _ in range(SPREAD_SEGMENT - 1):
+        told, _, over = spread.step(actions.ravel())
+    assert over.all()
+    assert (told[:, :2] == 0).all(), "new episodes begin at rest"
+    assert np.median(spread.before[2 * copies :, 0]) < 0, "the old ones' last look is kept"
+    assert [int(np.fromfile(path, np.int64)[0]) for path in tmp_path.iterdir()] == [copies * SPREAD_SEGMENT]
+
+
+def test_worlds_of_peers_are_as_large_as_ours() -> None:
+    data, _run = workload("W2", {})
+    assert data["actors"] * data["environment"]["copies"] == COPIES
+    assert data["policy"]["segment_length"] == SPREAD_SEGMENT
+    assert not data["environment"].get("settings"), "the peers' environment is made without settings too"
+
+
 def test_carts_that_are_begun_anew_stand_in_the_middle_again() -> None:
     carts = Carts(4)
     carts.reset(seed=0)
@@ -93,3 +129,13 @@ def test_a_peer_without_a_script_for_a_workload_is_refused(capsys: pytest.Captur
     with pytest.raises(SystemExit):
         parsed(["--workload", "W3", "torchrl"])
     assert "torchrl has no script for W3" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parsed(["--workload", "W1", "--policies", "3"])
+    assert "no peer has a script for W1 with 3 policies" in capsys.readouterr().err
+
+
+def test_a_peer_runs_with_a_shared_policy_and_with_one_for_each_agent_where_it_can() -> None:
+    assert parsed(["--workload", "W2", "sample-factory"]).runs == [("sample-factory", 1), ("sample-factory", 3)]
+    assert parsed(["--workload", "W2", "--policies", "3", "sample-factory"]).runs == [("sample-factory", 3)]
+    assert ("torchrl", 3) in parsed(["--workload", "W2"]).runs
+    assert all(policies == 1 for _, policies in parsed([]).runs), "W1 has one agent"

@@ -1,9 +1,10 @@
 """Other systems beside ours on the same workload, in turn; `make bench-peers` installs them and runs this.
 
-    python -m tests.benchmarks.peers [--workload W1] [--pairs 3] [--seconds 5] [PEER...]
+    python -m tests.benchmarks.peers [--workload W1] [--policies 1] [--pairs 3] [--seconds 5] [PEER...]
 
 Out flow: lines of JSON: one for each run, then for each peer the medians of its runs and of ours between them, with
-the ratios ours : peer. `processor_us_per_env_step` is what neighbours on the machine change least.
+the ratios ours : peer. `policies` says whether the agents share one or have one each, which ours always have.
+`processor_us_per_env_step` is what neighbours on the machine change least.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from workers.bench.workloads import workload
 
 __all__ = ["compared", "parsed"]
 
+_POLICIES = {"W1": 1, "W2": 3, "W3": 3}
+"""Those of ours: one for each agent."""
 PEERS = {
-    "stable-baselines3": ("train_stable_baselines3", ("W1",)),
-    "pufferlib": ("train_pufferlib", ("W1", "W3")),
-    "sample-factory": ("train_sample_factory", ("W1", "W3")),
-    "torchrl": ("train_torchrl", ("W1",)),
-    "rllib": ("train_rllib", ("W1",)),
+    "stable-baselines3": {("W1", 1): "train_stable_baselines3"},
+    "pufferlib": dict.fromkeys([("W1", 1), ("W3", 1)], "train_pufferlib"),
+    "sample-factory": dict.fromkeys([("W1", 1), ("W2", 1), ("W2", 3), ("W3", 1), ("W3", 3)], "train_sample_factory"),
+    "torchrl": {("W1", 1): "train_torchrl", ("W2", 3): "train_torchrl_agents"},
+    "rllib": {("W1", 1): "train_rllib"},
 }
-"""Module of each, and the workloads that it can do; its agents share a policy."""
+"""The module by which each learns a workload with so many policies: one that all agents share, or one for each."""
 _FIGURES = ("env_steps_per_second", "processor_us_per_env_step", "cores", "peak_pss_gib")
 Figures = dict[str, Any]
 
@@ -38,29 +41,39 @@ Figures = dict[str, Any]
 def main() -> None:
     """Prints as it goes."""
     given = parsed(sys.argv[1:])
-    for peer in given.peers or [peer for peer, (_, can) in PEERS.items() if given.workload in can]:
+    for peer, policies in given.runs:
         runs: dict[str, list[Figures]] = {peer: [], "ours": []}
         for _ in range(given.pairs):
-            for who, measure in ((peer, _peer), ("ours", _ours)):
-                runs[who].append(measure(who, given))
-                _tell({"workload": given.workload, "of": who, **runs[who][-1]})
-        _tell({"workload": given.workload, **compared(peer, runs[peer], runs["ours"])})
+            runs[peer].append(_peer(peer, policies, given))
+            _tell({"workload": given.workload, "of": peer, "policies": policies, **runs[peer][-1]})
+            runs["ours"].append(_ours(given))
+            ours = {"workload": given.workload, "of": "ours", "policies": _POLICIES[given.workload]}
+            _tell({**ours, **runs["ours"][-1]})
+        which = {"workload": given.workload, "policies": policies, "our_policies": _POLICIES[given.workload]}
+        _tell({**which, **compared(peer, runs[peer], runs["ours"])})
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    """What is to be measured; an error where a peer cannot do the workload."""
+    """What is to be measured, `runs` (peer, policies) in turn; an error where a peer cannot do the workload."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks.peers", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("peers", nargs="*", metavar="PEER", help=f"all that can do it by default: {', '.join(PEERS)}")
-    parser.add_argument("--workload", choices=("W1", "W3"), default="W1")
+    parser.add_argument("--workload", choices=tuple(_POLICIES), default="W1")
+    parser.add_argument("--policies", type=int, choices=(1, 3), help="of the peer's agents; all that it can by default")
     parser.add_argument("--pairs", type=int, default=3, help="runs of the peer and of ours, in turn")
     parser.add_argument("--windows", type=int, default=4, help="of each run, whose median counts")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each window")
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of learning before the first window")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     given = parser.parse_args(arguments)
+    can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
+    wanted = [given.policies] if given.policies else [1, 3]
+    given.runs = [(peer, n) for peer in given.peers or PEERS for n in wanted if n in can.get(peer, [])]
     for peer in given.peers:
-        if peer not in PEERS or given.workload not in PEERS[peer][1]:
-            parser.error(f"{peer} has no script for {given.workload}; choose others of {', '.join(PEERS)}")
+        if peer not in dict(given.runs):
+            asked = f"{given.workload} with {given.policies} policies" if given.policies else given.workload
+            parser.error(f"{peer} has no script for {asked}; choose others of {', '.join(PEERS)}")
+    if not given.runs:
+        parser.error(f"no peer has a script for {given.workload} with {given.policies} policies; choose another number")
     return given
 
 
@@ -74,13 +87,14 @@ def compared(peer: str, theirs: list[Figures], ours: list[Figures]) -> Figures:
     return {"peer": peer, "theirs": medians[peer], "ours": medians["ours"], "ours_over_theirs": ratios}
 
 
-def _peer(peer: str, given: argparse.Namespace) -> Figures:
+def _peer(peer: str, policies: int, given: argparse.Namespace) -> Figures:
     python = given.environments / peer / "bin" / "python"
-    command = [str(python.absolute()), "-m", f"tests.benchmarks.peers.{PEERS[peer][0]}", given.workload]
+    script = f"tests.benchmarks.peers.{PEERS[peer][given.workload, policies]}"
+    command = [str(python.absolute()), "-m", script, given.workload, str(policies)]
     return _with_cost(watched(command, given.windows, given.seconds, given.warm))
 
 
-def _ours(_: str, given: argparse.Namespace) -> Figures:
+def _ours(given: argparse.Namespace) -> Figures:
     data, _run = workload(given.workload, {})
     with tempfile.TemporaryDirectory() as folder:
         figures = watch(Path(folder) / "ours", data, given.windows, given.seconds, given.warm)

@@ -1,5 +1,5 @@
-"""Worlds for peers, which count the steps that they make: CartPole-v1 by Gymnasium's own vectorised physics, and ours
-that costs nothing, for all agents in one call.
+"""Worlds for peers, which count the steps that they make: CartPole-v1 by Gymnasium's own vectorised physics, MPE's
+simple_spread copy by copy, and ours that costs nothing, for all agents in one call.
 
 In flow: actions [n]. Out flow: what Gymnasium returns; numbers of steps in files that who watches (watching.py) reads.
 
@@ -13,13 +13,26 @@ import tempfile
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from numpy.typing import NDArray
 
-__all__ = ["AGENTS", "COPIES", "PLACE", "SEGMENT", "SYNTHETIC_COPIES", "Carts", "Numbers", "Tally"]
+__all__ = [
+    "AGENTS",
+    "COPIES",
+    "PLACE",
+    "SEGMENT",
+    "SPREAD_SEGMENT",
+    "SYNTHETIC_COPIES",
+    "Carts",
+    "Numbers",
+    "Spread",
+    "Tally",
+]
 
 COPIES, SEGMENT = 256, 64
 AGENTS, SYNTHETIC_COPIES = 3, 128
+SPREAD_SEGMENT = 25
 PLACE = "PEER_STEPS"
 """Environment variable: the folder of the files."""
 
@@ -64,14 +77,61 @@ class Carts(CartPoleVectorEnv):
         return np.asarray(self.state.T, np.float32)
 
 
+class Spread:
+    """W2's world: the same environment as our adapter steps, with the same settings, `copies` of it one by one.
+
+    Rows [R] are [A, E], those of an agent together: one batch where agents share a policy, `A` where each has its own.
+    A copy whose episode has ended begins the next in the same step.
+    """
+
+    def __init__(self, copies: int = COPIES) -> None:
+        from mpe2.simple_spread_v3 import parallel_env
+
+        self._worlds = [parallel_env() for _ in range(copies)]
+        first = self._worlds[0]
+        self._names: list[str] = first.possible_agents
+        self.observation_space, self.action_space = first.observation_space(self._names[0]), spaces.Discrete(5)
+        self.rows = AGENTS * copies
+        self._shape = (AGENTS, copies)
+        self.now = self.before = np.empty((self.rows, 0), np.float32)
+        """[R, 18]: what all see, and what they saw before ended episodes were begun anew."""
+        self._tally = Tally()
+
+    def reset(self) -> NDArray[np.float32]:
+        """[R, 18]."""
+        self.now = self.before = self._seen([world.reset()[0] for world in self._worlds])
+        return self.now
+
+    def step(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+        """[R] -> ([R, 18], rewards [R], episodes whose time is up [R])."""
+        self._tally.count(self._shape[1])
+        rewards, over = np.empty(self._shape, np.float32), np.zeros(self._shape, np.bool_)
+        seen = []
+        for copy, (world, chosen) in enumerate(zip(self._worlds, actions.reshape(self._shape).T.tolist(), strict=True)):
+            one, earned, _, late, _ = world.step(dict(zip(self._names, chosen, strict=True)))
+            seen.append(one)
+            rewards[:, copy] = list(earned.values())
+            over[:, copy] = list(late.values())
+        self.now = self.before = self._seen(seen)
+        if over.any():
+            for copy in np.flatnonzero(over[0]).tolist():
+                seen[copy] = self._worlds[copy].reset()[0]
+            self.now = self._seen(seen)
+        return self.now, rewards.ravel(), over.ravel()
+
+    def _seen(self, seen: list[dict[str, NDArray[np.float32]]]) -> NDArray[np.float32]:
+        return np.array([one[name] for name in self._names for one in seen], np.float32)
+
+
 class Numbers:
-    """W3's world for peers whose agents share a policy: `A` agents of each of `copies` are as many rows."""
+    """W3's world for peers: `A` agents of each of `copies` are as many rows, those of an agent together."""
 
     def __init__(self, copies: int = SYNTHETIC_COPIES) -> None:
         from workers.environments.synthetic import Synthetic
 
         self.rows, self._copies = AGENTS * copies, copies
         self._world = Synthetic(copies, agents=AGENTS, observation=64, actions=8, episode_steps=1000)
+        self.observation_space, self.action_space = spaces.Box(0, 8, (64,), np.float32), spaces.Discrete(8)
         self._tally = Tally()
 
     def reset(self) -> NDArray[np.float32]:

@@ -1,8 +1,7 @@
-"""W1 or W3 (its three agents share the policy) by Sample Factory's PPO.
+"""W1 to W3 by Sample Factory's PPO; the three agents of W2 and W3 share the policy or have one each.
 
-Settings that favour it on two cores: its serial mode, one process that samples and learns in turn (its processes made
-half as many steps with twice the memory); batched sampling, so that all copies step in one call; no normalisation, no
-summaries, no checkpoints; in W3 policy and value share the LSTM and the layers behind it.
+Settings that favour it on two cores: see `_places`; no normalisation, no summaries, no checkpoints; in W3 policy and
+value share the LSTM and the layers behind it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,24 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from sample_factory.algo.sampling import non_batched_sampling
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import run_rl
 
-from tests.benchmarks.peers.stepping import AGENTS, COPIES, SEGMENT, SYNTHETIC_COPIES, Carts, Numbers
+from tests.benchmarks.peers.stepping import (
+    AGENTS,
+    COPIES,
+    SEGMENT,
+    SPREAD_SEGMENT,
+    SYNTHETIC_COPIES,
+    Carts,
+    Numbers,
+    Spread,
+)
+
+_WORLDS: dict[str, type[Spread] | type[Numbers]] = {"W2": Spread, "W3": Numbers}
+_COPIES = {"W1": COPIES, "W2": COPIES, "W3": SYNTHETIC_COPIES}
 
 
 class BatchedCarts(gymnasium.Env):
@@ -36,34 +48,47 @@ class BatchedCarts(gymnasium.Env):
         return self._carts.step(action)
 
 
-class BatchedNumbers(gymnasium.Env):
-    """W3's world in the same way."""
+class Rows(gymnasium.Env):
+    """Copies of W2's or W3's world as one whose agents are its rows."""
 
-    def __init__(self) -> None:
-        self._numbers = Numbers(SYNTHETIC_COPIES)
-        self.observation_space = gymnasium.spaces.Box(0, 8, (64,), np.float32)
-        self.action_space = gymnasium.spaces.Discrete(8)
-        self.num_agents, self.is_multiagent = self._numbers.rows, True
-        self._never = np.zeros(self._numbers.rows, np.bool_)
+    def __init__(self, name: str, copies: int) -> None:
+        self._world = _WORLDS[name](copies)
+        self.observation_space, self.action_space = self._world.observation_space, self._world.action_space
+        self.num_agents, self.is_multiagent = self._world.rows, True
+        self._never = np.zeros(self._world.rows, np.bool_)
+        self._infos: list[dict[str, Any]] = [{} for _ in range(self._world.rows)]
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        return self._numbers.reset(), {}
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, Any]:
+        return self._world.reset(), self._infos
 
-    def step(self, action: np.ndarray) -> Any:
-        observation, reward, over = self._numbers.step(action)
-        return observation, reward, self._never, over, {}
+    def step(self, action: Any) -> Any:
+        observation, reward, over = self._world.step(np.asarray(action))
+        return observation, reward, self._never, over, self._infos
+
+
+class OneEach:
+    """Sample Factory's mapping, which it lets nobody choose: in each copy an agent has the policy of its number."""
+
+    def __init__(self, cfg: Any, env_info: Any) -> None:
+        """As it is made."""
+
+    def get_policy_for_agent(self, agent_idx: int, env_idx: int, global_env_idx: int) -> int:
+        return agent_idx
+
+
+# at import, so that the processes which Sample Factory spawns have it too
+non_batched_sampling.AgentPolicyMapping = OneEach
 
 
 def _make(name: str, cfg: Any = None, env_config: Any = None, render_mode: str | None = None) -> gymnasium.Env:
-    return BatchedNumbers() if name == "W3" else BatchedCarts()
+    return BatchedCarts() if name == "W1" else Rows(name, _COPIES[name] // cfg.num_workers // cfg.num_envs_per_worker)
 
 
-def _settings(name: str, folder: str) -> dict[str, object]:
-    rows = SEGMENT * (AGENTS * SYNTHETIC_COPIES if name == "W3" else COPIES)
-    sizes = {"rollout": SEGMENT, "batch_size": rows // 4, "num_batches_per_epoch": 4, "num_epochs": 1}
-    sampling = {"batched_sampling": True, "num_workers": 1, "num_envs_per_worker": 1, "worker_num_splits": 1}
-    places = {"serial_mode": True, "async_rl": False, "device": "cpu"}
-    learning = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "nonlinearity": "tanh"}
+def _settings(name: str, policies: int, folder: str) -> dict[str, object]:
+    rollout = SPREAD_SEGMENT if name == "W2" else SEGMENT
+    rows = rollout * _COPIES[name] * (AGENTS if name != "W1" and policies == 1 else 1)
+    sizes = {"rollout": rollout, "batch_size": rows // 4, "num_batches_per_epoch": 4, "num_epochs": 1}
+    learning = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "nonlinearity": "tanh", "num_policies": policies}
     quiet = {"save_every_sec": 10**6, "experiment_summaries_interval": 10**6, "train_for_env_steps": 10**12}
     left_out = (
         "normalize_input",
@@ -73,13 +98,24 @@ def _settings(name: str, folder: str) -> dict[str, object]:
         "env_gpu_actions",
         "env_gpu_observations",
     )
-    run = {"env": name, "experiment": "peer", "train_dir": folder, "use_env_info_cache": False}
-    return {**run, **sizes, **sampling, **learning, **places, **quiet, **dict.fromkeys(left_out, False)}
+    run = {"env": name, "experiment": "peer", "train_dir": folder, "use_env_info_cache": False, "device": "cpu"}
+    return {**run, **sizes, **_places(name, policies), **learning, **quiet, **dict.fromkeys(left_out, False)}
+
+
+def _places(name: str, policies: int) -> dict[str, object]:
+    """Which processes sample, and how. All copies of a world that costs little step in one call, in the process that
+    learns; W2's cost more than learning, so two processes step them. Policies of their own need sampling that looks at
+    each agent alone."""
+    apart, batched = name == "W2" or policies > 1, policies == 1
+    workers = 2 if apart else 1
+    sampling = {"num_workers": workers, "num_envs_per_worker": 1 if batched else _COPIES[name] // workers}
+    places = {"batched_sampling": batched, "worker_num_splits": 1, "serial_mode": not apart, "async_rl": apart}
+    return {**sampling, **places}
 
 
 def main() -> None:
     """Trains until it is ended."""
-    name = sys.argv[1]
+    name, policies = sys.argv[1], int(sys.argv[2])
     if name == "W3":
         shape = {"use_rnn": True, "rnn_type": "lstm", "rnn_size": 128, "actor_critic_share_weights": True}
         layers = ["--encoder_mlp_layers", "--decoder_mlp_layers", "128", "128"]
@@ -88,7 +124,7 @@ def main() -> None:
         layers = ["--encoder_mlp_layers", "64", "64"]
     register_env(name, _make)
     with tempfile.TemporaryDirectory() as folder:
-        given = [f"--{key}={value}" for key, value in {**_settings(name, folder), **shape}.items()] + layers
+        given = [f"--{key}={value}" for key, value in {**_settings(name, policies, folder), **shape}.items()] + layers
         parser, _ = parse_sf_args(given)
         run_rl(parse_full_cfg(parser, given))
 
