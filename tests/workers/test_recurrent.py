@@ -161,7 +161,7 @@ def remembers_everything(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "rollout":
             patch.setattr(Memory, "forget", lambda self, streams: None)
         else:
-            patch.setattr(preparation, "Recall", lambda s, ended, f: Recall(s, torch.zeros_like(ended), f))
+            patch.setattr(preparation, "Recall", lambda s, ended, *f: Recall(s, torch.zeros_like(ended), *f))
         yield
 
 

@@ -19,6 +19,10 @@ class Fixed(Protocol):
     """A stack whose steps see no number of the host: `FixedStack` and `FixedValues`."""
 
     @property
+    def generation(self) -> int:
+        """Grows whenever its memory becomes another: what was recorded before is of no use any more."""
+
+    @property
     def updates(self) -> Sequence[Updating[Any]]:
         """Those whose work it does."""
 
@@ -43,6 +47,7 @@ class Branches:
 
     def __init__(self, stacks: Sequence[Fixed], recorder: Recorder) -> None:
         self.stacks, self._recorder = [*stacks], recorder
+        self._generations = [stack.generation for stack in self.stacks]
 
     def update(
         self, given: Sequence[Any], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
@@ -60,6 +65,7 @@ class Branches:
                 found[number] = one_by_one(stack.updates, given[mine], progress[mine])
             else:
                 steps[number] = count
+        self._forget()
         for turn in range(max(steps.values(), default=0)):
             going = [number for number, count in steps.items() if turn < count]
             key = tuple((number, self.stacks[number].aim(turn)) for number in going)
@@ -70,3 +76,11 @@ class Branches:
         for number in steps:
             found[number] = self.stacks[number].end()
         return [outcome for number in range(len(self.stacks)) for outcome in found[number]]
+
+    def _forget(self) -> None:
+        """Graphs of stacks whose memory has become another."""
+        now = [stack.generation for stack in self.stacks]
+        other = {number for number, pair in enumerate(zip(now, self._generations, strict=True)) if pair[0] != pair[1]}
+        self._generations = now
+        if other:
+            self._recorder.forget(lambda key: any(number in other for number, _ in key))

@@ -21,6 +21,7 @@ from workers.algorithms.fixed_batch import FixedBatch
 from workers.algorithms.outcomes import Outcome
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.preparation import Batch, prepare
+from workers.algorithms.room import Room
 from workers.algorithms.stacked import normalize, orders
 from workers.learning.batches import Segments, joined
 from workers.policies.actor_critic import ActorCritic
@@ -45,7 +46,9 @@ class FixedStack:
         self._names: list[str] = []
         self._index: dict[int, Tensor] = {}
         self._before, self._rates = torch.empty(0), [0.0]
-        self._generation = self._width = 0
+        self.generation = self._width = 0
+        alone = self._many == 1 and policies[0].core is not None
+        self._room = Room() if alone and compiler is EAGER else None
         self._parts: list[tuple[int, Tensor]] = []
         self._first: Tensor | None = None
 
@@ -61,7 +64,7 @@ class FixedStack:
         if self._held is None or not self._held.fits(batch):
             self._held = FixedBatch(batch, self._many)
             self._targets, self._index = torch.empty_like(batch.reward), {}
-            self._generation += 1
+            self.generation += 1
         self._held.load(batch)
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
@@ -71,6 +74,9 @@ class FixedStack:
         self._before = self._policy.weights.parameters.clone()
         self._sums.zero_()
         self._parts, self._first = [*self._divided(batch)], None
+        if self._room is not None:
+            ends = (batch.terminated | batch.truncated).sum(0).cpu()
+            self.generation += self._room.grow(ends, [index for _, index in self._parts])
         return len(self._parts)
 
     def aim(self, turn: int) -> tuple[int, int]:
@@ -81,7 +87,7 @@ class FixedStack:
             held = self._index[len(index)] = torch.zeros_like(index, device=self._device)
         held.copy_(index, non_blocking=True)
         self._width = len(index)
-        return self._generation, len(index)
+        return self.generation, len(index)
 
     def step(self) -> None:
         """One optimiser step on the segments that were aimed at."""
@@ -91,7 +97,7 @@ class FixedStack:
         assert self._held is not None
         width = self._width
         index = self._index[width]
-        minibatch = self._held.minibatch(index)
+        minibatch = self._held.minibatch(index, 0 if self._room is None else self._room.runs(width))
         with self._arithmetic.products(self._device):
             found = self._compiler.call(objective, self._policy, minibatch, self._algorithm, self._entropy)
         norm = self._adam.step(found.loss.reshape(self._many))

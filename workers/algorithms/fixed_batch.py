@@ -52,8 +52,8 @@ class FixedBatch:
                     mine.masked_fill_(unused.view(*unused.shape, *[1] * (mine.dim() - 2)), 0)
         self.batch = replace(self.batch, rows=batch.rows)
 
-    def minibatch(self, index: Tensor) -> Minibatch:
-        """The segments `index` [b] int64, of each policy equally many."""
+    def minibatch(self, index: Tensor, runs: int = 0) -> Minibatch:
+        """The segments `index` [b] int64, of each policy equally many, with at most so many `runs`, if not 0."""
         batch, width = self.batch, len(index)
         places = (index * len(self._time) + self._time).flatten()
         row = batch.final_row.index_select(0, index)
@@ -78,4 +78,5 @@ class FixedBatch:
             importance=None,
             members=self._members,
             even=True,
+            runs=runs,
         )

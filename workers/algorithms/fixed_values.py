@@ -47,7 +47,7 @@ class FixedValues:
         self._numbers = self._errors = torch.empty(0)
         self._names: list[str] = []
         self._rates: list[float] = []
-        self._generation = 0
+        self.generation = 0
 
     def begin(self, given: Sequence[Transitions], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy, for one step. None where there is nothing in one, something strange, or
@@ -59,7 +59,7 @@ class FixedValues:
         if self._held is None or not held_in(self._held, batch):
             self._held = joined([batch], lambda columns: columns[0].clone())
             self._drawn = tuple(None if column is None else column.clone() for column in drawn)
-            self._generation += 1
+            self.generation += 1
         for mine, other in zip(self._drawn, drawn, strict=True):
             if mine is not None and other is not None:
                 mine.copy_(other)
@@ -74,7 +74,7 @@ class FixedValues:
 
     def aim(self, turn: int) -> int:
         """There is one step; what is returned tells its memory, and so its graph."""
-        return self._generation
+        return self.generation
 
     def step(self) -> None:
         """The update."""

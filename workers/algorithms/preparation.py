@@ -63,11 +63,15 @@ class Minibatch:
     even: bool = False
     """Whether there are equally many true last observations of each segment, one segment's after another's. Places of
     those that are none are in row T"""
+    runs: int = 0
+    """That there are at most (workers/policies/core.py), where shapes must not change; 0: nobody counted them"""
 
     @property
     def recall(self) -> Recall | None:
         """How a recurrent policy remembers these rows."""
-        return None if self.state is None else Recall(self.state, self.terminated | self.truncated, self.final_place)
+        if self.state is None:
+            return None
+        return Recall(self.state, self.terminated | self.truncated, self.final_place, self.runs)
 
 
 @dataclass(frozen=True, slots=True)

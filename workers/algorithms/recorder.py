@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import torch
 
@@ -53,6 +54,14 @@ class Recorder:
             return
         self._done[key] = self._done.get(key, 0) + 1
         self._branch(pieces)
+
+    def forget(self, stale: Callable[[Any], bool]) -> None:
+        """What was done for each key that is `stale`: it will not be asked for again, and its memory is given back."""
+        for key in [key for key in self._done if stale(key)]:
+            del self._done[key]
+            if key in self._graphs:
+                torch.cuda.synchronize(self._device)  # it may still be on its way
+                del self._graphs[key]
 
     def _record(self, key: Hashable, pieces: Sequence[Work]) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()

@@ -32,6 +32,8 @@ class Recall(NamedTuple):
     """[T, b] bool: an episode ended with this row, and nothing is remembered beyond it"""
     final_place: Tensor
     """[k] int64: place t * b + i of the row that each true last observation comes after"""
+    runs: int = 0
+    """That there are at most, where shapes must not change (fixed_core.py); 0: nobody counted them"""
 
 
 class Core(nn.Module):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from workers.policies import fixed_core
 from workers.policies.core import Core, Recall
 from workers.policies.kernels import whole
 
@@ -27,11 +28,14 @@ class StackedCore:
     def __init__(self, alike: Core, views: Mapping[str, Tensor]) -> None:
         self._size, self._lstm = alike.size, alike.kind == "lstm"
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        self._entering, self._staying, self._bias, self._staying_bias = (views[f"core.cell.{name}"] for name in names)
+        self._weights = [views[f"core.cell.{name}"] for name in names]
+        self._entering, self._staying, self._bias, self._staying_bias = self._weights
 
     def unroll(self, x: Tensor, recall: Recall, member: Tensor, place: Tensor) -> Tensor:
         """Features [K, M, U] of rows x [K, M, I], with gradients for the parameters. True last observations are those
-        of policies `member` [k], at `place` [k] of M."""
+        of policies `member` [k], at `place` [k] of M. Where runs were counted, it is one policy, and one call."""
+        if recall.runs:
+            return fixed_core.unroll(x[0], recall, [weight.squeeze(0) for weight in self._weights])[None]
         (length, segments), many = recall.ended.shape, len(x)
         width, own = segments // many, (length + 1) * (segments // many)
         gates = torch.baddbmm(self._bias[:, None], x, self._entering.mT)

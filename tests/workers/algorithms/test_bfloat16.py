@@ -108,7 +108,13 @@ def test_value_targets_and_ratios_are_float32_and_rows_of_the_actor_have_ratio_1
 
 @pytest.mark.parametrize(
     ("way", "core"),
-    [("stacked", None), ("fixed", None), pytest.param("branches", None, marks=pytest.mark.slow), ("fixed", "lstm")],
+    [
+        ("stacked", None),
+        ("fixed", None),
+        pytest.param("branches", None, marks=pytest.mark.slow),
+        ("fixed", "lstm"),
+        ("branches", "lstm"),
+    ],
 )
 def test_policies_together_round_as_each_does_alone(way: str, core: Kind | None) -> None:
     alone, together = streamed.updates(core=core), streamed.updates(core=core)

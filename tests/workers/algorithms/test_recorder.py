@@ -89,6 +89,24 @@ def test_work_is_recorded_once_warm_and_replayed_then_each_key_by_itself(cuda: t
     assert [graph.replays for graph in recorder._graphs.values()] == [3, 3]  # type: ignore[attr-defined] # Graph's
 
 
+def test_what_is_forgotten_is_recorded_anew_and_nothing_else(cuda: torch.device) -> None:
+    done: list[str] = []
+    recorder = Recorder(cuda)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            for key in ("a", "b"):
+                recorder.run(key, [lambda key=key: done.append(key)])  # type: ignore[misc] # of no argument
+
+    run(5)
+    recorder.forget(lambda key: key == "a")
+    assert recorder.recorded == 1
+    done.clear()
+    run(5)
+    assert done == ["a"] * 4, "three times as it is, once for the graph"
+    assert recorder.recorded == 2
+
+
 def test_branches_begin_after_what_was_before_and_end_before_what_follows(cuda: torch.device) -> None:
     recorder = Recorder(cuda, streams=2)
     recorder.run("a", [lambda: None] * 3)
