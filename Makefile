@@ -17,7 +17,7 @@ PY ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 VENV ?= .venv
 PIP_FLAGS ?=
 ARGS ?=
-PEERS ?= stable-baselines3 pufferlib sample-factory torchrl rllib
+PEERS ?= stable-baselines3 pufferlib sample-factory torchrl rllib plain-loop
 MINUTES ?= 5
 SEED ?=
 

@@ -24,7 +24,7 @@ from workers.bench.workloads import workload
 
 __all__ = ["compared", "parsed"]
 
-_POLICIES = {"W1": 1, "W2": 3, "W3": 3}
+_POLICIES = {"W1": 1, "W2": 3, "W3": 3, "W4": 2}
 """Those of ours: one for each agent."""
 PEERS = {
     "stable-baselines3": {("W1", 1): "train_stable_baselines3"},
@@ -32,6 +32,7 @@ PEERS = {
     "sample-factory": dict.fromkeys([("W1", 1), ("W2", 1), ("W2", 3), ("W3", 1), ("W3", 3)], "train_sample_factory"),
     "torchrl": {("W1", 1): "train_torchrl", ("W2", 3): "train_torchrl_agents"},
     "rllib": {("W1", 1): "train_rllib"},
+    "plain-loop": {("W4", 2): "train_plain_loop"},
 }
 """The module by which each learns a workload with so many policies: one that all agents share, or one for each."""
 _FIGURES = ("env_steps_per_second", "processor_us_per_env_step", "cores", "peak_pss_gib")
@@ -58,7 +59,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.benchmarks.peers", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("peers", nargs="*", metavar="PEER", help=f"all that can do it by default: {', '.join(PEERS)}")
     parser.add_argument("--workload", choices=tuple(_POLICIES), default="W1")
-    parser.add_argument("--policies", type=int, choices=(1, 3), help="of the peer's agents; all that it can by default")
+    parser.add_argument("--policies", type=int, choices=(1, 2, 3), help="of the peer's agents; default: all it can")
     parser.add_argument("--pairs", type=int, default=3, help="runs of the peer and of ours, in turn")
     parser.add_argument("--windows", type=int, default=4, help="of each run, whose median counts")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each window")
@@ -66,7 +67,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     given = parser.parse_args(arguments)
     can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
-    wanted = [given.policies] if given.policies else [1, 3]
+    wanted = [given.policies] if given.policies else [1, 2, 3]
     given.runs = [(peer, n) for peer in given.peers or PEERS for n in wanted if n in can.get(peer, [])]
     for peer in given.peers:
         if peer not in dict(given.runs):
