@@ -27,11 +27,11 @@ __all__ = ["compared", "parsed"]
 _POLICIES = {"W1": 1, "W2": 3, "W3": 3, "W4": 2}
 """Those of ours: one for each agent."""
 PEERS = {
-    "stable-baselines3": {("W1", 1): "train_stable_baselines3"},
-    "pufferlib": dict.fromkeys([("W1", 1), ("W3", 1)], "train_pufferlib"),
+    "stable-baselines3": {("W1", 1): "train_stable_baselines3", ("W2", 1): "train_stable_baselines3_rows"},
+    "pufferlib": dict.fromkeys([("W1", 1), ("W2", 1), ("W3", 1)], "train_pufferlib"),
     "sample-factory": dict.fromkeys([("W1", 1), ("W2", 1), ("W2", 3), ("W3", 1), ("W3", 3)], "train_sample_factory"),
     "torchrl": {("W1", 1): "train_torchrl", ("W2", 3): "train_torchrl_agents"},
-    "rllib": {("W1", 1): "train_rllib"},
+    "rllib": {("W1", 1): "train_rllib", ("W2", 3): "train_rllib_agents", ("W3", 3): "train_rllib_agents"},
     "plain-loop": {("W4", 2): "train_plain_loop"},
 }
 """The module by which each learns a workload with so many policies: one that all agents share, or one for each."""

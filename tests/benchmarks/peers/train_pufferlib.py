@@ -1,7 +1,8 @@
-"""W1 or W3 (its three agents share the policy) by PufferLib's PPO, one process.
+"""W1 to W3 (whose three agents share the policy) by PufferLib's PPO.
 
 Settings that favour it: a native environment, which steps all copies in one call into PufferLib's own buffers, without
-its emulation and its processes; Adam, since its default optimizer costs more; no dashboard and no checkpoints.
+its emulation, and without its processes where the world costs little; W2 is stepped in several; Adam, since its default
+optimizer costs more; no dashboard and no checkpoints.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pufferlib
 import torch
@@ -17,7 +17,10 @@ from pufferlib import pufferl, vector
 from pufferlib.models import LSTMWrapper
 from torch import nn
 
-from tests.benchmarks.peers.stepping import AGENTS, COPIES, SEGMENT, SYNTHETIC_COPIES, Carts, Numbers
+from tests.benchmarks.peers.stepping import COPIES, SEGMENT, SPREAD_SEGMENT, SYNTHETIC_COPIES, Carts, Numbers, Spread
+
+_WORKERS, _BATCH = 4, 2
+"""Processes that step W2, and how many of them the policy answers together; those that wait spin."""
 
 
 class NativeCarts(pufferlib.PufferEnv):
@@ -43,22 +46,24 @@ class NativeCarts(pufferlib.PufferEnv):
         self._carts.close()
 
 
-class NativeNumbers(pufferlib.PufferEnv):
-    """W3's world in the same way: an agent is a row."""
+class NativeRows(pufferlib.PufferEnv):
+    """W2's or W3's world in the same way: an agent is a row."""
 
-    def __init__(self, buf: Any = None, seed: int = 0) -> None:
-        self._numbers = Numbers()
-        self.single_observation_space = gymnasium.spaces.Box(0, 8, (64,), np.float32)
-        self.single_action_space = gymnasium.spaces.Discrete(8)
-        self.num_agents = AGENTS * SYNTHETIC_COPIES
+    def __init__(self, world: type[Spread] | type[Numbers], copies: int, buf: Any = None, seed: int = 0) -> None:
+        self._world = world(copies)
+        self.single_observation_space, self.single_action_space = (
+            self._world.observation_space,
+            self._world.action_space,
+        )
+        self.num_agents = self._world.rows
         super().__init__(buf)
 
     def reset(self, seed: int | None = 0) -> tuple[np.ndarray, list[Any]]:
-        self.observations[:] = self._numbers.reset()
+        self.observations[:] = self._world.reset()
         return self.observations, []
 
     def step(self, actions: np.ndarray) -> tuple[Any, ...]:
-        self.observations[:], self.rewards[:], self.truncations[:] = self._numbers.step(actions)
+        self.observations[:], self.rewards[:], self.truncations[:] = self._world.step(actions)
         return self.observations, self.rewards, self.terminals, self.truncations, []
 
     def close(self) -> None:
@@ -68,9 +73,9 @@ class NativeNumbers(pufferlib.PufferEnv):
 class Towers(nn.Module):
     """64×64 for the policy and 64×64 for the value."""
 
-    def __init__(self) -> None:
+    def __init__(self, sees: int, actions: int) -> None:
         super().__init__()
-        self._policy, self._value = tower(4, 64, 2), tower(4, 64, 1)
+        self._policy, self._value = tower(sees, 64, actions), tower(sees, 64, 1)
 
     def forward(self, observations: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         return self._policy(observations), self._value(observations)
@@ -99,17 +104,29 @@ def tower(inputs: int, width: int, out: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, out))
 
 
+def _environment(name: str) -> Any:
+    if name == "W1":
+        return vector.make(NativeCarts, backend=vector.Serial, num_envs=1)
+    if name == "W3":
+        given = {"world": Numbers, "copies": SYNTHETIC_COPIES}
+        return vector.make(NativeRows, env_kwargs=given, backend=vector.Serial, num_envs=1)
+    given = {"world": Spread, "copies": COPIES // _WORKERS}
+    places = {"num_envs": _WORKERS, "num_workers": _WORKERS, "batch_size": _BATCH, "overwork": True}
+    return vector.make(NativeRows, env_kwargs=given, backend=vector.Multiprocessing, **places)
+
+
 def main() -> None:
     """Trains until it is ended."""
     name, sys.argv = sys.argv[1], sys.argv[:1]  # its configuration reads what else is on the command line
-    recurrent = name == "W3"
-    environment = vector.make(NativeNumbers if recurrent else NativeCarts, backend=vector.Serial, num_envs=1)
-    policy = LSTMWrapper(environment, Around(), 64, 128) if recurrent else Towers()
+    environment, recurrent = _environment(name), name == "W3"
+    sees, actions = environment.single_observation_space.shape[0], environment.single_action_space.n
+    policy = LSTMWrapper(environment, Around(), 64, 128) if recurrent else Towers(sees, actions)
     policy.hidden_size = 128
-    rows = environment.num_agents * SEGMENT
+    segment = SPREAD_SEGMENT if name == "W2" else SEGMENT
+    rows = environment.num_agents * segment
     config = pufferl.load_config("default")["train"]
     config |= {"env": name, "device": "cpu", "use_rnn": recurrent, "optimizer": "adam", "learning_rate": 1e-3}
-    config |= {"batch_size": rows, "minibatch_size": rows // 4, "bptt_horizon": SEGMENT, "update_epochs": 1}
+    config |= {"batch_size": rows, "minibatch_size": rows // 4, "bptt_horizon": segment, "update_epochs": 1}
     config |= {"total_timesteps": 10**12, "checkpoint_interval": 10**9, "max_grad_norm": 0.5}
     pufferl.PuffeRL.print_dashboard = lambda *_, **__: None
     trainer = pufferl.PuffeRL(config, environment, policy)
