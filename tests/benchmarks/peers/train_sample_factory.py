@@ -103,10 +103,9 @@ def _settings(name: str, policies: int, folder: str) -> dict[str, object]:
 
 
 def _places(name: str, policies: int) -> dict[str, object]:
-    """Which processes sample, and how. All copies of a world that costs little step in one call, in the process that
-    learns; W2's cost more than learning, so two processes step them. Policies of their own need sampling that looks at
-    each agent alone."""
-    apart, batched = name == "W2" or policies > 1, policies == 1
+    """Which processes sample, and how. All carts step in one call, in the process that learns; two processes act and
+    step in W2 and W3, where that costs more. Policies of their own need sampling that looks at each agent alone."""
+    apart, batched = name != "W1", policies == 1
     workers = 2 if apart else 1
     sampling = {"num_workers": workers, "num_envs_per_worker": 1 if batched else _COPIES[name] // workers}
     places = {"batched_sampling": batched, "worker_num_splits": 1, "serial_mode": not apart, "async_rl": apart}
