@@ -19,7 +19,7 @@ from protocol.clients.python import cartpole, noise
 from protocol.conformance import Finding, check_server, check_simulator
 from protocol.errors import ConfigurationError, RookeryError, WireError
 from protocol.simulator import SimulatorFault
-from protocol.simulator_line import addresses_of
+from protocol.simulator_line import addresses_of, ended
 from protocol.simulator_serve import serve
 from protocol.sockets import check_bind
 from protocol.spaces import World, parse_world
@@ -69,7 +69,8 @@ def simulate(
             "HOST:PORT"
         )
     if connect:
-        click.echo(f"{name}: {_play(what, connect, name, episodes, keys)}")
+        played = _play(what, connect, name, episodes, keys)
+        click.echo(f"{name}: {played}{'; the run has ended' if ended(connect) else ''}")
         return
     if conform:
         findings = check_server(_address(conform), keys, patience)

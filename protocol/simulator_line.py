@@ -14,7 +14,7 @@ import zmq
 from protocol.ear import Ear
 from protocol.sockets import connect, dispatch, open_context
 
-__all__ = ["Line", "addresses_of"]
+__all__ = ["Line", "addresses_of", "ended"]
 
 _FAREWELL_MS = 500
 
@@ -55,7 +55,7 @@ class Line:
     @property
     def over(self) -> bool:
         """Whether the run says that it has ended."""
-        return not _is_address(self._endpoint) and (Path(self._endpoint) / "summary.json").exists()
+        return ended(self._endpoint)
 
     def send(self, frames: list[bytes]) -> None:
         """What cannot be sent is found out when the answer does not come."""
@@ -92,6 +92,22 @@ def addresses_of(endpoint: str | Path) -> list[str]:
         return [str(endpoint)]
     files = sorted((Path(endpoint) / "simulators").glob("*.json"))
     return [str(json.loads(path.read_text())["address"]) for path in files]
+
+
+def ended(endpoint: str | Path) -> bool:
+    """Whether a run's folder has a summary, and no coordinator has gone on with it since."""
+    if _is_address(endpoint):
+        return False
+    told, begun = (_written(Path(endpoint) / name) for name in ("summary.json", "coordinator.json"))
+    return told > 0 and told >= begun
+
+
+def _written(path: Path) -> int:
+    """When, in nanoseconds; 0: not yet."""
+    try:
+        return path.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _is_address(endpoint: str | Path) -> bool:

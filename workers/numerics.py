@@ -13,9 +13,11 @@ __all__ = ["FLOAT32", "Arithmetic", "prepare"]
 
 def prepare() -> None:
     """One thread (workers share a machine; two threads on two busy cores made a step 40 times slower), and denormal
-    numbers flushed to zero, as they slow an optimiser's moments down. Call it first, in the thread that computes."""
+    numbers flushed to zero, as they slow an optimiser's moments down. What is float32 is not rounded to less, as torch
+    lets cuDNN do in an LSTM. Call it first, in the thread that computes."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    torch.backends.cudnn.allow_tf32 = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,21 +69,18 @@ def test_copies_of_the_spread_are_rows_agent_by_agent_and_begin_anew_where_they_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PLACE, str(tmp_path))
-    copies, mine, others = (
-        8,
-        slice(2, 4),
-        slice(10, 12),
-    )  # places in what an agent sees: its own, and how far the next is
+    mine, others = slice(2, 4), slice(10, 12)  # in what an agent sees: its own place, and how far the next one is
+    copies = 32  # of which agents bump into each other in a few, wherever they begin
     spread = Spread(copies)
     seen = spread.reset().reshape(AGENTS, copies, 18)
     np.testing.assert_allclose(seen[0, :, mine] + seen[0, :, others], seen[1, :, mine], atol=1e-6)
     actions = np.zeros((AGENTS, copies), np.int64)
     actions[2] = 1  # the last agents go to the left
     told, reward, over = spread.step(actions.ravel())
-    assert (told.shape, reward.shape) == ((24, 18), (24,))
+    assert (told.shape, reward.shape) == ((AGENTS * copies, 18), (AGENTS * copies,))
     assert told.dtype == np.float32
     assert not over.any()
-    speeds = np.median(told.reshape(AGENTS, copies, 18)[..., 0], 1)  # in some copies agents bump into each other
+    speeds = np.median(told.reshape(AGENTS, copies, 18)[..., 0], 1)
     np.testing.assert_allclose(speeds, [0, 0, -0.5], atol=1e-3)
     for _ in range(SPREAD_SEGMENT - 1):
         told, _, over = spread.step(actions.ravel())

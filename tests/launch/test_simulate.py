@@ -34,6 +34,11 @@ def test_noise_plays_any_world_and_an_actor_is_checked() -> None:
         assert "all holds" in said("--conform", served.address)
 
 
+def test_who_plays_in_the_folder_of_a_run_that_has_ended_is_told_why_nothing_was_played(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    assert said("cartpole", "--connect", str(tmp_path)) == "sim-0: 0 steps; the run has ended\n"
+
+
 def test_a_simulator_that_is_wrong_fails_the_check(tmp_path: Path) -> None:
     """As a process, which says where it listens."""
     (tmp_path / "world.json").write_text(World(id="hall", agents=HALL.agents[1:]).model_dump_json())

@@ -7,7 +7,7 @@ import torch
 
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
-from workers.numerics import Arithmetic
+from workers.numerics import Arithmetic, prepare
 
 HOST = torch.device("cpu")
 
@@ -19,6 +19,12 @@ def test_products_are_rounded_where_that_is_asked_for_and_nowhere_else(precision
         assert (x @ x).dtype == product
         assert (x + x).dtype == torch.float32
     assert (x @ x).dtype == torch.float32
+
+
+def test_what_is_float32_is_not_rounded_by_cudnn_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    prepare()
+    assert torch.backends.cudnn.allow_tf32 is False
 
 
 def test_lockstep_knows_one_precision() -> None:

@@ -21,7 +21,6 @@ from workers.algorithms.fixed_batch import FixedBatch
 from workers.algorithms.outcomes import Outcome
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.preparation import Batch, prepare
-from workers.algorithms.room import Room
 from workers.algorithms.stacked import normalize, orders
 from workers.learning.batches import Segments, joined
 from workers.policies.actor_critic import ActorCritic
@@ -48,7 +47,9 @@ class FixedStack:
         self._before, self._rates = torch.empty(0), [0.0]
         self.generation = self._width = 0
         alone = self._many == 1 and policies[0].core is not None
-        self._room = Room() if alone and compiler is EAGER else None
+        self._room = updates[0].room if alone and compiler is EAGER else None
+        self._roomy: int | None = None
+        """For so many runs of a segment steps are made."""
         self._parts: list[tuple[int, Tensor]] = []
         self._first: Tensor | None = None
 
@@ -76,7 +77,10 @@ class FixedStack:
         self._parts, self._first = [*self._divided(batch)], None
         if self._room is not None:
             ends = (batch.terminated | batch.truncated).sum(0).cpu()
-            self.generation += self._room.grow(ends, [index for _, index in self._parts])
+            self._room.grow(ends, [index for _, index in self._parts])
+            if self._room.size != self._roomy:
+                self._roomy = self._room.size
+                self.generation += 1
         return len(self._parts)
 
     def aim(self, turn: int) -> tuple[int, int]:

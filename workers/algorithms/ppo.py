@@ -21,6 +21,7 @@ from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.algorithms.impala import policy_gradient
 from workers.algorithms.preparation import Batch, Minibatch, own_part, prepare_all
 from workers.algorithms.returns import next_values
+from workers.algorithms.room import Room
 from workers.algorithms.standing import Appraisal, Standing, advantages
 from workers.learning.batches import Segments
 from workers.numerics import FLOAT32, Arithmetic
@@ -192,7 +193,7 @@ class PPOUpdate:
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
         apart = ("actor.", "critic.") if isinstance(policy, CentralActorCritic) else ()
         self.optimizer = FlatAdam(policy, parts=apart)
-        self.scratch = Workspace()
+        self.scratch, self.room = Workspace(), Room()
         self.generator = torch.Generator().manual_seed(seed)
 
     @property

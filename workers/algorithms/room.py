@@ -3,7 +3,8 @@ change.
 
 In flows: the segments of the minibatches of an update, and how many episodes end in each. Out flow: runs of a segment
 that there is room for. It is chosen by the first batch, with room to spare, and only ever grows, by what this one
-policy was given: so its graphs are recorded anew a few times at most, and a branch computes as the policy alone does.
+policy was given, in whatever company: so its graphs are recorded anew a few times at most, and a branch computes as the
+policy alone does.
 """
 
 from __future__ import annotations

@@ -74,14 +74,14 @@ class Core(nn.Module):
         order, begin, length = _runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]
         state = recall.state[first % segments].masked_fill((first >= segments)[:, None], 0.0)
-        # not every processor has an LSTM of less
-        host_in_float32 = torch.autocast("cpu", enabled=False)
+        # not every processor has one of less, and on CUDA torch would make it float16, in which small gradients vanish
+        in_float32 = torch.autocast(x.device.type, enabled=False)
         parts, places = [], []
         for runs, steps in _alike(length):
             step = torch.arange(steps, device=x.device)[:, None]
             real = step < length[runs]
             place = order[(begin[runs] + step).clamp(max=len(x) - 1)]
-            with host_in_float32:
+            with in_float32:
                 found, _ = self._run(x[place], state[runs])
             parts.append(whole(found[real]))
             places.append(place[real])

@@ -41,7 +41,7 @@ def unroll(x: Tensor, recall: Recall, weights: Sequence[Tensor]) -> Tensor:
     given[step, column] = x
     begun = recall.state
     state = torch.cat([begun, begun.new_zeros(columns - len(begun), begun.shape[1])])
-    with torch.autocast("cpu", enabled=False):  # as in Core.unroll
+    with torch.autocast(x.device.type, enabled=False):  # as in Core.unroll
         found = _run(given[:-1], state, weights)
     return whole(found).flatten(0, 1).index_select(0, step.clamp(max=length) * columns + column)
 

@@ -97,6 +97,21 @@ def test_stacks_of_several_and_what_is_compiled_unroll_row_by_row(calls: list[in
     assert not calls
 
 
+def test_room_is_the_policys_in_whatever_company_and_who_was_away_while_it_grew_records_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "_SPARE", 0)
+    member, noise = updates(core="lstm")[0], torch.Generator().manual_seed(0)
+    first, second = FixedStack([member]), FixedStack([member])
+    keys, sizes = [], []
+    for stack, chance in ((first, 0.0), (first, 0.0), (second, 0.3), (first, 0.0), (first, 0.0)):
+        stack.begin([ending(noise, chance, STATE["lstm"])], [0.0])
+        keys.append(stack.aim(0))
+        sizes.append(member.room.size)
+    assert sizes == [2, 2, 8, 8, 8]
+    assert keys[0] == keys[1] != keys[3] == keys[4]
+
+
 class Noted(Recorder):
     """Notes what it runs, and what it is to forget of it."""
 

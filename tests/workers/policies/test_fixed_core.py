@@ -107,6 +107,21 @@ def test_what_lies_in_places_for_true_last_observations_that_are_none_reaches_no
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_memories_are_not_rounded_where_products_are(kind: Kind, device: str) -> None:
+    """Autocast would make them float16 on CUDA, whatever it is asked for."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    core = made(kind).to(device)
+    rows, (state, ended, final, runs) = game(core, at(3), EVERY)
+    x, recall = rows[: (T + 1) * B].to(device), Recall(state.to(device), ended.to(device), final[:0].to(device), runs)
+    exact = core.unroll(x, recall), fixed(core, x, recall)
+    with torch.autocast(device, torch.bfloat16):
+        found = core.unroll(x, recall), fixed(core, x, recall)
+    assert all(torch.equal(*pair) for pair in zip(exact, found, strict=True))
+
+
 def test_more_runs_than_there_is_room_for_are_an_error() -> None:
     core = made("lstm")
     with pytest.raises(IndexError, match="out of bounds"):

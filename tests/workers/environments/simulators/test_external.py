@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -167,6 +168,17 @@ def test_who_comes_when_the_run_has_ended_is_told_so_at_once(tmp_path: Path, ser
         Simulator(tmp_path, "one", patience=600.0).__enter__()
     assert cartpole.main(tmp_path, "one") == noise.main(tmp_path, "one") == 0
     assert serve(gymnasium.make("CartPole-v1"), tmp_path, "one") == 0
+
+
+def test_a_summary_from_before_the_coordinator_that_is_there_now_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "coordinator.json").write_text("{}")
+    os.utime(tmp_path / "summary.json", (1_000, 1_000))
+    with pytest.raises(Timeout, match="no actor serves yet"):
+        Simulator(tmp_path, "one", patience=0.2).__enter__()
+    os.utime(tmp_path / "coordinator.json", (999, 999))
+    with pytest.raises(RunOver):
+        Simulator(tmp_path, "one").__enter__()
 
 
 def test_who_waits_for_an_actor_that_is_silent_when_the_run_has_ended_is_told_so(tmp_path: Path) -> None:
