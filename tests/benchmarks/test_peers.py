@@ -16,9 +16,10 @@ from tests.tools import ROOT
 from workers.bench.workloads import workload
 
 _TRAINING = """
-import pathlib, time
-from tests.benchmarks.peers.stepping import Tally
+import os, pathlib, time
+from tests.benchmarks.peers.stepping import PLACE, Tally
 tally = Tally()
+pathlib.Path(os.environ[PLACE], "made-but-not-filled-yet").touch()
 pathlib.Path("left-behind-by-a-peer").touch()
 while True:
     tally.count(10)

@@ -78,7 +78,7 @@ class Carts(CartPoleVectorEnv):
 
 
 class Spread:
-    """W2's world: the same environment as our adapter steps, with the same settings, `copies` of it one by one.
+    """W2's world: `copies` of what our adapter steps, which takes off PettingZoo's guards.
 
     Rows [R] are [A, E], those of an agent together: one batch where agents share a policy, `A` where each has its own.
     A copy whose episode has ended begins the next in the same step.
@@ -87,7 +87,9 @@ class Spread:
     def __init__(self, copies: int = COPIES) -> None:
         from mpe2.simple_spread_v3 import parallel_env
 
-        self._worlds = [parallel_env() for _ in range(copies)]
+        from workers.environments.pettingzoo_cast import Cast
+
+        self._worlds = Cast("pettingzoo:mpe2.simple_spread_v3", parallel_env, copies).envs
         first = self._worlds[0]
         self._names: list[str] = first.possible_agents
         self.observation_space, self.action_space = first.observation_space(self._names[0]), spaces.Discrete(5)

@@ -62,7 +62,8 @@ def _figures(
         if popen.poll() is not None or time.monotonic() > end:
             said = (folder / "output.txt").read_text()[-2000:]
             raise RuntimeError(f"{popen.args!r} does not train; it said: {said}")
-        return sum(int(np.fromfile(path, np.int64)[0]) for path in (folder / "steps").iterdir())
+        # a file that a process has just made is still empty
+        return sum(int(np.fromfile(path, np.int64).sum()) for path in (folder / "steps").iterdir())
 
     while not steps():
         time.sleep(_LOOKS)
