@@ -210,7 +210,7 @@ def from_id(
 def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:
     def make_one() -> Any:
         try:
-            return function(**settings)
+            return _without_canvas(function(**settings))
         except (TypeError, ValueError, AssertionError) as fault:
             raise ConfigurationError(
                 f"{id} cannot be made with the settings {dict(settings)} ({' '.join(str(fault).split())}); "
@@ -218,3 +218,11 @@ def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -
             ) from fault
 
     return make_one
+
+
+def _without_canvas(env: Any) -> Any:
+    """`env`, whose pygame surface is given back if nobody will see it: each copy of MPE's worlds makes one of 2 MiB."""
+    inner = getattr(env, "unwrapped", env)
+    if getattr(inner, "render_mode", None) is None and type(getattr(inner, "screen", None)).__name__ == "Surface":
+        inner.screen = None
+    return env

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from mpe2 import simple_spread_v3
 
@@ -280,3 +281,20 @@ def test_what_cannot_be_made_is_refused_in_one_sentence(id: str, settings: dict[
     with pytest.raises(ConfigurationError, match=word) as caught:
         from_id(id, 1, settings)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [None, "sequential"])
+def test_copies_that_nobody_looks_at_hold_no_pictures(mode: Literal["sequential"] | None) -> None:
+    from_id(SPREAD, 1, {}, mode).close()
+    process, copies = psutil.Process(), 64
+    before = process.memory_info().rss
+    environment = from_id(SPREAD, copies, {}, mode)
+    environment.reset(0)
+    assert process.memory_info().rss - before < copies * 2**20, "each picture is twice as large"
+    environment.close()
+    shown = from_id(SPREAD, 1, {"render_mode": "rgb_array"}, mode)
+    shown.reset(0)
+    picture = shown.render_rgb()
+    assert picture is not None
+    assert picture.shape == (700, 700, 3)
+    shown.close()
