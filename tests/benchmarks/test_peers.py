@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.peers.__main__ import PEERS, compared, parsed
-from tests.benchmarks.peers.stepping import AGENTS, COPIES, PLACE, SPREAD_SEGMENT, Carts, Numbers, Spread
+from tests.benchmarks.peers.stepping import AGENTS, COPIES, GUARDS, PLACE, SPREAD_SEGMENT, Carts, Numbers, Spread
 from tests.benchmarks.peers.watching import watched
 from tests.tools import ROOT
 from workers.bench.workloads import workload
@@ -66,10 +66,13 @@ def test_worlds_count_the_steps_of_all_copies(tmp_path: Path, monkeypatch: pytes
     assert sorted(int(np.fromfile(path, np.int64)[0]) for path in tmp_path.iterdir()) == [4, 24]
 
 
+@pytest.mark.parametrize("guards", [False, True])
 def test_copies_of_the_spread_are_rows_agent_by_agent_and_begin_anew_where_they_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
     monkeypatch.setenv(PLACE, str(tmp_path))
+    if guards:
+        monkeypatch.setenv(GUARDS, "1")
     mine, others = slice(2, 4), slice(10, 12)  # in what an agent sees: its own place, and how far the next one is
     copies = 32  # of which agents bump into each other in a few, wherever they begin
     spread = Spread(copies)

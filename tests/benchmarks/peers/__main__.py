@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.peers.stepping import GUARDS
 from tests.benchmarks.peers.watching import watched
 from tests.tools import ROOT
 from workers.bench.pipeline import watch
@@ -42,6 +44,8 @@ Figures = dict[str, Any]
 def main() -> None:
     """Prints as it goes."""
     given = parsed(sys.argv[1:])
+    if given.guards:
+        os.environ[GUARDS] = "1"
     for peer, policies in given.runs:
         runs: dict[str, list[Figures]] = {peer: [], "ours": []}
         for _ in range(given.pairs):
@@ -65,6 +69,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each window")
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of learning before the first window")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
+    parser.add_argument("--guards", action="store_true", help="give the peer W2's world as its package makes it")
     given = parser.parse_args(arguments)
     can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
     wanted = [given.policies] if given.policies else [1, 2, 3]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 __all__ = [
     "AGENTS",
     "COPIES",
+    "GUARDS",
     "PLACE",
     "SEGMENT",
     "SPREAD_SEGMENT",
@@ -35,6 +36,8 @@ AGENTS, SYNTHETIC_COPIES = 3, 128
 SPREAD_SEGMENT = 25
 PLACE = "PEER_STEPS"
 """Environment variable: the folder of the files."""
+GUARDS = "PEER_GUARDS"
+"""Environment variable: set where W2's world is to be as its package makes it."""
 
 
 class Tally:
@@ -78,7 +81,7 @@ class Carts(CartPoleVectorEnv):
 
 
 class Spread:
-    """W2's world: `copies` of what our adapter steps, which takes off PettingZoo's guards.
+    """W2's world: `copies` of what our adapter steps, which takes off PettingZoo's guards; or with them (`GUARDS`).
 
     Rows [R] are [A, E], those of an agent together: one batch where agents share a policy, `A` where each has its own.
     A copy whose episode has ended begins the next in the same step.
@@ -89,7 +92,10 @@ class Spread:
 
         from workers.environments.pettingzoo_cast import Cast
 
-        self._worlds = Cast("pettingzoo:mpe2.simple_spread_v3", parallel_env, copies).envs
+        if GUARDS in os.environ:
+            self._worlds: list[Any] = [parallel_env() for _ in range(copies)]
+        else:
+            self._worlds = Cast("pettingzoo:mpe2.simple_spread_v3", parallel_env, copies).envs
         first = self._worlds[0]
         self._names: list[str] = first.possible_agents
         self.observation_space, self.action_space = first.observation_space(self._names[0]), spaces.Discrete(5)
