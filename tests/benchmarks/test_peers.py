@@ -10,8 +10,19 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.peers.__main__ import PEERS, compared, parsed
-from tests.benchmarks.peers.stepping import AGENTS, COPIES, GUARDS, PLACE, SPREAD_SEGMENT, Carts, Numbers, Spread
-from tests.benchmarks.peers.watching import watched
+from tests.benchmarks.peers.stepping import (
+    AGENTS,
+    COPIES,
+    EPISODES,
+    GUARDS,
+    PLACE,
+    SCORES,
+    SPREAD_SEGMENT,
+    Carts,
+    Numbers,
+    Spread,
+)
+from tests.benchmarks.peers.watching import solved, watched
 from tests.tools import ROOT
 from workers.bench.workloads import workload
 
@@ -47,6 +58,37 @@ def test_a_peer_is_watched_from_outside_and_ended() -> None:
     assert told["peak_pss_gib"] > 0.01
     assert 0 <= told["cores"] < 1
     assert not Path("left-behind-by-a-peer").exists(), "it writes into a folder of its own"
+
+
+_FALLING = """
+import numpy as np
+from tests.benchmarks.peers.stepping import Carts
+carts = Carts(4)
+carts.reset(seed=0)
+while True:
+    carts.step(np.zeros(4, np.int64))  # who only pushes to the left falls after 8 to 11 steps
+"""
+
+
+def test_a_return_is_awaited_from_outside() -> None:
+    told = solved([sys.executable, "-c", _FALLING], target=8.0)
+    assert 0 <= told["seconds"] < told["seconds_from_start"]
+    assert told["env_steps"] >= 8 * 4
+
+
+def test_carts_tell_the_mean_return_of_the_last_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCORES, str(tmp_path))
+    carts, lengths, since = Carts(4), [], np.zeros(4, np.int64)
+    carts.reset(seed=0)
+    generator = np.random.default_rng(0)
+    for _ in range(6_000):
+        begins = carts.prev_done.copy()  # this step only begins the next episode
+        told = carts.step(generator.integers(2, size=4))
+        since = np.where(begins, 0, since + 1)
+        lengths += since[told[2] | told[3]].tolist()
+    (path,) = tmp_path.iterdir()
+    assert len(lengths) > EPISODES
+    assert np.fromfile(path)[0] == pytest.approx(np.mean(lengths[-EPISODES:]))
 
 
 def test_a_peer_that_ends_says_why() -> None:
@@ -132,6 +174,8 @@ def test_a_peer_without_a_script_for_a_workload_is_refused(capsys: pytest.Captur
     assert "torchrl has no script for W3" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parsed(["--workload", "W1", "--policies", "3"])
+    with pytest.raises(SystemExit):
+        parsed(["--workload", "W2", "--until", "475"])
     assert "no peer has a script for W1 with 3 policies" in capsys.readouterr().err
 
 

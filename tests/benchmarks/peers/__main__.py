@@ -4,7 +4,8 @@
 
 Out flow: lines of JSON: one for each run, then for each peer the medians of its runs and of ours between them, with
 the ratios ours : peer. `policies` says whether the agents share one or have one each, which ours always have.
-`processor_us_per_env_step` is what neighbours on the machine change least.
+`processor_us_per_env_step` is what neighbours on the machine change least. With `--until 475` the figures are the
+seconds and the environment steps until that mean return.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.peers.stepping import GUARDS
-from tests.benchmarks.peers.watching import watched
+from tests.benchmarks.peers.watching import solved, watched
 from tests.tools import ROOT
 from workers.bench.pipeline import watch
+from workers.bench.running import started
 from workers.bench.workloads import workload
 
 __all__ = ["compared", "parsed"]
@@ -37,7 +40,12 @@ PEERS = {
     "plain-loop": {("W4", 2): "train_plain_loop"},
 }
 """The module by which each learns a workload with so many policies: one that all agents share, or one for each."""
-_FIGURES = ("env_steps_per_second", "processor_us_per_env_step", "cores", "peak_pss_gib")
+_FIGURES = (
+    *("env_steps_per_second", "processor_us_per_env_step", "cores", "peak_pss_gib"),
+    *("seconds", "seconds_from_start", "env_steps"),
+)
+_OFTEN = 0.05
+"""Seconds between two looks for a return."""
 Figures = dict[str, Any]
 
 
@@ -70,9 +78,12 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of learning before the first window")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     parser.add_argument("--guards", action="store_true", help="give the peer W2's world as its package makes it")
+    parser.add_argument("--until", type=float, metavar="RETURN", help="seconds to that mean return instead, of W1")
     given = parser.parse_args(arguments)
     can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
     wanted = [given.policies] if given.policies else [1, 2, 3]
+    if given.until and given.workload != "W1":
+        parser.error("only W1 tells peers' returns; leave out --until")
     given.runs = [(peer, n) for peer in given.peers or PEERS for n in wanted if n in can.get(peer, [])]
     for peer in given.peers:
         if peer not in dict(given.runs):
@@ -85,11 +96,12 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 def compared(peer: str, theirs: list[Figures], ours: list[Figures]) -> Figures:
     """Medians of both, and ours over theirs."""
+    keys = [key for key in _FIGURES if key in theirs[0]]
     medians = {
-        who: {key: statistics.median(run[key] for run in runs) for key in _FIGURES}
+        who: {key: statistics.median(run[key] for run in runs) for key in keys}
         for who, runs in ((peer, theirs), ("ours", ours))
     }
-    ratios = {key: medians["ours"][key] / medians[peer][key] for key in _FIGURES}
+    ratios = {key: medians["ours"][key] / medians[peer][key] for key in keys}
     return {"peer": peer, "theirs": medians[peer], "ours": medians["ours"], "ours_over_theirs": ratios}
 
 
@@ -97,15 +109,32 @@ def _peer(peer: str, policies: int, given: argparse.Namespace) -> Figures:
     python = given.environments / peer / "bin" / "python"
     script = f"tests.benchmarks.peers.{PEERS[peer][given.workload, policies]}"
     command = [str(python.absolute()), "-m", script, given.workload, str(policies)]
+    if given.until:
+        return solved(command, given.until)
     return _with_cost(watched(command, given.windows, given.seconds, given.warm))
 
 
 def _ours(given: argparse.Namespace) -> Figures:
     data, _run = workload(given.workload, {})
     with tempfile.TemporaryDirectory() as folder:
+        if given.until:
+            return _solved(data, Path(folder) / "ours", given.until)
         figures = watch(Path(folder) / "ours", data, given.windows, given.seconds, given.warm)
     cores = sum(share for key, share in figures.items() if key.startswith("cpu."))
     return _with_cost({**figures, "cores": cores})
+
+
+def _solved(data: Figures, folder: Path, target: float) -> Figures:
+    """As `solved`, by what the run tells about twice a second."""
+    begun = time.monotonic()
+    with started(data, folder) as running:
+        while not running.look().counted.get("env_steps"):
+            time.sleep(_OFTEN)
+        first, told = time.monotonic(), folder / "run" / "metrics.jsonl"
+        while not told.exists() or running.returns().get("return_last", 0.0) < target:
+            time.sleep(_OFTEN)
+        now, steps = time.monotonic(), running.look().counted["env_steps"]
+    return {"seconds": now - first, "seconds_from_start": now - begun, "env_steps": steps}
 
 
 def _with_cost(figures: Figures) -> Figures:

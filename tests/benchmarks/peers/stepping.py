@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 __all__ = [
     "AGENTS",
     "COPIES",
+    "EPISODES",
     "GUARDS",
     "PLACE",
+    "SCORES",
     "SEGMENT",
     "SPREAD_SEGMENT",
     "SYNTHETIC_COPIES",
@@ -38,22 +41,30 @@ PLACE = "PEER_STEPS"
 """Environment variable: the folder of the files."""
 GUARDS = "PEER_GUARDS"
 """Environment variable: set where W2's world is to be as its package makes it."""
+SCORES = "PEER_SCORES"
+"""Environment variable: the folder of files with the mean return of the last `EPISODES`, where that is awaited."""
+EPISODES = 256
 
 
 class Tally:
     """Environment steps of this process, in a file of their own; nothing where nobody watches."""
 
     def __init__(self) -> None:
-        self._steps = np.zeros(1, np.int64)
-        if PLACE in os.environ:
-            handle, path = tempfile.mkstemp(dir=os.environ[PLACE])
-            os.ftruncate(handle, 8)
-            os.close(handle)
-            self._steps = np.memmap(path, np.int64, "r+", shape=(1,))
+        self._steps = _shared(PLACE, np.int64)
 
     def count(self, steps: int) -> None:
         """So many more."""
         self._steps[0] += steps
+
+
+def _shared(place: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """[1], in a file of its own in the folder that the environment variable `place` names; nowhere if it names none."""
+    if place not in os.environ:
+        return np.zeros(1, dtype)
+    handle, path = tempfile.mkstemp(dir=os.environ[place])
+    os.ftruncate(handle, 8)
+    os.close(handle)
+    return np.memmap(path, dtype, "r+", shape=(1,))
 
 
 class Carts(CartPoleVectorEnv):
@@ -62,10 +73,15 @@ class Carts(CartPoleVectorEnv):
     def __init__(self, copies: int = COPIES) -> None:
         super().__init__(copies, max_episode_steps=500)
         self._tally = Tally()
+        self._score, self._returns = _shared(SCORES, np.float64), deque[int](maxlen=EPISODES)
 
     def step(self, action: NDArray[Any]) -> Any:
         self._tally.count(self.num_envs)
-        return super().step(action)
+        told = super().step(action)
+        if SCORES in os.environ and (over := told[2] | told[3]).any():
+            self._returns.extend(self.steps[over].tolist())
+            self._score[0] = sum(self._returns) / len(self._returns)
+        return told
 
     def restart(self, which: NDArray[np.bool_]) -> None:
         """Begins new episodes in those [E] at once, for peers that restart by themselves."""
