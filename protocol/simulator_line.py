@@ -90,7 +90,7 @@ def addresses_of(endpoint: str | Path) -> list[str]:
     """The address of an actor; of all that a run's folder tells of, none if none has served yet."""
     if _is_address(endpoint):
         return [str(endpoint)]
-    files = sorted((Path(endpoint) / "simulators").glob("*.json"))
+    files = sorted((Path(endpoint) / "simulators").glob("[!.]*.json"))
     return [str(json.loads(path.read_text())["address"]) for path in files]
 
 

@@ -65,7 +65,7 @@ class Running:
             raise TrainingFault(f"the run that was to be measured ended: {self._output.read_text()[-400:].strip()}")
         cpu, totals, steps = self._tree.look(), Counter[str](), []
         at = time.monotonic()
-        for path in sorted((self._folder / "counters").glob("*.[0-9]*")):
+        for path in sorted((self._folder / "counters").glob("[!.]*.[0-9]*")):
             for name, value in read_counters(path).items():
                 kind = name.partition(".")[0]
                 totals[kind] += value  # type: ignore[assignment] # seconds among whole numbers

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from protocol.counters import Counters
 from workers.bench.bound import Parts
 from workers.bench.pipeline import _beside, _rates
-from workers.bench.running import Look
+from workers.bench.running import Look, Running
 
 PROMISED = {
     "env_steps_per_second",
@@ -38,6 +40,17 @@ def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
     spent = sum(told[f"bare.{part}_us"] for part in ("environment", "forward", "update"))
     assert told["two_core_bound"] == pytest.approx(2e6 / spent, rel=0.5)  # of means before and after
     assert 0 < told["peak_pss_gib"] < 16
+
+
+def test_a_look_leaves_out_pages_that_are_still_being_made(tmp_path: Path) -> None:
+    (tmp_path / "counters").mkdir()
+    Counters(tmp_path / "counters" / "actor-0.1", ["env_steps"]).add("env_steps", 7)
+    (tmp_path / "counters" / ".actor-1.1").touch()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
+        try:
+            assert Running(popen, tmp_path, tmp_path / "output.txt").look().counted["env_steps"] == 7
+        finally:
+            popen.kill()
 
 
 def test_rates_are_medians_of_windows_and_the_bound_is_of_two_cores() -> None:

@@ -20,6 +20,7 @@ from protocol.config import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault, Timeout
 from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
+from protocol.simulator_line import addresses_of
 from protocol.simulator_serve import serve
 from tests.flows.runs import until
 from tests.workers.environments.simulators.serving import serving
@@ -199,6 +200,12 @@ def test_who_waits_for_an_actor_that_is_silent_when_the_run_has_ended_is_told_so
                     act_for_ever(sim)
             finally:
                 silent.set()
+
+
+def test_an_address_that_is_still_being_written_is_none(tmp_path: Path) -> None:
+    (tmp_path / "simulators").mkdir()
+    (tmp_path / "simulators" / ".actor-0.json").write_text('{"addr')
+    assert addresses_of(tmp_path) == []
 
 
 def test_a_turn_without_anybody_lets_the_actor_go_on() -> None:
