@@ -91,6 +91,23 @@ def test_carts_tell_the_mean_return_of_the_last_episodes(tmp_path: Path, monkeyp
     assert np.fromfile(path)[0] == pytest.approx(np.mean(lengths[-EPISODES:]))
 
 
+def test_copies_of_the_spread_tell_what_the_mean_agent_earned_and_worlds_never_stepped_tell_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCORES, str(tmp_path))
+    Spread(2)  # as a main process makes one to see its spaces
+    spread, earned = Spread(2), np.zeros((AGENTS, 2))
+    spread.reset()
+    for _ in range(SPREAD_SEGMENT):
+        assert not list(tmp_path.iterdir()), "no episode has ended"
+        earned += spread.step(np.zeros(AGENTS * 2, np.int64))[1].reshape(AGENTS, 2)
+    (path,) = tmp_path.iterdir()
+    assert np.fromfile(path) == pytest.approx(earned.mean())
+    for _ in range(SPREAD_SEGMENT):
+        earned += spread.step(np.ones(AGENTS * 2, np.int64))[1].reshape(AGENTS, 2)
+    assert np.fromfile(path) == pytest.approx(earned.mean() / 2), "each episode for itself"
+
+
 def test_a_peer_that_ends_says_why() -> None:
     with pytest.raises(RuntimeError, match="no such thing"):
         watched([sys.executable, "-c", "raise SystemExit('no such thing')"], windows=1, seconds=0.1, warm=0.0)
@@ -175,8 +192,10 @@ def test_a_peer_without_a_script_for_a_workload_is_refused(capsys: pytest.Captur
     with pytest.raises(SystemExit):
         parsed(["--workload", "W1", "--policies", "3"])
     with pytest.raises(SystemExit):
-        parsed(["--workload", "W2", "--until", "475"])
-    assert "no peer has a script for W1 with 3 policies" in capsys.readouterr().err
+        parsed(["--workload", "W3", "--until", "475"])
+    said = capsys.readouterr().err
+    assert "no peer has a script for W1 with 3 policies" in said
+    assert "only W1 and W2 tell peers' returns" in said
 
 
 def test_a_peer_runs_with_a_shared_policy_and_with_one_for_each_agent_where_it_can() -> None:

@@ -98,11 +98,9 @@ class Running:
     def returns(self) -> dict[str, float]:
         """The first and the last that were told, the mean over policies; nothing if no episode has ended."""
         lines = (self._folder / "metrics.jsonl").read_text().splitlines()
-        told = [
-            statistics.mean(returns)
-            for line in map(json.loads, lines)
-            if (returns := [of["return"] for of in line.values() if isinstance(of, dict) and of.get("return")])
-        ]
+        by_policy = ([of for of in json.loads(line).values() if isinstance(of, dict)] for line in lines)
+        earned = [[of["return"] for of in policies if of.get("return") is not None] for policies in by_policy]
+        told = [statistics.mean(returns) for returns in earned if returns]
         return {"return_first": told[0], "return_last": told[-1]} if told else {}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -44,6 +45,7 @@ _FIGURES = (
     *("env_steps_per_second", "processor_us_per_env_step", "cores", "peak_pss_gib"),
     *("seconds", "seconds_from_start", "env_steps"),
 )
+_SCORED = ("W1", "W2")
 _OFTEN = 0.05
 """Seconds between two looks for a return."""
 Figures = dict[str, Any]
@@ -78,12 +80,12 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of learning before the first window")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     parser.add_argument("--guards", action="store_true", help="give the peer W2's world as its package makes it")
-    parser.add_argument("--until", type=float, metavar="RETURN", help="seconds to that mean return instead, of W1")
+    parser.add_argument("--until", type=float, metavar="RETURN", help="seconds to that mean return instead")
     given = parser.parse_args(arguments)
     can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
     wanted = [given.policies] if given.policies else [1, 2, 3]
-    if given.until and given.workload != "W1":
-        parser.error("only W1 tells peers' returns; leave out --until")
+    if given.until is not None and given.workload not in _SCORED:
+        parser.error(f"only {' and '.join(_SCORED)} tell peers' returns; leave out --until")
     given.runs = [(peer, n) for peer in given.peers or PEERS for n in wanted if n in can.get(peer, [])]
     for peer in given.peers:
         if peer not in dict(given.runs):
@@ -109,7 +111,7 @@ def _peer(peer: str, policies: int, given: argparse.Namespace) -> Figures:
     python = given.environments / peer / "bin" / "python"
     script = f"tests.benchmarks.peers.{PEERS[peer][given.workload, policies]}"
     command = [str(python.absolute()), "-m", script, given.workload, str(policies)]
-    if given.until:
+    if given.until is not None:
         return solved(command, given.until)
     return _with_cost(watched(command, given.windows, given.seconds, given.warm))
 
@@ -117,7 +119,7 @@ def _peer(peer: str, policies: int, given: argparse.Namespace) -> Figures:
 def _ours(given: argparse.Namespace) -> Figures:
     data, _run = workload(given.workload, {})
     with tempfile.TemporaryDirectory() as folder:
-        if given.until:
+        if given.until is not None:
             return _solved(data, Path(folder) / "ours", given.until)
         figures = watch(Path(folder) / "ours", data, given.windows, given.seconds, given.warm)
     cores = sum(share for key, share in figures.items() if key.startswith("cpu."))
@@ -131,7 +133,7 @@ def _solved(data: Figures, folder: Path, target: float) -> Figures:
         while not running.look().counted.get("env_steps"):
             time.sleep(_OFTEN)
         first, told = time.monotonic(), folder / "run" / "metrics.jsonl"
-        while not told.exists() or running.returns().get("return_last", 0.0) < target:
+        while not told.exists() or running.returns().get("return_last", -math.inf) < target:
             time.sleep(_OFTEN)
         now, steps = time.monotonic(), running.look().counted["env_steps"]
     return {"seconds": now - first, "seconds_from_start": now - begun, "env_steps": steps}

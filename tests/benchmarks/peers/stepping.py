@@ -30,6 +30,7 @@ __all__ = [
     "SYNTHETIC_COPIES",
     "Carts",
     "Numbers",
+    "Score",
     "Spread",
     "Tally",
 ]
@@ -50,21 +51,39 @@ class Tally:
     """Environment steps of this process, in a file of their own; nothing where nobody watches."""
 
     def __init__(self) -> None:
-        self._steps = _shared(PLACE, np.int64)
+        self._steps = np.zeros(1, np.int64)
+        if PLACE in os.environ:
+            self._steps = _shared(PLACE, self._steps)
 
     def count(self, steps: int) -> None:
         """So many more."""
         self._steps[0] += steps
 
 
-def _shared(place: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """[1], in a file of its own in the folder that the environment variable `place` names; nowhere if it names none."""
-    if place not in os.environ:
-        return np.zeros(1, dtype)
+class Score:
+    """The mean return of this process's last episodes, in a file of its own as soon as one has ended; worlds that are
+    made and never stepped have none. Nothing where nobody awaits it (`awaited`)."""
+
+    def __init__(self) -> None:
+        self.awaited = SCORES in os.environ
+        self._returns = deque[float](maxlen=EPISODES)
+        self._mean: NDArray[np.float64] | None = None
+
+    def add(self, returns: list[float]) -> None:
+        """Of episodes that have ended."""
+        self._returns.extend(returns)
+        mean = np.array([sum(self._returns) / len(self._returns)])
+        if self._mean is None:
+            self._mean = _shared(SCORES, mean)
+        self._mean[:] = mean
+
+
+def _shared(place: str, first: NDArray[Any]) -> NDArray[Any]:
+    """`first`, in a file of its own in the folder that the environment variable `place` names."""
     handle, path = tempfile.mkstemp(dir=os.environ[place])
-    os.ftruncate(handle, 8)
+    os.write(handle, first.tobytes())
     os.close(handle)
-    return np.memmap(path, dtype, "r+", shape=(1,))
+    return np.memmap(path, first.dtype, "r+", shape=first.shape)
 
 
 class Carts(CartPoleVectorEnv):
@@ -72,15 +91,13 @@ class Carts(CartPoleVectorEnv):
 
     def __init__(self, copies: int = COPIES) -> None:
         super().__init__(copies, max_episode_steps=500)
-        self._tally = Tally()
-        self._score, self._returns = _shared(SCORES, np.float64), deque[int](maxlen=EPISODES)
+        self._tally, self._score = Tally(), Score()
 
     def step(self, action: NDArray[Any]) -> Any:
         self._tally.count(self.num_envs)
         told = super().step(action)
-        if SCORES in os.environ and (over := told[2] | told[3]).any():
-            self._returns.extend(self.steps[over].tolist())
-            self._score[0] = sum(self._returns) / len(self._returns)
+        if self._score.awaited and (over := told[2] | told[3]).any():
+            self._score.add(self.steps[over].tolist())
         return told
 
     def restart(self, which: NDArray[np.bool_]) -> None:
@@ -119,7 +136,9 @@ class Spread:
         self._shape = (AGENTS, copies)
         self.now = self.before = np.empty((self.rows, 0), np.float32)
         """[R, 18]: what all see, and what they saw before ended episodes were begun anew."""
-        self._tally = Tally()
+        self._earned = np.zeros(copies)
+        """[E]: by the mean agent, in the episodes that are on."""
+        self._tally, self._score = Tally(), Score()
 
     def reset(self) -> NDArray[np.float32]:
         """[R, 18]."""
@@ -137,7 +156,11 @@ class Spread:
             rewards[:, copy] = list(earned.values())
             over[:, copy] = list(late.values())
         self.now = self.before = self._seen(seen)
+        self._earned += rewards.mean(0)
         if over.any():
+            if self._score.awaited:
+                self._score.add(self._earned[over[0]].tolist())
+            self._earned[over[0]] = 0
             for copy in np.flatnonzero(over[0]).tolist():
                 seen[copy] = self._worlds[copy].reset()[0]
             self.now = self._seen(seen)

@@ -82,9 +82,10 @@ class _Run:
         return sum(int(np.fromfile(path, np.int64).sum()) for path in (self.folder / "steps").iterdir())
 
     def score(self) -> float:
-        """The mean return of the last episodes, of the process that has the lowest; 0 before any has ended."""
+        """The mean return of the last episodes, of the process that has the lowest; -inf before any has ended."""
         self.steps()
-        return min((float(np.fromfile(path).sum()) for path in (self.folder / "scores").iterdir()), default=0.0)
+        told = [np.fromfile(path) for path in (self.folder / "scores").iterdir()]
+        return min((float(one[0]) for one in told if len(one)), default=-np.inf)  # one just made is still empty
 
 
 @contextmanager
