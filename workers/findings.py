@@ -78,6 +78,15 @@ FINDINGS = _table(
         "if the world's rewards are not that rare, look at what its step returns",
     ),
     Finding(
+        "limit_before_horizon",
+        "data",
+        "note",
+        "a time limit cuts episodes off long before gamma stops counting what comes: most of a value is a guess at "
+        "what nobody ever sees, which nothing corrects, and policies learn to please the guess",
+        "lower algorithm.gamma to 1 - 1/steps of an episode or less, or, if the task really ends with its time, let "
+        "the world say terminated and show the time that is left",
+    ),
+    Finding(
         "never_a_batch",
         "data",
         "fault",

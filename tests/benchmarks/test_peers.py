@@ -17,6 +17,7 @@ from tests.benchmarks.peers.stepping import (
     GUARDS,
     PLACE,
     SCORES,
+    SPREAD_GAMMA,
     SPREAD_SEGMENT,
     Carts,
     Numbers,
@@ -157,6 +158,7 @@ def test_worlds_of_peers_are_as_large_as_ours() -> None:
     data, _run = workload("W2", {})
     assert data["actors"] * data["environment"]["copies"] == COPIES
     assert data["policy"]["segment_length"] == SPREAD_SEGMENT
+    assert data["policy"]["algorithm"]["gamma"] == SPREAD_GAMMA
     assert not data["environment"].get("settings"), "the peers' environment is made without settings too"
 
 

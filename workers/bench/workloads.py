@@ -19,6 +19,7 @@ __all__ = ["PRESETS", "WORKLOADS", "workload"]
 _ENDLESS = 10**12
 """Steps: who measures ends the run."""
 _FOLDER = Path(__file__).parents[2] / "launch" / "presets"
+_SPREAD = {"id": "pettingzoo:mpe2.simple_spread_v3", "copies": 128}
 _SYNTHETIC = {
     "id": "synthetic",
     "copies": 128,
@@ -26,9 +27,9 @@ _SYNTHETIC = {
 }
 
 
-def _ppo(environment: dict[str, Any], segment_length: int, **network: Any) -> dict[str, Any]:
+def _ppo(environment: dict[str, Any], segment_length: int, *, gamma: float = 0.99, **network: Any) -> dict[str, Any]:
     policy = {
-        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 4},
+        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 4, "gamma": gamma},
         "network": network,
         "segment_length": segment_length,
         "learning_rate": 0.001,
@@ -39,10 +40,11 @@ def _ppo(environment: dict[str, Any], segment_length: int, **network: Any) -> di
     return {"environment": environment, "policy": policy, "learners": "cohort"}
 
 
+# W2's episodes end after 25 steps, of which gamma 0.95 counts 20
 # all policies share a learner; a world that costs more than learning gets two actors, one that costs less two learners
 _MADE: dict[str, dict[str, Any]] = {
     "W1": _ppo({"id": "gymnasium:CartPole-v1", "copies": 256}, 64, hidden=[64, 64]),
-    "W2": {**_ppo({"id": "pettingzoo:mpe2.simple_spread_v3", "copies": 128}, 25, hidden=[64, 64]), "actors": 2},
+    "W2": {**_ppo(_SPREAD, 25, gamma=0.95, hidden=[64, 64]), "actors": 2},
     "W3": {
         **_ppo(_SYNTHETIC, 64, hidden=[128, 128], recurrent="lstm", recurrent_size=128),
         "num_learner_processes": 2,

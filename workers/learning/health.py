@@ -63,12 +63,14 @@ class Health:
     """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure."""
 
     def __init__(
-        self, policy: str, interface: Interface, layout: Layout, learning_rate: float, counters: Counters
+        self, policy: str, interface: Interface, layout: Layout, learning_rate: float, counters: Counters, gamma: float
     ) -> None:
         self._policy, self._interface, self._layout, self._counters = policy, interface, layout, counters
-        self._least_rate = learning_rate * _NEGLIGIBLE
+        self._least_rate, self._gamma = learning_rate * _NEGLIGIBLE, gamma
         self.new = True
         self._looks = self._rows = 0
+        self._limits = self._ends = 0
+        """Episodes in the rows that were looked at: those cut off, and all that ended."""
         self._streaks = {name: _Streak(_LONG if name == "reward_zero" else _ROWS) for name in FINDINGS}
         self._told: set[str] = set()
         self._before: Tensor | None = None
@@ -187,6 +189,8 @@ class Health:
         # once there was one, they are rare and no more
         if reward is not None and not self._streaks["reward_zero"].broken:
             holds["reward_zero"] = not reward.any()
+        if "truncated" in seen.flags:
+            holds["limit_before_horizon"] = self._cut_short(seen)
         if self.new and not self._streaks["action_constant"].broken and seen.free.any():
             holds["action_constant"] = self._one_action(seen)
         if self._looks <= _FIRST and not (constant and (reward is None or len(reward.unique()) == 1)):
@@ -194,6 +198,13 @@ class Health:
             self._digest = digest
             holds["batch_repeated"] = digest == last and distinct_rows(torch.cat([observation, seen.action], 1)) > 1
         return holds
+
+    def _cut_short(self, seen: Sample) -> bool:
+        """Whether most episodes so far were cut off, after fewer steps than `gamma` counts (1 / (1 - gamma))."""
+        terminated, truncated = seen.flags["terminated"], seen.flags["truncated"]
+        self._limits += int((truncated & ~terminated).sum())
+        self._ends += int((truncated | terminated).sum())
+        return self._limits * 2 > self._ends and self._rows * (1 - self._gamma) < self._ends
 
     def _one_action(self, seen: Sample) -> bool:
         """Whether all that was done, where something else might have been, is the same."""

@@ -87,7 +87,8 @@ class Member:
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
         self.update.arithmetic = Arithmetic(run.precision, compiled)
         self._finite = FiniteWeights(self.policy)
-        self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters)
+        gamma: float = getattr(getattr(plan.config, "algorithm", None), "gamma", 0.0)  # auxiliaries count nothing
+        self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, gamma)
         self._recorder: Recorder | None = None
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)

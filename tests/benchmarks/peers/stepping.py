@@ -26,6 +26,7 @@ __all__ = [
     "PLACE",
     "SCORES",
     "SEGMENT",
+    "SPREAD_GAMMA",
     "SPREAD_SEGMENT",
     "SYNTHETIC_COPIES",
     "Carts",
@@ -37,7 +38,7 @@ __all__ = [
 
 COPIES, SEGMENT = 256, 64
 AGENTS, SYNTHETIC_COPIES = 3, 128
-SPREAD_SEGMENT = 25
+SPREAD_SEGMENT, SPREAD_GAMMA = 25, 0.95
 PLACE = "PEER_STEPS"
 """Environment variable: the folder of the files."""
 GUARDS = "PEER_GUARDS"

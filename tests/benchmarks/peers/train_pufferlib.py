@@ -17,7 +17,16 @@ from pufferlib import pufferl, vector
 from pufferlib.models import LSTMWrapper
 from torch import nn
 
-from tests.benchmarks.peers.stepping import COPIES, SEGMENT, SPREAD_SEGMENT, SYNTHETIC_COPIES, Carts, Numbers, Spread
+from tests.benchmarks.peers.stepping import (
+    COPIES,
+    SEGMENT,
+    SPREAD_GAMMA,
+    SPREAD_SEGMENT,
+    SYNTHETIC_COPIES,
+    Carts,
+    Numbers,
+    Spread,
+)
 
 _WORKERS, _BATCH = 4, 2
 """Processes that step W2, and how many of them the policy answers together; those that wait spin."""
@@ -127,6 +136,7 @@ def main() -> None:
     config = pufferl.load_config("default")["train"]
     config |= {"env": name, "device": "cpu", "use_rnn": recurrent, "optimizer": "adam", "learning_rate": 1e-3}
     config |= {"batch_size": rows, "minibatch_size": rows // 4, "bptt_horizon": segment, "update_epochs": 1}
+    config["gamma"] = SPREAD_GAMMA if name == "W2" else 0.99
     config |= {"total_timesteps": 10**12, "checkpoint_interval": 10**9, "max_grad_norm": 0.5}
     pufferl.PuffeRL.print_dashboard = lambda *_, **__: None
     trainer = pufferl.PuffeRL(config, environment, policy)

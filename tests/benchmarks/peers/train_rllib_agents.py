@@ -22,6 +22,7 @@ from tests.benchmarks.peers.stepping import (
     AGENTS,
     COPIES,
     SEGMENT,
+    SPREAD_GAMMA,
     SPREAD_SEGMENT,
     SYNTHETIC_COPIES,
     Numbers,
@@ -72,6 +73,7 @@ def main() -> None:
         lstm = {"use_lstm": True, "lstm_cell_size": 128, "max_seq_len": segment, "vf_share_layers": True}
         shape = DefaultModelConfig(fcnet_hiddens=[64], head_fcnet_hiddens=[128, 128], fcnet_activation="tanh", **lstm)
     rows = copies * segment
+    learning = {"num_epochs": 1, "lr": 1e-3, "grad_clip": 0.5, "gamma": SPREAD_GAMMA if spread else 0.99}
     config = (
         PPOConfig()
         .environment("copies", disable_env_checking=True)
@@ -82,7 +84,7 @@ def main() -> None:
             rollout_fragment_length=segment,
         )
         .learners(num_learners=0)
-        .training(train_batch_size_per_learner=rows, minibatch_size=rows // 4, num_epochs=1, lr=1e-3, grad_clip=0.5)
+        .training(train_batch_size_per_learner=rows, minibatch_size=rows // 4, **learning)
         .rl_module(model_config=shape)
     )
     algorithm = config.build_algo()

@@ -22,6 +22,7 @@ from tests.benchmarks.peers.stepping import (
     AGENTS,
     COPIES,
     SEGMENT,
+    SPREAD_GAMMA,
     SPREAD_SEGMENT,
     SYNTHETIC_COPIES,
     Carts,
@@ -90,6 +91,7 @@ def _settings(name: str, policies: int, folder: str) -> dict[str, object]:
     rows = rollout * _COPIES[name] * (AGENTS if name != "W1" and policies == 1 else 1)
     sizes = {"rollout": rollout, "batch_size": rows // 4, "num_batches_per_epoch": 4, "num_epochs": 1}
     learning = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "nonlinearity": "tanh", "num_policies": policies}
+    learning["gamma"] = SPREAD_GAMMA if name == "W2" else 0.99
     quiet = {"save_every_sec": 10**6, "experiment_summaries_interval": 10**6, "train_for_env_steps": 10**12}
     left_out = (
         "normalize_input",

@@ -13,7 +13,7 @@ import numpy as np
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper
 
-from tests.benchmarks.peers.stepping import COPIES, SPREAD_SEGMENT, Spread
+from tests.benchmarks.peers.stepping import COPIES, SPREAD_GAMMA, SPREAD_SEGMENT, Spread
 
 _PROCESSES = 2
 
@@ -66,7 +66,8 @@ def main() -> None:
     """Trains until it is ended."""
     environment = Rows()
     batch = environment.num_envs * SPREAD_SEGMENT // 4
-    settings = {"n_steps": SPREAD_SEGMENT, "batch_size": batch, "n_epochs": 1, "learning_rate": 1e-3, "device": "cpu"}
+    sizes = {"n_steps": SPREAD_SEGMENT, "batch_size": batch, "n_epochs": 1}
+    settings = {**sizes, "learning_rate": 1e-3, "gamma": SPREAD_GAMMA, "device": "cpu"}
     PPO("MlpPolicy", environment, policy_kwargs={"net_arch": [64, 64]}, **settings).learn(10**12)
 
 

@@ -20,7 +20,7 @@ from torchrl.modules import MultiAgentMLP, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from tests.benchmarks.peers.stepping import AGENTS, COPIES, SPREAD_SEGMENT, Spread
+from tests.benchmarks.peers.stepping import AGENTS, COPIES, SPREAD_GAMMA, SPREAD_SEGMENT, Spread
 
 _COLLECTORS = 2
 _OBSERVATION, _ACTIONS = 18, 5
@@ -91,7 +91,7 @@ def _loss(actor: ProbabilisticActor, critic: ValueOperator) -> tuple[GAE, ClipPP
     ends = {end: ("agents", end) for end in ("done", "terminated")}
     said = {"reward": ("agents", "reward"), "value": ("agents", "state_value"), **ends}
     found = {"advantage": ("agents", "advantage"), "value_target": ("agents", "value_target")}
-    advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    advantages = GAE(gamma=SPREAD_GAMMA, lmbda=0.95, value_network=critic)
     advantages.set_keys(**said, **found)
     apart = {"normalize_advantage": True, "normalize_advantage_exclude_dims": (-2,)}  # of each agent
     loss = ClipPPOLoss(actor, critic, clip_epsilon=0.2, entropy_coeff=0.01, **apart)

@@ -227,7 +227,7 @@ def test_what_only_the_critic_sees_is_measured_and_noted_where_it_never_varies_H
     (plan,) = plan_policies(run, World(id="w", agents=(AGENT,))).values()
     for varies in (True, False):
         counters = Counters(None, *LearnerReport.names(["a"]))
-        health = Health("a", plan.interface, plan.layout, 0.01, counters)
+        health = Health("a", plan.interface, plan.layout, 0.01, counters, 0.99)
         for seed in range(3):
             given = segments(policy, seed)
             assert given.privileged is not None

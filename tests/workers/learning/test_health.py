@@ -201,6 +201,28 @@ def test_what_may_be_meant_is_a_note(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.levelname for record in caplog.records if "event=health " in record.getMessage()] == ["WARNING"] * 2
 
 
+def _ended(case: Case, end: str) -> Case:
+    """Where each segment's last row ends an episode."""
+    columns, last = case.sender.ring.columns, case.bench.plan.layout.length - 1
+    columns[end][:, last] = True
+    columns["final_row"][:, 0] = last
+    columns["final_observation"].fill(0)
+    return case
+
+
+@pytest.mark.parametrize(
+    ("end", "gamma", "noted"), [("truncated", 0.99, True), ("truncated", 0.7, False), ("terminated", 0.99, False)]
+)
+def test_episodes_that_a_limit_cuts_off_before_gamma_stops_counting_are_a_note(
+    end: str, gamma: float, noted: bool
+) -> None:
+    """After 4 steps, of which gamma 0.99 counts 100 and 0.7 three."""
+    algorithm = PPO(gamma=gamma, **STREAM.model_dump(exclude_unset=True, exclude={"name"}))
+    case = _ended(Case(algorithm, segments=40, log_probability=-1.6, value=0.0), end)
+    _look_at_all(case)
+    assert case.learn().found == ([("data", "limit_before_horizon")] if noted else [])
+
+
 def test_a_world_that_declares_one_observation_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Agent(name="one", observation=Box(shape=(2,), low=0, high=0), action=Discrete(n=5))
     monkeypatch.setattr(scripted, "WORLD", World(id="blind", population=DictPopulation(agents=(agent,))))
