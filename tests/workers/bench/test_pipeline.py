@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,21 @@ def test_a_look_leaves_out_pages_that_are_still_being_made(tmp_path: Path) -> No
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
         try:
             assert Running(popen, tmp_path, tmp_path / "output.txt").look().counted["env_steps"] == 7
+        finally:
+            popen.kill()
+
+
+def test_returns_are_those_of_whole_lines(tmp_path: Path) -> None:
+    """The last line of a run that goes on may be half there."""
+    lines = [{"env_steps": 1}, *({"a": {"return": of}, "b": {"return": None}, "c": {"return": -of}} for of in (0, 2))]
+    told = "".join(json.dumps(line) + "\n" for line in [*lines, {"a": {"return": -3.0}}])
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
+        try:
+            running = Running(popen, tmp_path, tmp_path / "output.txt")
+            assert running.latest_return() == -math.inf
+            (tmp_path / "metrics.jsonl").write_text(told + '{"a": {"ret')
+            assert running.latest_return() == -3.0
+            assert running.returns() == {"return_first": 0.0, "return_last": -3.0}
         finally:
             popen.kill()
 
