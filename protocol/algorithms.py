@@ -23,6 +23,8 @@ class Network(Section):
     """Units of each hidden layer."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Of the hidden layers."""
+    share_layers: bool = False
+    """Let the value be told from the policy's hidden layers, which then cost half as much; false: it has its own."""
     recurrent: Literal["lstm", "gru"] | None = None
     """The core that remembers; null: none."""
     recurrent_size: int = Field(default=128, ge=1, le=65_536)

@@ -60,6 +60,8 @@ class AuxiliaryConfig(Learned):
     def _possible(self) -> Self:
         if self.network.recurrent is not None:
             raise ValueError("an auxiliary has no recurrent networks; leave network.recurrent out")
+        if self.network.share_layers:
+            raise ValueError("an auxiliary has no value that could share layers; leave network.share_layers out")
         segments = self.algorithm.segments
         if segments is not None and segments < self.algorithm.minibatches:
             raise ValueError(

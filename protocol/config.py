@@ -120,6 +120,11 @@ class PolicyConfig(Learned):
             raise ValueError(
                 f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"
             )
+        if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
+            raise ValueError(
+                "share_layers is for ppo and impala without a central critic, where a policy and its value see the "
+                "same; leave network.share_layers out"
+            )
         if isinstance(algorithm, Replayed):
             if algorithm.learning_starts > algorithm.buffer_capacity:
                 raise ValueError(

@@ -57,6 +57,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         "kind": "actor" if isinstance(algorithm, Streamed) and algorithm.central_critic else "actor_critic",
         **common,
         "normalize_observation": algorithm.normalize_observation,
+        "share_layers": network.share_layers,
         "recurrent": network.recurrent,
         "recurrent_size": network.recurrent_size,
     }

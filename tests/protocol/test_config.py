@@ -111,6 +111,16 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "iqn has no recurrent networks; leave network.recurrent out",
         "use the algorithm ppo",
     ),
+    (
+        {"policy": {"network": {"share_layers": True}, **IQN_POLICY}},
+        "share_layers is for ppo and impala without a central critic",
+        "leave network.share_layers out",
+    ),
+    (
+        {"policy": {"algorithm": {"central_critic": True}, "network": {"share_layers": True}}},
+        "share_layers is for ppo and impala without a central critic",
+        "leave network.share_layers out",
+    ),
     ({"policy": {"algorithm": {"zero_start": True}}}, "zero_start is for recurrent networks", "set network.recurrent"),
     ({"policy": {"flow": "drop_newest", **IQN_POLICY}}, "flow drop_newest", "use block or drop_oldest"),
     ({"policies": {"gem": {"flow": "drop_newest", **IQN_POLICY}}}, "policies.gem: flow drop_newest", "use block"),

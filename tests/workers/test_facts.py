@@ -114,9 +114,10 @@ def actor_critic(
         weight, bias = w[f"layer_{k}_weight"], w[f"layer_{k}_bias"]
         if k == 0:
             h = activated(x @ weight + bias, facts)
-            p, v = h[:units], h[units:]
+            p, v = (h, h) if facts["share_layers"] else (h[:units], h[units:])
         else:
-            p, v = (activated(s @ weight[i] + bias[i, 0], facts) for i, s in enumerate((p, v)))
+            p = activated(p @ weight[0] + bias[0, 0], facts)
+            v = p if facts["share_layers"] else activated(v @ weight[1] + bias[1, 0], facts)
     mean, variance = w["returns.mean"], w["returns.variance"]
     std = max(np.sqrt(variance), 0.01 * abs(mean), 1e-4)
     value = float(mean + std * (v @ w["value_weight"] + w["value_bias"])[0])
@@ -135,11 +136,15 @@ def quantile(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
 
 
 @pytest.mark.parametrize("hidden", [[], [8], [8, 8, 8]])
-@pytest.mark.parametrize(("activation", "normalize"), [("tanh", True), ("relu", False)])
-def test_the_documents_arithmetic_is_that_of_ppo(hidden: list[int], activation: str, normalize: bool) -> None:
+@pytest.mark.parametrize(
+    ("activation", "normalize", "shared"), [("tanh", True, False), ("relu", False, False), ("tanh", True, True)]
+)
+def test_the_documents_arithmetic_is_that_of_ppo(
+    hidden: list[int], activation: str, normalize: bool, shared: bool
+) -> None:
     plan = plan_of(
         algorithm={"name": "ppo", "normalize_observation": normalize},
-        network={"hidden": hidden, "activation": activation},
+        network={"hidden": hidden, "activation": activation, "share_layers": shared},
     )
     policy, weights, facts = told(plan)
     assert isinstance(policy, ActorCritic)

@@ -46,19 +46,21 @@ class ActorCritic(Scaled):
         hidden: Sequence[int],
         activation: Activation,
         *,
+        share_layers: bool = False,
         normalize_observation: bool = False,
         core: Core | None = None,
     ) -> None:
         super().__init__()
-        self.shape, self.heads, self.activation = tuple(shape), heads, activation
+        self.shape, self.heads, self.activation, self.share_layers = tuple(shape), heads, activation, share_layers
         self.features, self.scratch = prod(shape), Workspace()
+        towers = 1 if share_layers else 2
         sizes = [self.features + (core.size if core is not None else 0), *hidden]
         for index, (inputs, units) in enumerate(pairwise(sizes)):
-            stack = orthogonal((2, inputs, units), HIDDEN_GAIN)
+            stack = orthogonal((towers, inputs, units), HIDDEN_GAIN)
             if index == 0:
-                self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(2 * units))
+                self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(towers * units))
             else:
-                self._add(f"layer_{index}", stack, torch.zeros(2, 1, units))
+                self._add(f"layer_{index}", stack, torch.zeros(towers, 1, units))
         self._add("policy", orthogonal((sizes[-1], heads.outputs), 0.01), torch.zeros(heads.outputs))
         self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
         # the same everywhere, and 1 at first: half the range of a bounded action

@@ -123,7 +123,10 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
     normalize, core = algorithm.normalize_observation, _core(interface, network)
     hidden, activation = network.hidden, network.activation
     if isinstance(algorithm, BC) or not algorithm.central_critic:
-        return ActorCritic(shape, heads, hidden, activation, normalize_observation=normalize, core=core)
+        share = network.share_layers
+        return ActorCritic(
+            shape, heads, hidden, activation, share_layers=share, normalize_observation=normalize, core=core
+        )
     privileged = 0 if interface.privileged is None else interface.privileged.width
     return CentralActorCritic(shape, privileged, heads, hidden, activation, normalize_observation=normalize, core=core)
 

@@ -102,9 +102,12 @@ def _towers(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
     p = v = x
     for index, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
         if index == 0:
-            p, v = activation(x @ weight + bias).chunk(2, 1)
+            p = v = activation(x @ weight + bias)
+            if not policy.share_layers:
+                p, v = p.chunk(2, 1)
         else:
-            p, v = activation(p @ weight[0] + bias[0]), activation(v @ weight[1] + bias[1])
+            p = activation(p @ weight[0] + bias[0])
+            v = p if policy.share_layers else activation(v @ weight[1] + bias[1])
     return p, v
 
 

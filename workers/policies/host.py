@@ -3,7 +3,7 @@ where rows are few, because what a small batch costs is calls, and torch's cost 
 
 In flow: observations. Out flows: actions with their log-probabilities and values.
 
-Legend: `B` rows acted on, `I` inputs, `H` units of a hidden layer, `A` outputs.
+Legend: `B` rows acted on, `I` inputs, `S` towers (towers.py), `H` units of a hidden layer, `A` outputs.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _Room(NamedTuple):
     inputs: Array
     """[B, I]"""
     both: Array
-    """[B, 2 H]: the first layer as it is formed."""
+    """[B, S H]: the first layer as it is formed."""
     layers: list[Array]
-    """[2, B, H] each, the first of them the same memory as `both`."""
+    """[S, B, H] each, the first of them the same memory as `both`."""
     below: Array
     """[H, B]: the last layer of the policy."""
     beside: Array
@@ -54,7 +54,7 @@ class HostActor:
 
     def __init__(self, module: ActorCritic) -> None:
         self._heads, self._relu = module.heads, module.activation == "relu"
-        self._features = module.features
+        self._features, self._towers = module.features, 1 if module.share_layers else 2
         arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
         self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
         self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))
@@ -132,7 +132,8 @@ class HostActor:
     def _make_room(self, rows: int) -> _Room:
         """Memory for so many rows."""
         first = self._first[0].shape[1] if self._first else 0
-        widths = [self._features, first, *(2 * weight.shape[2] for weight, _ in self._deeper)]
+        many = self._towers
+        widths = [self._features, first, *(many * weight.shape[2] for weight, _ in self._deeper)]
         if not self._held or len(self._held[0]) < rows * self._features:
             self._held = [np.empty(rows * width, np.float32) for width in widths]
             self._rooms.clear()
@@ -140,9 +141,9 @@ class HostActor:
             self._rooms.clear()
         cut = [held[: rows * width] for held, width in zip(self._held, widths, strict=True)]
         both = cut[1].reshape(rows, first)
-        layers = [both.reshape(rows, 2, first // 2).transpose(1, 0, 2)]
-        layers += [memory.reshape(2, rows, width // 2) for memory, width in zip(cut[2:], widths[2:], strict=True)]
+        layers = [both.reshape(rows, many, first // many).transpose(1, 0, 2)]
+        layers += [memory.reshape(many, rows, width // many) for memory, width in zip(cut[2:], widths[2:], strict=True)]
         room = self._rooms[rows] = _Room(
-            cut[0].reshape(rows, self._features), both, layers, layers[-1][0].T, layers[-1][1]
+            cut[0].reshape(rows, self._features), both, layers, layers[-1][0].T, layers[-1][-1]
         )
         return room

@@ -1,12 +1,13 @@
-"""Two perceptrons side by side, one for the policy and one for the value, evaluated together with their gradient.
+"""Two perceptrons side by side, one for the policy and one for the value, or one for both, with their gradient.
 
 In flows: inputs [N, I] and the parameters. Out flows: logits [A, N] (actions first: reductions over few actions then
 run along rows) and values [N]. The gradient is written out, because recording it costs more than computing it.
 
-Legend: `N` rows, `I` inputs, `H` units of a hidden layer, `A` actions.
+Legend: `N` rows, `I` inputs, `S` towers (2, or 1 whose layers policy and value share), `H` units of a hidden layer,
+`A` actions.
 
-Parameters, in order: first layer weight [I, 2H] and bias [2H] (policy's columns first, one product for both); each
-further hidden layer weight [2, H, H'] and bias [2, 1, H']; policy head [H', A], [A]; value head [H', 1], [1]. With a
+Parameters, in order: first layer weight [I, S*H] and bias [S*H] (policy's columns first, one product for both); each
+further hidden layer weight [S, H, H'] and bias [S, 1, H']; policy head [H', A], [A]; value head [H', 1], [1]. With a
 leading dimension in front of each and of the inputs they are those of several policies (stacked.py), computed as one.
 """
 
@@ -26,17 +27,17 @@ __all__ = ["evaluate", "hidden_layers", "towers"]
 
 
 def hidden_layers(x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace) -> list[Tensor]:
-    """What each hidden layer gives, [2, N, H] (policy, value) a layer; the input itself, twice, if there is none.
+    """What each hidden layer gives, [S, N, H] (policy first, value last) a layer; the input itself if there is none.
 
     They lie in `scratch`.
     """
     if len(parameters) == 4:
-        return [x.unsqueeze(-3).expand(*x.shape[:-2], 2, *x.shape[-2:])]
-    lead = x.shape[:-1]
+        return [x.unsqueeze(-3)]
+    lead, many = x.shape[:-1], _many(parameters)
     both = matmul(x, parameters[0], scratch.take("layer 0", (*lead, parameters[0].shape[-1]), x)).add_(parameters[1])
-    layers = [_pair(activate_(both, activation))]
+    layers = [_apart(activate_(both, activation), many)]
     for weight, bias in zip(parameters[2:-4:2], parameters[3:-4:2], strict=True):
-        space = scratch.take(f"layer {len(layers)}", (*lead[:-1], 2, lead[-1], weight.shape[-1]), x)
+        space = scratch.take(f"layer {len(layers)}", (*lead[:-1], many, lead[-1], weight.shape[-1]), x)
         z = matmul(layers[-1], weight, space).add_(bias)
         layers.append(activate_(z, activation))
     return layers
@@ -51,7 +52,7 @@ def evaluate(
     top = layers[-1]
     *lead, rows, _ = x.shape
     logits = matmul(policy.mT, top.select(-3, 0).mT, x.new_empty(*lead, policy.shape[-1], rows))
-    values = matmul(top.select(-3, 1), value, x.new_empty(*lead, rows, 1)).add_(value_bias)
+    values = matmul(top.select(-3, -1), value, x.new_empty(*lead, rows, 1)).add_(value_bias)
     return logits.add_(policy_bias[..., None]), values[..., 0], layers
 
 
@@ -70,14 +71,14 @@ def towers(
 def _recorded(x: Tensor, parameters: Sequence[Tensor], activation: Activation) -> tuple[Tensor, Tensor]:
     """The same by torch's own operations, which autocast rounds and torch.compile understands."""
     policy, policy_bias, value, value_bias = parameters[-4:]
-    top = x.unsqueeze(-3).expand(*x.shape[:-2], 2, *x.shape[-2:])
+    top, many = x.unsqueeze(-3), _many(parameters)
     for index in range(0, len(parameters) - 4, 2):
         weight, bias = parameters[index : index + 2]
         y = _added(top, weight, bias) if index else _added(x, weight, bias.view(*weight.shape[:-2], 1, -1))
         y = tanh(y) if activation == "tanh" else y.relu()
-        top = y if index else _pair(y)
+        top = y if index else _apart(y, many)
     logits = whole(_added(top.select(-3, 0), policy, policy_bias[..., None, :])).mT
-    return logits, whole(_added(top.select(-3, 1), value, value_bias.view(*value.shape[:-2], 1, 1)))[..., 0]
+    return logits, whole(_added(top.select(-3, -1), value, value_bias.view(*value.shape[:-2], 1, 1)))[..., 0]
 
 
 def _added(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -107,8 +108,12 @@ class _Towers(torch.autograd.Function):
             d_x = d_logits.mT @ parameters[0].mT + d_values @ parameters[2].mT if ctx.needs_input_grad[0] else None
             return (d_x, None, None, *gradients)
         d_layers = [_like(layer, f"gradient {i}", ctx.scratch) for i, layer in enumerate(layers)]
-        matmul(d_logits.mT, parameters[-4].mT, d_layers[-1].select(-3, 0))
-        torch.mul(d_values, parameters[-2].mT, out=d_layers[-1].select(-3, 1))
+        d_policy, d_value = d_layers[-1].select(-3, 0), d_layers[-1].select(-3, -1)
+        matmul(d_logits.mT, parameters[-4].mT, d_policy)
+        if _many(parameters) == 1:
+            d_value.addcmul_(d_values, parameters[-2].mT)
+        else:
+            torch.mul(d_values, parameters[-2].mT, out=d_value)
         hidden, d_both = _into_hidden(ctx.x, d_layers, layers, parameters, ctx.activation)
         d_x = matmul(d_both, parameters[0].mT, torch.empty_like(ctx.x)) if ctx.needs_input_grad[0] else None
         return (d_x, None, None, *hidden, *gradients)
@@ -117,7 +122,7 @@ class _Towers(torch.autograd.Function):
 def _heads(top: Tensor, d_logits: Tensor, d_values: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     policy, _, value, value_bias = parameters[-4:]
     d_policy = matmul(d_logits, top.select(-3, 0), top.new_empty(policy.mT.shape)).mT
-    d_value = matmul(top.select(-3, 1).mT, d_values, torch.empty_like(value))
+    d_value = matmul(top.select(-3, -1).mT, d_values, torch.empty_like(value))
     return [d_policy, d_logits.sum(-1), d_value, d_values.sum(-2).view(value_bias.shape)]
 
 
@@ -133,20 +138,25 @@ def _into_hidden(
         d_weight = matmul(below.mT, d_layer, torch.empty_like(weight))
         gradients[:0] = [d_weight, d_layer.sum(-2, keepdim=True)]
         matmul(d_layer, weight.mT, d_layers[index - 1])
-    both, d_both = _unpair(layers[0]), _unpair(d_layers[0])
+    both, d_both = _together(layers[0]), _together(d_layers[0])
     activation_gradient_(d_both, both, activation)
     d_first = matmul(x.mT, d_both, torch.empty_like(parameters[0]))
     return [d_first, d_both.sum(-2).view(parameters[1].shape), *gradients], d_both
 
 
-def _pair(both: Tensor) -> Tensor:
-    """[N, 2H] seen as [2, N, H]."""
-    return both.view(*both.shape[:-1], 2, -1).transpose(-3, -2)
+def _many(parameters: Sequence[Tensor]) -> int:
+    """S, where there are hidden layers."""
+    return parameters[2].shape[-3] if len(parameters) > 6 else parameters[0].shape[-1] // parameters[-4].shape[-2]
 
 
-def _unpair(pair: Tensor) -> Tensor:
-    """[2, N, H] in the first layer's memory order seen as [N, 2H]."""
-    side = pair.transpose(-3, -2)
+def _apart(both: Tensor, many: int) -> Tensor:
+    """[N, S*H] seen as [S, N, H]."""
+    return both.view(*both.shape[:-1], many, -1).transpose(-3, -2)
+
+
+def _together(apart: Tensor) -> Tensor:
+    """[S, N, H] in the first layer's memory order seen as [N, S*H]."""
+    side = apart.transpose(-3, -2)
     return side.reshape(*side.shape[:-2], -1)
 
 
@@ -154,5 +164,5 @@ def _like(layer: Tensor, name: str, scratch: Workspace) -> Tensor:
     """Scratch memory of a layer's shape and memory order."""
     if layer.is_contiguous():
         return scratch.take(name, tuple(layer.shape), layer)
-    *lead, _, rows, width = layer.shape
-    return _pair(scratch.take(name, (*lead, rows, 2 * width), layer))
+    *lead, many, rows, width = layer.shape
+    return _apart(scratch.take(name, (*lead, rows, many * width), layer), many)

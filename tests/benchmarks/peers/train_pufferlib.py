@@ -93,19 +93,21 @@ class Towers(nn.Module):
 
 
 class Around(nn.Module):
-    """What lies around PufferLib's LSTM: nothing before it, 128×128 for the policy and for the value behind it."""
+    """What lies around PufferLib's LSTM: nothing before it, 128×128 for both policy and value behind it."""
 
     is_continuous = False
 
     def __init__(self) -> None:
         super().__init__()
-        self._policy, self._value = tower(128, 128, 8), tower(128, 128, 1)
+        *layers, policy = tower(128, 128, 8)
+        self._layers, self._policy, self._value = nn.Sequential(*layers), policy, nn.Linear(128, 1)
 
     def encode_observations(self, observations: torch.Tensor, state: Any = None) -> torch.Tensor:
         return observations
 
     def decode_actions(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._policy(hidden), self._value(hidden)
+        seen = self._layers(hidden)
+        return self._policy(seen), self._value(seen)
 
 
 def tower(inputs: int, width: int, out: int) -> nn.Sequential:

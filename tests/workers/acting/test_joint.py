@@ -79,13 +79,14 @@ def alike(one: dict[str, NDArray], other: dict[str, NDArray], exact: bool) -> No
     [
         (PPO, {}, AGENT, True),
         (PPO, {"activation": "relu"}, AMOUNTS, True),
+        (PPO, {"hidden": (8, 8, 8), "share_layers": True}, AGENT, True),
         (PPO, {"recurrent": "lstm", "recurrent_size": 6}, AGENT, False),
         (PPO, {"recurrent": "gru", "recurrent_size": 6}, AGENT, False),
         ({"name": "iqn", "frames": 2, "dueling": True, "noisy": True}, {}, AGENT, False),
         ({"name": "iqn"}, {}, AGENT, False),
         ({"name": "dqn", "frames": 2}, {}, AGENT, False),
     ],
-    ids=["ppo", "amounts", "lstm", "gru", "noisy iqn", "iqn", "dqn"],
+    ids=["ppo", "amounts", "shared layers", "lstm", "gru", "noisy iqn", "iqn", "dqn"],
 )
 def test_policies_do_together_what_each_does_alone(
     algorithm: dict[str, Any], network: dict[str, Any], agent: Agent, exact: bool

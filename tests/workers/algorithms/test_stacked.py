@@ -22,12 +22,14 @@ K, T, B, I, U = 3, 6, 4, 5, 4  # noqa: E741 - the legend's
 
 
 def updates(heads: Heads = Heads((3,)), core: Kind | None = None, **algorithm: object) -> list[PPOUpdate]:  # noqa: B008
-    """K policies, each with weights, a learning rate and clipping of its own."""
-    found = []
+    """K policies, each with weights, a learning rate and clipping of its own; `share_layers` among what is the
+    algorithm's is their network's."""
+    found, share = [], bool(algorithm.pop("share_layers", False))
     for number in range(K):
         torch.manual_seed(number)
         remembers = None if core is None else Core(I, U, core)
-        policy = ActorCritic((I,), heads, (8, 8), "tanh", normalize_observation=True, core=remembers)
+        made = {"share_layers": share, "normalize_observation": True}
+        policy = ActorCritic((I,), heads, (8, 8), "tanh", core=remembers, **made)
         flatten_(policy)
         settings = {"minibatches": 2, "normalize_observation": True, **algorithm}
         config = PolicyConfig(
@@ -76,10 +78,11 @@ def difference(one: list[PPOUpdate], other: list[PPOUpdate]) -> float:
     [
         (Heads((3,)), None, {"epochs": 2, "value_clip": 0.2, "entropy_coefficient": 0.3, "anneal_entropy": True}),
         (Heads((3,), 2), None, {"normalize_return": False}),
+        (Heads((3,)), None, {"share_layers": True}),
         (Heads((3,)), "lstm", {}),
         (Heads((3,)), "gru", {}),
     ],
-    ids=["choice", "amounts", "lstm", "gru"],
+    ids=["choice", "amounts", "shared layers", "lstm", "gru"],
 )
 def test_a_stack_is_what_its_policies_would_be_alone(
     rounds: int, heads: Heads, core: Kind | None, algorithm: dict[str, object]

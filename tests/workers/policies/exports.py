@@ -51,6 +51,7 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "without bounds": (alone(FREE), PPO(), {"hidden": [8]}),
     "whole numbers": (alone(WHOLE), PPO(), {}),
     "a common observation": (alone(PLAIN, Box(shape=(2,), dtype="int32")), NORMAL, {}),
+    "shared layers": (WORLDS["all at once"], NORMAL, {"share_layers": True}),
     "lstm": (WORLDS["all at once"], NORMAL, {"recurrent": "lstm", "recurrent_size": 5}),
     "gru": (alone(PLAIN), NORMAL, {"recurrent": "gru", "recurrent_size": 5, "hidden": []}),
     "central critic": (WORLDS["all at once"], CENTRAL, {}),

@@ -21,7 +21,9 @@ WHERE = [torch.device("cpu")] + [torch.device("cuda")] * torch.cuda.is_available
 
 
 @pytest.mark.parametrize("device", WHERE, ids=str)
-@pytest.mark.parametrize("network", [{}, {"recurrent": "lstm", "recurrent_size": 6}, {"recurrent": "gru"}])
+@pytest.mark.parametrize(
+    "network", [{}, {"share_layers": True}, {"recurrent": "lstm", "recurrent_size": 6}, {"recurrent": "gru"}]
+)
 def test_a_policy_does_on_another_device_what_it_does_here(device: torch.device, network: dict[str, Any]) -> None:
     """With new weights each time, and more and fewer rows."""
     settings = {

@@ -25,11 +25,14 @@ def interface(action: Any = ACTIONS[0], observation: Box = Box(shape=(7,))) -> I
     return Interface.of(Agent(name="one", observation=observation, action=action))
 
 
-@pytest.mark.parametrize(("normalize", "activation"), [(False, "tanh"), (True, "relu"), (True, "tanh")])
-def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any) -> None:
+@pytest.mark.parametrize(
+    ("normalize", "activation", "shared"),
+    [(False, "tanh", False), (True, "relu", False), (True, "tanh", False), (False, "tanh", True)],
+)
+def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any, shared: bool) -> None:
     """Of any shape, kind of action and number of rows; with masks, greedily, and after new weights came."""
     for hidden, action in product(SHAPES, ACTIONS):
-        network = Network(hidden=hidden, activation=activation)
+        network = Network(hidden=hidden, activation=activation, share_layers=shared)
         config = PolicyConfig(algorithm=PPO(normalize_observation=normalize), model_config=network)
         seen = interface(action, Box(shape=(3, 5), dtype="uint8") if len(hidden) == 1 else Box(shape=(7,)))
         module = build(seen, config, 3).eval()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,39 +14,45 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.distributions import Heads
 from workers.policies.kernels import Activation, tanh
 from workers.policies.networks import RunningMoments
+from workers.policies.towers import _recorded
 from workers.policies.workspace import Workspace
 
 
 def plain(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The towers by torch's own operations and gradients."""
+    """The towers, or the one, by torch's own operations and gradients."""
     *hidden, policy_weight, policy_bias, value_weight, value_bias = policy.parameters()
     squash = torch.tanh if policy.activation == "tanh" else torch.relu
-    pair = [x, x]
+    sides, many = [x], 1 if policy.share_layers else 2
     for weight, bias in zip(hidden[::2], hidden[1::2], strict=True):
         if weight.dim() == 2:
-            pair = list(squash(x @ weight + bias).chunk(2, 1))
+            sides = list(squash(x @ weight + bias).chunk(many, 1))
         else:
-            pair = [squash(pair[i] @ weight[i] + bias[i]) for i in range(2)]
-    return (pair[0] @ policy_weight + policy_bias).T, (pair[1] @ value_weight + value_bias)[:, 0]
+            sides = [squash(sides[i] @ weight[i] + bias[i]) for i in range(many)]
+    return (sides[0] @ policy_weight + policy_bias).T, (sides[-1] @ value_weight + value_bias)[:, 0]
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("hidden", [(), (8,), (8, 6), (8, 6, 10)])
-def test_towers_have_the_outputs_and_gradients_of_plain_torch(hidden: tuple[int, ...], activation: Activation) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_towers_have_the_outputs_and_gradients_of_plain_torch(
+    hidden: tuple[int, ...], activation: Activation, shared: bool
+) -> None:
     torch.manual_seed(0)
-    policy = ActorCritic((3, 2), Heads((4,)), hidden, activation)
+    policy = ActorCritic((3, 2), Heads((4,)), hidden, activation, share_layers=shared)
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    x = torch.randn(11, 6)
+    x = torch.randn(11, 6, requires_grad=True)
     weights = torch.randn(4, 11), torch.randn(11)
     found, gradients = [], []
-    for evaluate in (policy.forward, lambda x: plain(policy, x)):
+    recorded = partial(_recorded, parameters=policy.tower_parameters(), activation=activation)
+    for evaluate in (policy.forward, recorded, partial(plain, policy)):
         logits, values = evaluate(x)
         found.append((logits.detach().clone(), values.detach().clone()))
         loss = (logits * weights[0]).square().sum() + (values * weights[1]).square().sum()
-        gradients.append(torch.autograd.grad(loss, list(policy.parameters())))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-4)
+        gradients.append(torch.autograd.grad(loss, [x, *policy.parameters()]))
+    for ours, theirs in zip(found[:2], gradients[:2], strict=True):
+        torch.testing.assert_close(ours, found[2], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(theirs, gradients[2], rtol=1e-4, atol=1e-4)
 
 
 def test_tanh_has_the_value_and_gradient_of_torch() -> None:
