@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.benchmarks.peers.stepping import (
     Carts,
     Numbers,
     Spread,
+    _ended,
 )
 from tests.benchmarks.peers.watching import solved, watched
 from tests.tools import ROOT
@@ -77,8 +79,15 @@ def test_a_return_is_awaited_from_outside() -> None:
     assert told["env_steps"] >= 8 * 4
 
 
-def test_carts_tell_the_mean_return_of_the_last_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where returns are awaited."""
     monkeypatch.setenv(SCORES, str(tmp_path))
+    yield tmp_path
+    _ended.cache_clear()
+
+
+def test_carts_tell_the_mean_return_of_the_last_episodes(scores: Path) -> None:
     carts, lengths, since = Carts(4), [], np.zeros(4, np.int64)
     carts.reset(seed=0)
     generator = np.random.default_rng(0)
@@ -87,26 +96,32 @@ def test_carts_tell_the_mean_return_of_the_last_episodes(tmp_path: Path, monkeyp
         told = carts.step(generator.integers(2, size=4))
         since = np.where(begins, 0, since + 1)
         lengths += since[told[2] | told[3]].tolist()
-    (path,) = tmp_path.iterdir()
+    (path,) = scores.iterdir()
     assert len(lengths) > EPISODES
     assert np.fromfile(path)[0] == pytest.approx(np.mean(lengths[-EPISODES:]))
 
 
 def test_copies_of_the_spread_tell_what_the_mean_agent_earned_and_worlds_never_stepped_tell_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scores: Path,
 ) -> None:
-    monkeypatch.setenv(SCORES, str(tmp_path))
     Spread(2)  # as a main process makes one to see its spaces
     spread, earned = Spread(2), np.zeros((AGENTS, 2))
     spread.reset()
     for _ in range(SPREAD_SEGMENT):
-        assert not list(tmp_path.iterdir()), "no episode has ended"
+        assert not list(scores.iterdir()), "no episode has ended"
         earned += spread.step(np.zeros(AGENTS * 2, np.int64))[1].reshape(AGENTS, 2)
-    (path,) = tmp_path.iterdir()
+    (path,) = scores.iterdir()
     assert np.fromfile(path) == pytest.approx(earned.mean())
     for _ in range(SPREAD_SEGMENT):
         earned += spread.step(np.ones(AGENTS * 2, np.int64))[1].reshape(AGENTS, 2)
     assert np.fromfile(path) == pytest.approx(earned.mean() / 2), "each episode for itself"
+    another = Spread(1)
+    another.reset()
+    total = 4 * np.fromfile(path)[0]
+    for _ in range(SPREAD_SEGMENT):
+        total += another.step(np.zeros(AGENTS, np.int64))[1].mean()
+    assert [*scores.iterdir()] == [path], "those of another world of this process are told together with them"
+    assert np.fromfile(path) == pytest.approx(total / 5)
 
 
 def test_a_peer_that_ends_says_why() -> None:

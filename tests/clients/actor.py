@@ -83,16 +83,18 @@ def read_weights(header: Map, flat: bytes) -> dict[str, Array]:
 
 
 def choose(network: Map, w: dict[str, Array], x: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Actions, their log-probabilities and values for observations `[N, I]`, by two perceptrons (`actor_critic`)."""
+    """Actions, their log-probabilities and values for observations `[N, I]`, by two perceptrons or one for both
+    (`actor_critic`)."""
     if network["normalize_observation"]:
         deviation = np.sqrt(w["observations.variance"])
         x = np.clip((x - w["observations.mean"]) / np.maximum(deviation, 1e-4), -10, 10).astype(np.float32)
     p = v = x
     for k, units in enumerate(network["hidden"]):
         weight, bias = w[f"layer_{k}_weight"], w[f"layer_{k}_bias"]
-        pre = [x @ weight + bias] if k == 0 else [p @ weight[0] + bias[0, 0], v @ weight[1] + bias[1, 0]]
+        sides = [p] if network["share_layers"] else [p, v]
+        pre = [x @ weight + bias] if k == 0 else [h @ weight[i] + bias[i, 0] for i, h in enumerate(sides)]
         out = [np.tanh(h) if network["activation"] == "tanh" else np.maximum(h, np.float32(0)) for h in pre]
-        p, v = (out[0][:, :units], out[0][:, units:]) if k == 0 else out
+        p, v = (out[0][:, :units], out[0][:, -units:]) if k == 0 else (out[0], out[-1])
     mean = float(w["returns.mean"])
     unit = max(math.sqrt(float(w["returns.variance"])), 0.01 * abs(mean), 1e-4)
     values = mean + unit * (v @ w["value_weight"] + w["value_bias"])[:, 0]

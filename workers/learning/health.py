@@ -59,6 +59,28 @@ class _Streak:
         return self.looks >= _LOOKS and self.rows >= self._least
 
 
+class _Episodes:
+    """How many ended, and in how many rows, since the first look that saw an end: copies may all be about to end when a
+    learner begins."""
+
+    def __init__(self) -> None:
+        self._rows = self._limits = self._ends = self._looks = 0
+
+    def cut_short(self, batch: Segments, gamma: float) -> bool:
+        """One more look. Whether most episodes so far were cut off, after less than half of the 1 / (1 - gamma) steps
+        that `gamma` counts."""
+        real = torch.arange(batch.truncated.shape[1], device=batch.valid.device) < batch.valid[:, None]
+        over = (batch.terminated | batch.truncated) & real
+        ends = int(over.sum())
+        if self._looks:
+            self._rows, self._ends = self._rows + int(batch.valid.sum()), self._ends + ends
+            self._limits += int((over & ~batch.terminated).sum())
+        self._looks += ends > 0
+        if self._looks <= _LOOKS:
+            return False
+        return self._limits * 2 > self._ends and 2 * self._rows * (1 - gamma) < self._ends
+
+
 class Health:
     """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure."""
 
@@ -69,8 +91,7 @@ class Health:
         self._least_rate, self._gamma = learning_rate * _NEGLIGIBLE, gamma
         self.new = True
         self._looks = self._rows = 0
-        self._limits = self._ends = 0
-        """Episodes in the rows that were looked at: those cut off, and all that ended."""
+        self._episodes = _Episodes()
         self._streaks = {name: _Streak(_LONG if name == "reward_zero" else _ROWS) for name in FINDINGS}
         self._told: set[str] = set()
         self._before: Tensor | None = None
@@ -132,6 +153,8 @@ class Health:
         self._rows += seen.rows
         self._counters.add(f"{LOOKED_AT}.{self._policy}")
         verdicts = {**self._data(seen), **self._computation(metrics)}
+        if isinstance(batch, Segments):
+            verdicts["limit_before_horizon"] = self._episodes.cut_short(batch, self._gamma)
         long = {name: self._streaks[name].add(holds, seen.rows) for name, holds in verdicts.items()}
         for layer in LAYERS:
             for name in [name for name in verdicts if FINDINGS[name].layer == layer]:
@@ -189,8 +212,6 @@ class Health:
         # once there was one, they are rare and no more
         if reward is not None and not self._streaks["reward_zero"].broken:
             holds["reward_zero"] = not reward.any()
-        if "truncated" in seen.flags:
-            holds["limit_before_horizon"] = self._cut_short(seen)
         if self.new and not self._streaks["action_constant"].broken and seen.free.any():
             holds["action_constant"] = self._one_action(seen)
         if self._looks <= _FIRST and not (constant and (reward is None or len(reward.unique()) == 1)):
@@ -198,13 +219,6 @@ class Health:
             self._digest = digest
             holds["batch_repeated"] = digest == last and distinct_rows(torch.cat([observation, seen.action], 1)) > 1
         return holds
-
-    def _cut_short(self, seen: Sample) -> bool:
-        """Whether most episodes so far were cut off, after fewer steps than `gamma` counts (1 / (1 - gamma))."""
-        terminated, truncated = seen.flags["terminated"], seen.flags["truncated"]
-        self._limits += int((truncated & ~terminated).sum())
-        self._ends += int((truncated | terminated).sum())
-        return self._limits * 2 > self._ends and self._rows * (1 - self._gamma) < self._ends
 
     def _one_action(self, seen: Sample) -> bool:
         """Whether all that was done, where something else might have been, is the same."""

@@ -1,5 +1,5 @@
-"""The policy of PPO: actions of any kind and a value from two separate perceptrons, behind a common core where the
-policy is recurrent.
+"""The policy of PPO: actions of any kind and a value from two perceptrons, or one for both, behind a common core
+where the policy is recurrent.
 
 In flow: observations. Out flows: actions with their log-probabilities and values (acting), or outputs and
 normalised values with gradients (learning).

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.peers.stepping import GUARDS
-from tests.benchmarks.peers.watching import solved, watched
+from tests.benchmarks.peers.watching import LONGEST, solved, watched
 from tests.tools import ROOT
 from workers.bench.pipeline import watch
 from workers.bench.running import started
@@ -133,6 +133,9 @@ def _solved(data: Figures, folder: Path, target: float) -> Figures:
             time.sleep(_OFTEN)
         first = time.monotonic()
         while running.latest_return() < target:
+            if time.monotonic() > first + LONGEST:
+                raise RuntimeError(f"ours has no mean return of {target:g} after {LONGEST:g} s; ask for a lower one")
+            running.look()  # says so if the run has ended
             time.sleep(_AGAIN)
         now, steps = time.monotonic(), running.look().counted["env_steps"]
     return {"seconds": now - first, "seconds_from_start": now - begun, "env_steps": steps}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,21 +63,23 @@ class Tally:
 
 
 class Score:
-    """The mean return of this process's last episodes, in a file of its own as soon as one has ended; worlds that are
-    made and never stepped have none. Nothing where nobody awaits it (`awaited`)."""
+    """The mean return of this process's last episodes, whichever of its worlds they were in, in a file of its own as
+    soon as one has ended. Nothing where nobody awaits it (`awaited`)."""
 
     def __init__(self) -> None:
         self.awaited = SCORES in os.environ
-        self._returns = deque[float](maxlen=EPISODES)
-        self._mean: NDArray[np.float64] | None = None
 
     def add(self, returns: list[float]) -> None:
         """Of episodes that have ended."""
-        self._returns.extend(returns)
-        mean = np.array([sum(self._returns) / len(self._returns)])
-        if self._mean is None:
-            self._mean = _shared(SCORES, mean)
-        self._mean[:] = mean
+        ended, mean = _ended(os.environ[SCORES])
+        ended.extend(returns)
+        mean[:] = sum(ended) / len(ended)
+
+
+@cache
+def _ended(folder: str) -> tuple[deque[float], NDArray[np.float64]]:
+    """The last returns of this process, and what is told of them in `folder`."""
+    return deque(maxlen=EPISODES), _shared(SCORES, np.array([-np.inf]))
 
 
 def _shared(place: str, first: NDArray[Any]) -> NDArray[Any]:
@@ -143,6 +146,7 @@ class Spread:
 
     def reset(self) -> NDArray[np.float32]:
         """[R, 18]."""
+        self._earned[:] = 0
         self.now = self.before = self._seen([world.reset()[0] for world in self._worlds])
         return self.now
 

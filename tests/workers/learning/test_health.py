@@ -211,16 +211,28 @@ def _ended(case: Case, end: str) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("end", "gamma", "noted"), [("truncated", 0.99, True), ("truncated", 0.7, False), ("terminated", 0.99, False)]
+    ("end", "gamma", "noted"), [("truncated", 0.99, True), ("truncated", 0.8, False), ("terminated", 0.99, False)]
 )
 def test_episodes_that_a_limit_cuts_off_before_gamma_stops_counting_are_a_note(
     end: str, gamma: float, noted: bool
 ) -> None:
-    """After 4 steps, of which gamma 0.99 counts 100 and 0.7 three."""
+    """After 4 steps, of which gamma 0.99 counts 100 and 0.8 five."""
     algorithm = PPO(gamma=gamma, **STREAM.model_dump(exclude_unset=True, exclude={"name"}))
     case = _ended(Case(algorithm, segments=40, log_probability=-1.6, value=0.0), end)
     _look_at_all(case)
     assert case.learn().found == ([("data", "limit_before_horizon")] if noted else [])
+
+
+def test_episodes_of_which_all_end_when_a_learner_begins_are_not_short_ones(caplog: pytest.LogCaptureFixture) -> None:
+    """Copies in step, of 400 steps, whose next end is near."""
+    case = Case(STREAM, segments=40, log_probability=-1.6, value=0.0)
+    columns, last = case.sender.ring.columns, case.bench.plan.layout.length - 1
+    columns["truncated"][:COPIES, last] = True
+    columns["final_row"][:COPIES, 0] = last
+    columns["final_observation"].fill(0)
+    _look_at_all(case)
+    case.learn()
+    assert said(caplog) == []
 
 
 def test_a_world_that_declares_one_observation_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
