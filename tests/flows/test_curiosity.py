@@ -26,7 +26,8 @@ def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_
     tmp_path: Path, memory_dir: Path
 ) -> None:
     """A learner process of its own; all it is told of 12,000 steps is trained on."""
-    data = runs.config(runs.curious(), steps=12_000, auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
+    algorithm = {**runs.curious(), "gamma": 0.9}  # its episodes last 20 turns
+    data = runs.config(algorithm, steps=12_000, auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
