@@ -79,7 +79,7 @@ class Box(Node):
         least, most = limits(self.dtype)
         if not least <= bound <= most:
             raise ValueError(f"a box has the bound {bound}, which {self.dtype} cannot hold; give another dtype")
-        return int(bound) if exact else float(bound)
+        return int(bound) if exact else float(bound) + 0.0  # -0.0 is 0.0: the same box must have the same text
 
     @property
     def size(self) -> int:

@@ -49,6 +49,13 @@ def test_a_space_is_the_same_after_json_and_after_gymnasium_I1(space: Any) -> No
     assert to_gymnasium(from_gymnasium(to_gymnasium(space), "w")) == to_gymnasium(space)
 
 
+def test_a_bound_of_minus_zero_is_zero() -> None:
+    """Gymnasium samples nothing between 0.0 and -0.0."""
+    box = Box(shape=(1,), low=-0.0, high=-0.0)
+    assert box.model_dump_json() == Box(shape=(1,), low=0.0, high=0.0).model_dump_json()
+    assert to_gymnasium(box).sample() == 0
+
+
 @given(spaces())
 @SLOW
 def test_what_is_sampled_from_a_space_is_in_it_and_comes_back_from_its_leaves(space: Any) -> None:
