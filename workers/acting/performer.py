@@ -120,7 +120,7 @@ class Performer:
             return self._elsewhere.act(observation, noise, greedy, legal, state)
         host = self._hosts[self._live]
         if host is not None:
-            return host.act(observation, noise, greedy, legal)
+            return host.act(observation, noise, greedy, legal, state)
         module, seen = self._modules[self._live], from_numpy(observation)
         if isinstance(module, ActorCritic | CentralActorCritic):
             return module.act(seen, noise, greedy=greedy, legal=legal, state=state)

@@ -76,7 +76,7 @@ class Frozen:
         [n, S]: as `Performer.act` does."""
         greedy, source = noise is None, self._undrawn if noise is None else noise
         if self._host is not None:
-            return self._host.act(seen, source, greedy, legal)
+            return self._host.act(seen, source, greedy, legal, state)
         if isinstance(self._policy, ActorCritic | CentralActorCritic):
             return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
         stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])

@@ -1,9 +1,12 @@
-"""A perceptron policy that acts in host memory by numpy alone: the bits of `ActorCritic.act`, at a quarter of its price
-where rows are few, because what a small batch costs is calls, and torch's cost more than numpy's.
+"""A policy with a value that acts in host memory by numpy alone: the bits of `ActorCritic.act` (of a recurrent one to
+within the order of sums), at a quarter of its price where rows are few, because what a small batch costs is calls, and
+torch's cost more than numpy's.
 
-In flow: observations. Out flows: actions with their log-probabilities and values.
+In flow: observations, and states where the policy is recurrent. Out flows: actions with their log-probabilities,
+values, and states after them.
 
-Legend: `B` rows acted on, `I` inputs, `S` towers (towers.py), `H` units of a hidden layer, `A` outputs.
+Legend: `B` rows acted on, `I` inputs, `F` of them elements of an observation, the rest features (host_core.py), `S`
+towers (towers.py), `H` units of a hidden layer, `A` outputs.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch import nn
 
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.distributions import Noise, draw
+from workers.policies.host_core import HostCore
 from workers.policies.networks import CLIP, STD_FLOOR
 
 __all__ = ["HostActor", "host_actor"]
@@ -28,8 +32,8 @@ _ROOMS = 256
 
 
 def host_actor(module: nn.Module) -> HostActor | None:
-    """What acts in the place of `module`, if that is a feed-forward `ActorCritic` in host memory."""
-    if not isinstance(module, ActorCritic) or module.core is not None or module.value_weight.device.type != "cpu":
+    """What acts in the place of `module`, if that is an `ActorCritic` in host memory."""
+    if not isinstance(module, ActorCritic) or module.value_weight.device.type != "cpu":
         return None
     return HostActor(module)
 
@@ -55,6 +59,7 @@ class HostActor:
     def __init__(self, module: ActorCritic) -> None:
         self._heads, self._relu = module.heads, module.activation == "relu"
         self._features, self._towers = module.features, 1 if module.share_layers else 2
+        self._core = None if module.core is None else HostCore(module.core)
         arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
         self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
         self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))
@@ -75,12 +80,21 @@ class HostActor:
         """The same by the number of rows, cut to it: to cut it takes as long as to use it."""
 
     def act(
-        self, observation: NDArray, noise: Noise, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+        self,
+        observation: NDArray,
+        noise: Noise,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
     ) -> dict[str, NDArray]:
         """As `ActorCritic.act`, of and with arrays."""
-        rows = len(observation)
+        rows, after = len(observation), {}
         room = self._rooms.get(rows) or self._make_room(rows)
         x = self._inputs(observation.reshape(-1, self._features), room)
+        if self._core is not None:
+            assert state is not None
+            after = {"state": self._core.step(x, state, room.inputs[:, self._features :])}
+            x = room.inputs
         below, beside = self._hidden(x, room)
         logits = np.empty((len(self._policy), rows), np.float32)
         np.matmul(self._policy, below, out=logits)
@@ -90,13 +104,14 @@ class HostActor:
         mean, variance = self._returns[0].item(), self._returns[1].item()
         values *= max(math.sqrt(variance), self._floor * abs(mean), STD_FLOOR)
         values += mean
-        return {**draw(logits, self._heads, self._log_std, None if greedy else noise, legal), "value": values[:, 0]}
+        drawn = draw(logits, self._heads, self._log_std, None if greedy else noise, legal)
+        return {**drawn, "value": values[:, 0], **after}
 
     def _inputs(self, rows: NDArray, room: _Room) -> Array:
-        """[B, I] float32, normalised where the policy does that."""
-        if self._moments is None and rows.dtype == np.float32:
+        """[B, F] float32, normalised where the policy does that; where features are put beside them, in their place."""
+        if self._moments is None and rows.dtype == np.float32 and self._core is None:
             return rows
-        x = room.inputs
+        x = room.inputs[:, : self._features]
         np.copyto(x, rows, casting="unsafe")
         if self._moments is None:
             return x
@@ -133,8 +148,9 @@ class HostActor:
         """Memory for so many rows."""
         first = self._first[0].shape[1] if self._first else 0
         many = self._towers
-        widths = [self._features, first, *(many * weight.shape[2] for weight, _ in self._deeper)]
-        if not self._held or len(self._held[0]) < rows * self._features:
+        inputs = self._features + (0 if self._core is None else self._core.size)
+        widths = [inputs, first, *(many * weight.shape[2] for weight, _ in self._deeper)]
+        if not self._held or len(self._held[0]) < rows * inputs:
             self._held = [np.empty(rows * width, np.float32) for width in widths]
             self._rooms.clear()
         if len(self._rooms) == _ROOMS:
@@ -143,7 +159,5 @@ class HostActor:
         both = cut[1].reshape(rows, first)
         layers = [both.reshape(rows, many, first // many).transpose(1, 0, 2)]
         layers += [memory.reshape(many, rows, width // many) for memory, width in zip(cut[2:], widths[2:], strict=True)]
-        room = self._rooms[rows] = _Room(
-            cut[0].reshape(rows, self._features), both, layers, layers[-1][0].T, layers[-1][-1]
-        )
+        room = self._rooms[rows] = _Room(cut[0].reshape(rows, inputs), both, layers, layers[-1][0].T, layers[-1][-1])
         return room

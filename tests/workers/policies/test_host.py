@@ -1,4 +1,4 @@
-"""Acting by numpy alone says what torch says, to the bit."""
+"""Acting by numpy alone says what torch says, to the bit where nothing is remembered."""
 
 from __future__ import annotations
 
@@ -59,16 +59,53 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any, s
                     np.testing.assert_array_equal(found[name], array, f"{hidden} {action} {rows} {name}")
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    ("normalize", "dtype", "hidden"), [(False, "float32", (16,)), (True, "uint8", ()), (False, "float32", (8, 8))]
+)
+def test_numpy_remembers_as_torch_does(kind: Any, normalize: bool, dtype: Any, hidden: tuple[int, ...]) -> None:
+    """To within the order of sums, turn after turn, after new weights came, of more and fewer rows."""
+    network = Network(hidden=hidden, recurrent=kind, recurrent_size=6)
+    config = PolicyConfig(algorithm=PPO(normalize_observation=normalize), model_config=network)
+    seen = interface(observation=Box(shape=(3, 5), dtype=dtype))
+    module = build(seen, config, 3).eval()
+    assert isinstance(module, ActorCritic)
+    host, rng = host_actor(module), np.random.default_rng(0)
+    assert host is not None
+    assert module.core is not None
+    for rows in (1, 7, 300, 1):
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(rows)) / 4)
+            if module.observations is not None:
+                module.observations.update(torch.randn(9, module.features) * 3 + 2)
+        before = rng.normal(size=(rows, module.core.numbers)).astype(np.float32)
+        states = [before.copy(), before.copy()]
+        for turn in range(4):
+            x = (rng.random((rows, 3, 5)) * 4).astype(dtype)
+            expected = module.act(torch.from_numpy(x), np.random.default_rng(turn), state=states[0])
+            given = states[1].copy()
+            found = host.act(x, np.random.default_rng(turn), state=states[1])
+            np.testing.assert_array_equal(given, states[1])
+            assert found.keys() == expected.keys()
+            np.testing.assert_array_equal(found["action"], expected["action"])
+            for name, array in expected.items():
+                assert found[name].dtype == array.dtype
+                np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+            states = [expected["state"], found["state"]]
+
+
 def test_what_numpy_cannot_is_left_to_torch() -> None:
-    """Policies with a memory, and those that do what they value most."""
-    for config in (PolicyConfig(model_config=Network(recurrent="lstm")), PolicyConfig(algorithm=IQN())):
-        assert host_actor(build(interface(), config, 0)) is None
+    """Policies that do what they value most."""
+    assert host_actor(build(interface(), PolicyConfig(algorithm=IQN()), 0)) is None
 
 
-def test_what_was_acted_stays_when_one_acts_again() -> None:
-    performer = Performer(interface(), PolicyConfig())
-    first = performer.act(np.ones((3, 7), np.float32), np.random.default_rng(0))
+@pytest.mark.parametrize("kind", [None, "lstm", "gru"])
+def test_what_was_acted_stays_when_one_acts_again(kind: Any) -> None:
+    performer = Performer(interface(), PolicyConfig(model_config=Network(recurrent=kind)))
+    state = np.ones((3, performer.state), np.float32) if performer.state else None
+    first = performer.act(np.ones((3, 7), np.float32), np.random.default_rng(0), state=state)
     kept = {name: array.copy() for name, array in first.items()}
-    performer.act(np.zeros((3, 7), np.float32), np.random.default_rng(1))
+    performer.act(np.zeros((3, 7), np.float32), np.random.default_rng(1), state=state)
     for name, array in kept.items():
         np.testing.assert_array_equal(first[name], array)
