@@ -33,6 +33,7 @@ WORLDS = (
     EnvironmentConfig(id="weather", copies=256),
     EnvironmentConfig(id="rendezvous", copies=256),
     EnvironmentConfig(id="foraging", copies=256),
+    EnvironmentConfig(id="spread", copies=256),
     EnvironmentConfig(id="synthetic", copies=256),
     EnvironmentConfig(id="synthetic", copies=2720, settings={"many": 3}),
     EnvironmentConfig(id="gymnasium:CartPole-v1", copies=256),

@@ -28,6 +28,7 @@ WORLDS = (
     EnvironmentConfig(id="memory"),
     EnvironmentConfig(id="deep_sea"),
     EnvironmentConfig(id="rendezvous"),
+    EnvironmentConfig(id="spread"),
     EnvironmentConfig(id="synthetic"),
     EnvironmentConfig(id="weather"),
 )

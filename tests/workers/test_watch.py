@@ -80,7 +80,7 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, command: Any) -> 
     assert "is no run's folder (it has no config.yaml)" in told.output
 
 
-@pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea", "foraging"])
+@pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea", "foraging", "spread"])
 def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
     environment: Environment = Checked(make(EnvironmentConfig(id=id, copies=2)))
     environment.reset(0)

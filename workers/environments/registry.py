@@ -31,6 +31,7 @@ from workers.environments.processes import ProcessEnvironment
 from workers.environments.rendezvous import Rendezvous
 from workers.environments.simulators import EXTERNAL, External, Outside, settings_of, world_of
 from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
+from workers.environments.spread import Spread
 from workers.environments.synthetic import Synthetic
 from workers.environments.tag import Tag
 from workers.environments.team import TeamEnvironment
@@ -50,6 +51,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "synthetic": Synthetic,
     "weather": Weather,
     "foraging": Foraging,
+    "spread": Spread,
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = (

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.environments.base import Player
+from workers.environments.plane import drawn, pictured, written
 from workers.environments.rendezvous_player import RendezvousPlayer
 from workers.environments.rounds import Rounds, TurnMode
 from workers.environments.settings import validated
@@ -31,10 +32,6 @@ REACH = 0.15
 """Bodies that are nearer than this touch."""
 _RING = 0.3
 """How far from the meeting point the places are."""
-_CELLS = 33
-"""A side of what is drawn; odd, so that 0 is in the middle of a cell."""
-_COLOURS = np.array([[24, 24, 32], [90, 90, 110], [230, 180, 60], [80, 160, 240]], np.uint8)
-"""Nothing, a wall, a place, an agent."""
 
 
 class RendezvousSettings(BaseModel):
@@ -120,14 +117,8 @@ class Rendezvous(Rounds):
         return RendezvousPlayer(DRAG, THRUST, REACH)
 
     def contents(self, copy: int) -> NDArray[np.int8]:
-        """[33, 33]: what is in each part of one copy's plane, y upwards: 0 nothing, -1 a wall, `1 + i` the place of
-        agent i, `1 + A + i` agent i."""
-        picture = np.zeros((_CELLS, _CELLS), np.int8)
-        picture[[0, -1]] = picture[:, [0, -1]] = -1
-        for first, points in ((1, self._place), (1 + self.settings.agents, self._position)):
-            column, row = np.rint((points[:, copy] + 1) / 2 * (_CELLS - 3)).astype(np.int64).T
-            picture[_CELLS - 2 - row, column + 1] = first + np.arange(self.settings.agents)
-        return picture
+        """[33, 33]: what is in each part of one copy's plane (plane.py)."""
+        return drawn(self._place[:, copy], self._position[:, copy])
 
     def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
         """[33, 33]: where agents are."""
@@ -135,16 +126,11 @@ class Rendezvous(Rounds):
 
     def render(self, copy: int = 0) -> str:
         """One copy as text: `#` wall, `a`, `b` ... places, `A`, `B` ... the agents that they are for."""
-        count = self.settings.agents
-        letters = " " + "abcdefgh"[:count] + "ABCDEFGH"[:count] + "#"
-        return "\n".join("".join(letters[code] for code in row) for row in self.contents(copy))
+        return written(self.contents(copy), self.settings.agents)
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8]:
         """One copy as a picture [33 * scale, 33 * scale, 3]."""
-        contents = self.contents(copy)
-        kinds = np.select([contents < 0, contents > self.settings.agents, contents > 0], [1, 3, 2], 0)
-        picture: NDArray[np.uint8] = _COLOURS[kinds]
-        return picture.repeat(scale, axis=0).repeat(scale, axis=1)
+        return pictured(self.contents(copy), self.settings.agents, scale)
 
 
 def _length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

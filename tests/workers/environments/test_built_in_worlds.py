@@ -23,8 +23,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "deep_sea": {"size": 12},
     "rendezvous": {"turns": 12},
     "weather": {"turns": 12, "agents": 2},
+    "spread": {"turns": 12},
 }
-AT_ONCE = ("matrix_game", "rendezvous")
+AT_ONCE = ("matrix_game", "rendezvous", "spread")
 BOTH = [
     (id, mode) for id in SMALL for mode in ("sequential", "simultaneous") if mode == "simultaneous" or id not in AT_ONCE
 ]
@@ -127,7 +128,9 @@ def test_D3_every_reward_is_told_once_to_the_agent_and_in_the_episode_that_earne
         assert np.array_equal(told[agent][1:], [turns[agent] for turns in earned[:59]])
 
 
-@pytest.mark.parametrize(("id", "mode"), [pair for pair in BOTH if pair[0] in ("cleanup", "tag", "rendezvous")])
+@pytest.mark.parametrize(
+    ("id", "mode"), [pair for pair in BOTH if pair[0] in ("cleanup", "tag", "rendezvous", "spread")]
+)
 def test_the_final_observation_is_what_an_agent_sees_when_the_last_turn_is_over(id: str, mode: str) -> None:
     env, longer = small(id, mode, turns=3), small(id, mode, turns=100)
     generator = np.random.default_rng(0)
@@ -146,7 +149,7 @@ def test_the_final_observation_is_what_an_agent_sees_when_the_last_turn_is_over(
         assert not np.array_equal(p.final_observation, p.observation)
 
 
-@pytest.mark.parametrize("id", ["cleanup", "tag", "matrix_game", "rendezvous"])
+@pytest.mark.parametrize("id", ["cleanup", "tag", "matrix_game", "rendezvous", "spread"])
 def test_desynchronized_copies_end_their_first_episode_at_different_times_and_later_ones_in_full(id: str) -> None:
     env = small(id, "simultaneous", copies=200, desynchronize=True)
     generator = np.random.default_rng(0)
@@ -185,7 +188,7 @@ def test_a_copy_is_drawn_as_text_and_a_gridworld_as_a_picture(id: str) -> None:
         assert [len(line) for line in lines] == [width] * height
         assert env.render_rgb(1, scale=3).shape == (3 * height, 3 * width, 3)
         assert env.render_rgb(1).dtype == np.uint8
-    elif id == "rendezvous":
+    elif id in ("rendezvous", "spread"):
         assert [len(line) for line in lines] == [33] * 33
         assert sorted("".join(lines).replace("#", "").replace(" ", "").upper())[-1] == "C"
         assert env.render_rgb(1, scale=2).shape == (66, 66, 3)
