@@ -28,6 +28,7 @@ from tests.benchmarks.peers.stepping import (
 from tests.benchmarks.peers.watching import solved, watched
 from tests.tools import ROOT
 from workers.bench.workloads import workload
+from workers.environments.registry import describe
 
 _TRAINING = """
 import os, pathlib, time
@@ -213,6 +214,14 @@ def test_a_peer_without_a_script_for_a_workload_is_refused(capsys: pytest.Captur
     said = capsys.readouterr().err
     assert "no peer has a script for W1 with 3 policies" in said
     assert "only W1 and W2 tell peers' returns" in said
+
+
+def test_ours_may_step_the_same_world_built_in() -> None:
+    given = parsed(["--workload", "W2", "--world", "spread", "torchrl"])
+    worlds = [describe(workload("W2", environment)[1].environment) for environment in ({}, {"id": given.world})]
+    packaged, built_in = ([(place.name, place.observed.shape) for place in world.places] for world in worlds)
+    assert packaged == built_in
+    assert worlds[0].episode_steps == worlds[1].episode_steps
 
 
 def test_a_peer_runs_with_a_shared_policy_and_with_one_for_each_agent_where_it_can() -> None:

@@ -5,7 +5,8 @@
 Out flow: lines of JSON: one for each run, then for each peer the medians of its runs and of ours between them, with
 the ratios ours : peer. `policies` says whether the agents share one or have one each, which ours always have.
 `processor_us_per_env_step` is what neighbours on the machine change least. With `--until 475` the figures are the
-seconds and the environment steps until that mean return.
+seconds and the environment steps until that mean return. With `--world spread` ours steps that world in the place of
+W2's own, which it is turn for turn; such lines of ours say so.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ def main() -> None:
             _tell({"workload": given.workload, "of": peer, "policies": policies, **runs[peer][-1]})
             runs["ours"].append(_ours(given))
             ours = {"workload": given.workload, "of": "ours", "policies": _POLICIES[given.workload]}
-            _tell({**ours, **runs["ours"][-1]})
+            _tell({**ours, **_world(given), **runs["ours"][-1]})
         which = {"workload": given.workload, "policies": policies, "our_policies": _POLICIES[given.workload]}
-        _tell({**which, **compared(peer, runs[peer], runs["ours"])})
+        _tell({**which, **_world(given), **compared(peer, runs[peer], runs["ours"])})
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
@@ -79,6 +80,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of learning before the first window")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     parser.add_argument("--guards", action="store_true", help="give the peer W2's world as its package makes it")
+    parser.add_argument("--world", metavar="ID", help="let ours step this world in the place of the workload's")
     parser.add_argument("--until", type=float, metavar="RETURN", help="seconds to that mean return instead")
     given = parser.parse_args(arguments)
     can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
@@ -116,7 +118,7 @@ def _peer(peer: str, policies: int, given: argparse.Namespace) -> Figures:
 
 
 def _ours(given: argparse.Namespace) -> Figures:
-    data, _run = workload(given.workload, {})
+    data, _run = workload(given.workload, {"id": given.world} if given.world else {})
     with tempfile.TemporaryDirectory() as folder:
         if given.until is not None:
             return _solved(data, Path(folder) / "ours", given.until)
@@ -139,6 +141,11 @@ def _solved(data: Figures, folder: Path, target: float) -> Figures:
             time.sleep(_AGAIN)
         now, steps = time.monotonic(), running.look().counted["env_steps"]
     return {"seconds": now - first, "seconds_from_start": now - begun, "env_steps": steps}
+
+
+def _world(given: argparse.Namespace) -> Figures:
+    """What a line of ours says of a world that is not the workload's."""
+    return {"our_world": given.world} if given.world else {}
 
 
 def _with_cost(figures: Figures) -> Figures:

@@ -1,0 +1,53 @@
+"""Simple spread, learned in our own plane and tried in mpe2's, with exploration off."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+from pathlib import Path
+
+import pytest
+
+from launch.configuration import load
+from protocol.config import EnvironmentConfig
+from tests.learning.greedy import make_run
+from tests.learning.test_presets import SEEDS, train
+from tests.tools import skip_or_fail
+from workers.acting.frozen_player import FrozenPlayer
+from workers.environments.baselines import play
+from workers.environments.registry import make
+from workers.evaluate import frozen_policies, run_in
+
+EPISODES, SEED, COPIES = 256, 20_000, 32
+HERE = "environment.id=spread"
+
+
+def spread_out(folder: Path) -> float:
+    """What an agent earns on average in mpe2, of the newest policies in `folder`, which do the likeliest; random
+    players earn -26.5."""
+    if importlib.util.find_spec("mpe2") is None:
+        skip_or_fail("mpe2 is not installed")
+    planes = make(EnvironmentConfig(id="pettingzoo:mpe2.simple_spread_v3", copies=COPIES))
+    run = run_in(folder)
+    frozen = frozen_policies(folder, run, planes.world, {}, "newest")
+    players = {agent: FrozenPlayer(frozen[policy], COPIES) for agent, policy in run.policy_of(planes.world).items()}
+    found = play(planes, players, EPISODES, SEED)
+    planes.close()
+    return statistics.mean(mean for mean, *_ in found.values())
+
+
+def test_what_is_soon_learned_here_counts_in_mpe2(tmp_path: Path) -> None:
+    """E10"""
+    make_run(load("spread", [HERE], steps=300_000), tmp_path)
+    assert spread_out(tmp_path) > -23
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_agents_spread_out_in_mpe2(tmp_path: Path) -> None:
+    """Median of three seeds, separate workers."""
+    found = []
+    for seed in SEEDS:
+        train("spread", tmp_path / str(seed), seed, set=HERE)
+        found.append(spread_out(tmp_path / str(seed)))
+    assert statistics.median(found) >= -13
