@@ -82,7 +82,8 @@ def _alike(run: Run, plans: Sequence[Plan]) -> list[str]:
 
 
 def pays(plan: Plan) -> bool:
-    """Whether it is known that policies like this one gain by being stacked: those without memory do."""
+    """Whether policies like this one gain by being stacked whatever their batches: those without memory do, those with
+    one only by batches of a few hundred rows (workers/README.md#cohorts)."""
     return isinstance(plan, PolicyPlan) and plan.config.network.recurrent is None
 
 
