@@ -216,9 +216,17 @@ def test_a_peer_without_a_script_for_a_workload_is_refused(capsys: pytest.Captur
     assert "only W1 and W2 tell peers' returns" in said
 
 
-def test_ours_may_step_the_same_world_built_in() -> None:
+def test_ours_may_step_the_same_world_built_in_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     given = parsed(["--workload", "W2", "--world", "spread", "torchrl"])
     worlds = [describe(workload("W2", environment)[1].environment) for environment in ({}, {"id": given.world})]
+    for refused, why in (
+        (["--workload", "W3", "--world", "spread"], "only W2 has a world that others are"),
+        (["--workload", "W2", "--world", "no_such"], "no_such"),
+        (["--workload", "W2", "--world", "rendezvous"], "its agents see something else; leave out --world"),
+    ):
+        with pytest.raises(SystemExit):
+            parsed(refused)
+        assert why in capsys.readouterr().err
     packaged, built_in = ([(place.name, place.observed.shape) for place in world.places] for world in worlds)
     assert packaged == built_in
     assert worlds[0].episode_steps == worlds[1].episode_steps

@@ -105,9 +105,8 @@ class Spread(Rounds):
         for landmark in self._landmark:
             shared -= _length(position - landmark).min(axis=0)
         for agent in range(count):
-            near = _length(position - position[agent]) < TOUCH
-            own = 1.0 - near.sum(axis=0)  # who is nearest to itself touches nobody by that
-            self._earned[agent] = shared * (1 - ratio) + own * ratio
+            near = (_length(position - position[agent]) < TOUCH).sum(axis=0) - 1  # near oneself one always is
+            self._earned[agent] = shared * (1 - ratio) - near * ratio
 
     def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         where = slice(None) if copies is None else copies

@@ -28,8 +28,8 @@ class SpreadPlayer:
     def __call__(self, present: Present) -> NDArray[np.int64]:
         """[n]: the moves."""
         seen, count = present.observation, self._agents
-        ways = seen[:, 4 : 4 + 2 * count].reshape(-1, count, 2)
-        others = seen[:, 4 + 2 * count : 2 + 4 * count].reshape(-1, count - 1, 2)
+        ways = seen[:, 4 : 4 + 2 * count].reshape(len(seen), count, 2)
+        others = seen[:, 4 + 2 * count : 2 + 4 * count].reshape(len(seen), count - 1, 2)
         agents = np.concatenate([np.zeros_like(ways[:, :1]), others], 1)
         rows = np.arange(len(seen))
         left = ways[rows, self._own(agents, ways)] - self._slide * seen[:, :2]

@@ -21,12 +21,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from protocol.errors import RookeryError
 from tests.benchmarks.peers.stepping import GUARDS
 from tests.benchmarks.peers.watching import LONGEST, solved, watched
 from tests.tools import ROOT
 from workers.bench.pipeline import watch
 from workers.bench.running import started
 from workers.bench.workloads import workload
+from workers.environments.registry import describe
 
 __all__ = ["compared", "parsed"]
 
@@ -80,13 +82,15 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--warm", type=float, default=5.0, help="seconds of learning before the first window")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "peers", help="where peers are installed")
     parser.add_argument("--guards", action="store_true", help="give the peer W2's world as its package makes it")
-    parser.add_argument("--world", metavar="ID", help="let ours step this world in the place of the workload's")
+    parser.add_argument("--world", metavar="ID", help="let ours step this world in the place of W2's")
     parser.add_argument("--until", type=float, metavar="RETURN", help="seconds to that mean return instead")
     given = parser.parse_args(arguments)
     can = {peer: [n for name, n in ways if name == given.workload] for peer, ways in PEERS.items()}
     wanted = [given.policies] if given.policies else [1, 2, 3]
     if given.until is not None and given.workload not in _SCORED:
         parser.error(f"only {' and '.join(_SCORED)} tell peers' returns; leave out --until")
+    if given.world is not None:
+        _check_world(given, parser)
     given.runs = [(peer, n) for peer in given.peers or PEERS for n in wanted if n in can.get(peer, [])]
     for peer in given.peers:
         if peer not in dict(given.runs):
@@ -141,6 +145,20 @@ def _solved(data: Figures, folder: Path, target: float) -> Figures:
             time.sleep(_AGAIN)
         now, steps = time.monotonic(), running.look().counted["env_steps"]
     return {"seconds": now - first, "seconds_from_start": now - begun, "env_steps": steps}
+
+
+def _check_world(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """An error unless W2 is to be measured in a world of as many agents who see as much."""
+    if given.workload != "W2":
+        parser.error("only W2 has a world that others are turn for turn; leave out --world")
+    try:
+        own, other = (describe(workload("W2", where)[1].environment) for where in ({}, {"id": given.world}))
+    except RookeryError as fault:
+        parser.error(str(fault))
+    if [place.observed.shape for place in own.places] != [place.observed.shape for place in other.places]:
+        parser.error(
+            f"{given.world} is not W2's world by another name: its agents see something else; leave out --world"
+        )
 
 
 def _world(given: argparse.Namespace) -> Figures:

@@ -128,22 +128,29 @@ def test_recurrent_policies_of_many_rows_act_alone_where_it_does_not_pay(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("run", "algorithm", "count", "expected"),
+    ("run", "algorithm", "network", "count", "expected"),
     [
-        ({}, PPO, 15, False),
-        ({}, PPO, 16, True),
-        ({}, {"name": "iqn"}, 3, False),
-        ({}, {"name": "iqn"}, 4, True),
-        ({"cohort": "stacked"}, PPO, 2, True),
-        ({"cohort": "in_turn"}, PPO, 16, False),
-        ({"cohort": "auto", "schedule": "lockstep"}, PPO, 16, False),
+        ({}, PPO, {}, 15, False),
+        ({}, PPO, {}, 16, True),
+        ({}, PPO, {"recurrent": "lstm"}, 15, False),
+        ({}, PPO, {"recurrent": "gru"}, 16, True),
+        ({}, {"name": "iqn"}, {}, 3, False),
+        ({}, {"name": "iqn"}, {}, 4, True),
+        ({"cohort": "stacked"}, PPO, {}, 2, True),
+        ({"cohort": "in_turn"}, PPO, {}, 16, False),
+        ({"cohort": "auto", "schedule": "lockstep"}, PPO, {}, 16, False),
     ],
 )
 def test_who_acts_together_is_said_by_cohort_and_logged(
-    run: dict[str, Any], algorithm: dict[str, Any], count: int, expected: bool, caplog: pytest.LogCaptureFixture
+    run: dict[str, Any],
+    algorithm: dict[str, Any],
+    network: dict[str, Any],
+    count: int,
+    expected: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8,)}})
+    config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8,), **network}})
     alike = {str(i): Performer(Interface.of(AGENT), config) for i in range(count)}
     other = {"x": performers(PPO, {"hidden": (4,)})[0], "y": performers({"name": "c51"}, {})[0]}
     joint = together({**alike, **other}, parse_run(run))

@@ -94,6 +94,8 @@ def test_who_goes_to_a_landmark_of_its_own_earns_more_than_chance() -> None:
     for agent in found.values():
         assert -29 < agent["random"] < -24
         assert agent["scripted"] > -18
+    (alone,) = baselines(EnvironmentConfig(id="spread", copies=64, settings={"agents": 1}), 256, seed=0).values()
+    assert alone["scripted"] > alone["random"] + 5
 
 
 def test_all_share_a_payoff_without_touches_of_ones_own() -> None:

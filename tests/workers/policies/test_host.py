@@ -61,19 +61,25 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any, s
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize(
-    ("normalize", "dtype", "hidden"), [(False, "float32", (16,)), (True, "uint8", ()), (False, "float32", (8, 8))]
+    ("dtype", "action", "more"),
+    [
+        ("float32", ACTIONS[0], {"hidden": (16,), "share_layers": True}),
+        ("uint8", ACTIONS[1], {"hidden": ()}),
+        ("float32", ACTIONS[2], {"hidden": (8, 8), "activation": "relu"}),
+    ],
 )
-def test_numpy_remembers_as_torch_does(kind: Any, normalize: bool, dtype: Any, hidden: tuple[int, ...]) -> None:
-    """To within the order of sums, turn after turn, after new weights came, of more and fewer rows."""
-    network = Network(hidden=hidden, recurrent=kind, recurrent_size=6)
-    config = PolicyConfig(algorithm=PPO(normalize_observation=normalize), model_config=network)
-    seen = interface(observation=Box(shape=(3, 5), dtype=dtype))
+def test_numpy_remembers_as_torch_does(kind: Any, dtype: Any, action: Any, more: dict[str, Any]) -> None:
+    """To within the order of sums, turn after turn, after new weights came, of more and fewer rows; with masks and
+    greedily."""
+    network = Network(recurrent=kind, recurrent_size=6, **more)
+    config = PolicyConfig(algorithm=PPO(normalize_observation=dtype == "uint8"), model_config=network)
+    seen = interface(action, Box(shape=(3, 5), dtype=dtype))
     module = build(seen, config, 3).eval()
     assert isinstance(module, ActorCritic)
     host, rng = host_actor(module), np.random.default_rng(0)
     assert host is not None
     assert module.core is not None
-    for rows in (1, 7, 300, 1):
+    for rows in (1, 7, 256, 257, 1):
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(rows)) / 4)
@@ -83,9 +89,13 @@ def test_numpy_remembers_as_torch_does(kind: Any, normalize: bool, dtype: Any, h
         states = [before.copy(), before.copy()]
         for turn in range(4):
             x = (rng.random((rows, 3, 5)) * 4).astype(dtype)
-            expected = module.act(torch.from_numpy(x), np.random.default_rng(turn), state=states[0])
+            legal = (
+                np.tile(np.arange(sum(seen.actions.sizes)) != 1, (rows, 1)) if turn % 2 and seen.actions.sizes else None
+            )
+            noise, greedy = np.random.default_rng(turn), turn == 3
+            expected = module.act(torch.from_numpy(x), noise, greedy=greedy, legal=legal, state=states[0])
             given = states[1].copy()
-            found = host.act(x, np.random.default_rng(turn), state=states[1])
+            found = host.act(x, np.random.default_rng(turn), greedy, legal, states[1])
             np.testing.assert_array_equal(given, states[1])
             assert found.keys() == expected.keys()
             np.testing.assert_array_equal(found["action"], expected["action"])
@@ -96,8 +106,9 @@ def test_numpy_remembers_as_torch_does(kind: Any, normalize: bool, dtype: Any, h
 
 
 def test_what_numpy_cannot_is_left_to_torch() -> None:
-    """Policies that do what they value most."""
-    assert host_actor(build(interface(), PolicyConfig(algorithm=IQN()), 0)) is None
+    """Policies that do what they value most, and those whose value only learners know."""
+    for algorithm in (IQN(), PPO(central_critic=True)):
+        assert host_actor(build(interface(), PolicyConfig(algorithm=algorithm), 0)) is None
 
 
 @pytest.mark.parametrize("kind", [None, "lstm", "gru"])
