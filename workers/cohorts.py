@@ -18,6 +18,10 @@ _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
 turn, four less than half as long (workers/README.md)."""
 
+_SMALL = 4096
+"""Segments of a minibatch times units of a memory: with twice as many, stacked took as long as in turn
+(workers/README.md#cohorts)."""
+
 _OWN = {"anneal_learning_rate", "entropy_coefficient", "anneal_entropy", "segments"} | {
     "buffer_capacity",
     "learning_starts",
@@ -56,7 +60,7 @@ def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]
                 "auto, or run learners on a machine with such a device"
             )
         return branching
-    found = _alike(run, plans)
+    found = _alike(run, plans, device)
     if run.cohort == "auto" and device == "cuda":
         side = [branch if not stack else "" for stack, branch in zip(found, branching, strict=True)]
         if side.count(BRANCHES) > 1:
@@ -74,17 +78,23 @@ def _branches(plan: Plan) -> bool:
     return isinstance(algorithm, DQN | IQN)
 
 
-def _alike(run: Run, plans: Sequence[Plan]) -> list[str]:
+def _alike(run: Run, plans: Sequence[Plan], device: str) -> list[str]:
     """The kind of each that is stacked."""
-    kinds = [kind_of(plan) if run.cohort == "stacked" or pays(plan) else "" for plan in plans]
+    kinds = [kind_of(plan) if run.cohort == "stacked" or pays(plan, device) else "" for plan in plans]
     least = _ENOUGH if run.cohort == "auto" else 2
     return [kind if kinds.count(kind) >= least else "" for kind in kinds]
 
 
-def pays(plan: Plan) -> bool:
-    """Whether policies like this one gain by being stacked whatever their batches: those without memory do, those with
-    one only by batches of a few hundred rows (workers/README.md#cohorts)."""
-    return isinstance(plan, PolicyPlan) and plan.config.network.recurrent is None
+def pays(plan: Plan, device: str = "cpu") -> bool:
+    """Whether policies like this one gain by being stacked: those without memory do; those with one where minibatches
+    are small, and not on CUDA, where they gain more side by side."""
+    if not isinstance(plan, PolicyPlan):
+        return False
+    network, algorithm = plan.config.network, plan.config.algorithm
+    if network.recurrent is None:
+        return True
+    minibatches = algorithm.minibatches if isinstance(algorithm, OnStream) else 1
+    return device != "cuda" and plan.batch_segments * network.recurrent_size <= _SMALL * minibatches
 
 
 def kind_of(plan: Plan) -> str:

@@ -106,8 +106,11 @@ def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], sentence:
 def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort: str, enough: int) -> None:
     run, plan = parse_run({"cohort": cohort}), plans({})["a"]
     other = plans(OTHER)["b"]
-    recurrent = plans({"policy": {"network": {"recurrent": "gru"}}})["a"]
-    assert all(map(bool, stacks_of(run, [recurrent] * 5))) == (cohort == "stacked"), "it is not known to pay"
+    for units, pays in ((32, True), (1024, False)):
+        memory = plans({"policy": {"network": {"recurrent": "gru", "recurrent_size": units}}})["a"]
+        for count in (3, 5):
+            stacked = all(map(bool, stacks_of(run, [memory] * count)))
+            assert stacked == (count >= enough and (pays or cohort == "stacked")), "large ones take as long in turn"
     for count in range(1, 6):
         assert all(map(bool, stacks_of(run, [plan] * count))) == (count >= enough)
         assert stacks_of(run, [*[plan] * count, other])[-1] == ""
@@ -125,6 +128,7 @@ def test_branches_are_for_cuda_and_auto_takes_them_there_for_what_is_not_stacked
         stacks_of(run, [plan, other], "cpu")
     auto = parse_run({})
     assert stacks_of(auto, [recurrent, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]
+    assert stacks_of(auto, [recurrent] * 5, "cuda") == [BRANCHES] * 5
     found = stacks_of(auto, [plan, plan, plan, plan, recurrent, other], "cuda")
     assert found == [kind_of(plan)] * 4 + [BRANCHES] * 2
     assert stacks_of(auto, [plan, plan, plan, plan, recurrent], "cuda")[4] == "", "one alone has no company"

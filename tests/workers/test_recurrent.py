@@ -28,8 +28,9 @@ from workers.learning.batches import Segments
 from workers.learning.stage import Stage
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
-from workers.policies.core import Kind, Recall
+from workers.policies.core import Kind
 from workers.policies.distributions import likelihood
+from workers.policies.recall import Recall
 from workers.policies.workspace import Workspace
 
 LENGTH, STREAMS = 7, 6

@@ -27,9 +27,9 @@ from workers.learning.batches import Segments
 from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
-from workers.policies.core import Recall
 from workers.policies.distributions import likelihood
 from workers.policies.networks import input_rows
+from workers.policies.recall import Recall
 from workers.policies.scaled import Scaled
 from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace

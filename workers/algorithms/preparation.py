@@ -17,7 +17,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.learning.batches import Segments
-from workers.policies.core import Recall
+from workers.policies.recall import Recall
 from workers.policies.workspace import Workspace
 from workers.together import Ranks
 

@@ -22,10 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.core import Core, Recall
+from workers.policies.core import Core
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.kernels import Activation
 from workers.policies.networks import CLIP, HIDDEN_GAIN, RunningMoments, orthogonal
+from workers.policies.recall import Recall
 from workers.policies.scaled import Scaled, returns
 from workers.policies.towers import evaluate, towers
 from workers.policies.workspace import Workspace

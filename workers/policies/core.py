@@ -11,29 +11,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from workers.policies import host_unroll
 from workers.policies.kernels import whole
+from workers.policies.recall import Recall
 
-__all__ = ["Core", "Kind", "Recall"]
+__all__ = ["Core", "Kind"]
 
 Kind = Literal["lstm", "gru"]
 
-
-class Recall(NamedTuple):
-    """From which states on, and until which ends, rows of segments are remembered."""
-
-    state: Tensor
-    """[b, S]: before row 0"""
-    ended: Tensor
-    """[T, b] bool: an episode ended with this row, and nothing is remembered beyond it"""
-    final_place: Tensor
-    """[k] int64: place t * b + i of the row that each true last observation comes after"""
-    runs: int = 0
-    """That there are at most, where shapes must not change (fixed_core.py); 0: nobody counted them"""
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class Core(nn.Module):
@@ -69,8 +60,10 @@ class Core(nn.Module):
 
         Rows are cut into runs that nothing crosses: each begins with a segment, in its state, or with an episode, in
         none, and a true last observation is one more step of its own. Runs of like length are one call, which is many
-        times faster than step by step.
+        times faster than step by step; but of a GRU not in host memory, where torch itself goes step by step.
         """
+        if self.kind == "gru" and host_unroll.can(x):
+            return self._unrolled_here(x, recall)
         order, begin, length = _runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]
         state = recall.state[first % segments].masked_fill((first >= segments)[:, None], 0.0)
@@ -87,6 +80,13 @@ class Core(nn.Module):
             places.append(place[real])
         features = torch.empty(len(x), self.size, dtype=x.dtype, device=x.device)
         return features.index_copy(0, torch.cat(places), torch.cat(parts))
+
+    def _unrolled_here(self, x: Tensor, recall: Recall) -> Tensor:
+        """As a stack of one."""
+        own = (len(recall.ended) + 1) * recall.ended.shape[1]
+        place = torch.arange(own, len(x))
+        weights = [self.cell.get_parameter(f"{name}_l0")[None] for name in _WEIGHTS]
+        return host_unroll.unroll(x[None], recall, torch.zeros_like(place), place, weights)[0]
 
     def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """[l, r, I] from states [r, S] -> [l, r, U] and the states after the last step."""

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.policies.core import Recall
 from workers.policies.kernels import whole
+from workers.policies.recall import Recall
 
 __all__ = ["unroll"]
 

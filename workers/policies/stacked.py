@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from workers.policies.actor_critic import ActorCritic
-from workers.policies.core import Recall
 from workers.policies.networks import CLIP, RunningMoments
+from workers.policies.recall import Recall
 from workers.policies.stacked_core import StackedCore
 from workers.policies.stacked_weights import StackedWeights
 from workers.policies.towers import towers

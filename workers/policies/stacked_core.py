@@ -15,9 +15,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workers.policies import fixed_core
-from workers.policies.core import Core, Recall
+from workers.policies import fixed_core, host_unroll
+from workers.policies.core import Core
 from workers.policies.kernels import whole
+from workers.policies.recall import Recall
 
 __all__ = ["StackedCore"]
 
@@ -36,6 +37,8 @@ class StackedCore:
         of policies `member` [k], at `place` [k] of M. Where runs were counted, it is one policy, and one call."""
         if recall.runs:
             return fixed_core.unroll(x[0], recall, [weight.squeeze(0) for weight in self._weights])[None]
+        if host_unroll.can(x) and not torch.is_autocast_enabled("cpu"):
+            return host_unroll.unroll(x, recall, member, place, self._weights)
         (length, segments), many = recall.ended.shape, len(x)
         width, own = segments // many, (length + 1) * (segments // many)
         gates = torch.baddbmm(self._bias[:, None], x, self._entering.mT)

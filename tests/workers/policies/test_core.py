@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.policies.core import Core, Kind, Recall
+from workers.policies import host_unroll
+from workers.policies.core import Core, Kind
 from workers.policies.flat import flatten_
 from workers.policies.kernels import Activation
+from workers.policies.recall import Recall
 from workers.policies.towers import towers
 from workers.policies.workspace import Workspace
 
@@ -64,6 +66,14 @@ def test_rows_at_once_are_rows_step_by_step_with_their_gradients_K6(kind: Kind, 
         gradients.append([parameter.grad for parameter in core.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_gru_of_which_numpy_sees_nothing_is_unrolled_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = made("gru")
+    x, recall = game(core, 0.2)
+    here = core.unroll(x, recall)
+    monkeypatch.setattr(host_unroll, "can", lambda x: False)
+    torch.testing.assert_close(core.unroll(x, recall), here, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

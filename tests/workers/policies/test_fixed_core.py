@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.workers.policies.test_core import INPUTS, KINDS, B, T, made
 from workers.policies import fixed_core
-from workers.policies.core import Core, Kind, Recall
+from workers.policies.core import Core, Kind
+from workers.policies.recall import Recall
 
 EVERY = B * (T + 1)
 """Runs that there can be at most."""

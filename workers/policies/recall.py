@@ -1,0 +1,27 @@
+"""How the rows of segments hang together, for who remembers.
+
+In flow: none. Out flow: from which states on, and until which ends.
+
+Legend: `T` segment length, `b` segments, `k` true last observations, `S` numbers of a state.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+__all__ = ["Recall"]
+
+
+class Recall(NamedTuple):
+    """From which states on, and until which ends, rows of segments are remembered."""
+
+    state: Tensor
+    """[b, S]: before row 0"""
+    ended: Tensor
+    """[T, b] bool: an episode ended with this row, and nothing is remembered beyond it"""
+    final_place: Tensor
+    """[k] int64: place t * b + i of the row that each true last observation comes after"""
+    runs: int = 0
+    """That there are at most, where shapes must not change (fixed_core.py); 0: nobody counted them"""
