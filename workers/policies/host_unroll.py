@@ -7,7 +7,7 @@ for each policy alone, with gradients for the weights (none for inputs and state
 Rows lie as they are: no run is cut out, as what an episode leaves is multiplied by 0 where it ends. A true last
 observation is one more step behind the row that it comes after.
 
-Legend: as in stacked_core.py; `L` = T + 1 steps, `F` columns of true last observations, the most that a policy has.
+Legend: as in stacked_core.py; `n` some rows of each policy, `S` numbers of a state.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from workers.policies.kernels import sigmoid_
 from workers.policies.recall import Recall
 
 __all__ = ["can", "unroll"]
@@ -73,7 +74,8 @@ class _Unrolled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        found = ctx.memory.back(gradients[0].numpy())
+        memory, ctx.memory = ctx.memory, None  # there is one gradient to take: it uses up what was kept
+        found = memory.back(gradients[0].numpy())
         return (None, None, None, None, *(torch.from_numpy(gradient) for gradient in found))
 
 
@@ -180,8 +182,8 @@ class _LSTM(_Memory):
     def _step(self, here: slice) -> None:
         gates, units = self.gates[:, here], self._units
         gates += self._stayed(here)
-        _sigmoid(gates[..., : 2 * units])
-        _sigmoid(gates[..., 3 * units :])
+        sigmoid_(gates[..., : 2 * units])
+        sigmoid_(gates[..., 3 * units :])
         enter, forget, new, leave = self._gates(here)
         np.tanh(new, out=new)
         cell, bent = self._cell[:, here], self._bent[:, here]
@@ -222,7 +224,7 @@ class _GRU(_Memory):
         units, stayed = self._units, self._stayed(here)
         both = self.gates[:, here, : 2 * units]
         both += stayed[..., : 2 * units]
-        _sigmoid(both)
+        sigmoid_(both)
         reset, update, new = self._gates(here)
         self._held[:, here] = stayed[..., 2 * units :]
         new += reset * self._held[:, here]
@@ -254,11 +256,3 @@ class _GRU(_Memory):
         gates, units = self.gates[:, here], self._units
         reset, update, new = (gates[..., i * units : (i + 1) * units] for i in range(3))
         return reset, update, new
-
-
-def _sigmoid(x: Array) -> None:
-    """In place, by tanh(x / 2) / 2 + 1 / 2: numpy computes no function faster."""
-    x *= 0.5
-    np.tanh(x, out=x)
-    x *= 0.5
-    x += 0.5

@@ -11,9 +11,10 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "tanh", "whole"]
+__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "sigmoid_", "tanh", "whole"]
 
 Activation = Literal["tanh", "relu"]
 
@@ -42,6 +43,14 @@ def activation_gradient_(gradient: Tensor, y: Tensor, activation: Activation) ->
     if activation == "relu":
         return torch.ops.aten.threshold_backward.grad_input(gradient, y, 0.0, grad_input=gradient)
     return torch.ops.aten.tanh_backward.grad_input(gradient, y, grad_input=gradient)
+
+
+def sigmoid_(x: NDArray[np.float32]) -> None:
+    """1 / (1 + exp(-x)) in place, as tanh(x / 2) / 2 + 1 / 2."""
+    x *= 0.5
+    np.tanh(x, out=x)
+    x *= 0.5
+    x += 0.5
 
 
 class _Tanh(torch.autograd.Function):

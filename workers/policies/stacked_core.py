@@ -34,7 +34,8 @@ class StackedCore:
 
     def unroll(self, x: Tensor, recall: Recall, member: Tensor, place: Tensor) -> Tensor:
         """Features [K, M, U] of rows x [K, M, I], with gradients for the parameters. True last observations are those
-        of policies `member` [k], at `place` [k] of M. Where runs were counted, it is one policy, and one call."""
+        of policies `member` [k], at `place` [k] of M. Where runs were counted, it is one policy, and one call; in host
+        memory, where no product is rounded, numpy does it."""
         if recall.runs:
             return fixed_core.unroll(x[0], recall, [weight.squeeze(0) for weight in self._weights])[None]
         if host_unroll.can(x) and not torch.is_autocast_enabled("cpu"):
