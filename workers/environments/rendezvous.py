@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.environments.base import Player
-from workers.environments.plane import drawn, pictured, written
+from workers.environments.plane import PlaneRounds
 from workers.environments.rendezvous_player import RendezvousPlayer
-from workers.environments.rounds import Rounds, TurnMode
+from workers.environments.rounds import TurnMode
 from workers.environments.settings import validated
 
 __all__ = ["Rendezvous", "RendezvousSettings"]
@@ -48,7 +48,7 @@ class RendezvousSettings(BaseModel):
     """Draw the length of each copy's first episode from 1..turns, so that copies do not end all at once."""
 
 
-class Rendezvous(Rounds):
+class Rendezvous(PlaneRounds):
     """`copies` planes; ConfigurationError for settings that cannot work, or if agents are to act one after another.
 
     A thrust [2] float32 in -1..1 adds `THRUST` times itself to `DRAG` times the velocity, which then moves the body; a
@@ -112,25 +112,12 @@ class Rendezvous(Rounds):
             np.subtract(position[other], position[agent], out=seen[:, column : column + 2])
             np.divide(velocity[other], np.float32(TOP), out=seen[:, column + 2 : column + 4])
 
+    def _points(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        return self._place, self._position
+
     def scripted(self) -> Player:
         """Steers straight to its place, and out of the way of others; see `RendezvousPlayer`."""
         return RendezvousPlayer(DRAG, THRUST, REACH)
-
-    def contents(self, copy: int) -> NDArray[np.int8]:
-        """[33, 33]: what is in each part of one copy's plane (plane.py)."""
-        return drawn(self._place[:, copy], self._position[:, copy])
-
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
-        """[33, 33]: where agents are."""
-        return np.asarray(self.contents(copy) > self.settings.agents)
-
-    def render(self, copy: int = 0) -> str:
-        """One copy as text: `#` wall, `a`, `b` ... places, `A`, `B` ... the agents that they are for."""
-        return written(self.contents(copy), self.settings.agents)
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8]:
-        """One copy as a picture [33 * scale, 33 * scale, 3]."""
-        return pictured(self.contents(copy), self.settings.agents, scale)
 
 
 def _length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

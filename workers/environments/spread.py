@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Player
-from workers.environments.plane import drawn, pictured, written
-from workers.environments.rounds import Rounds, TurnMode
+from workers.environments.plane import PlaneRounds
+from workers.environments.rounds import TurnMode
 from workers.environments.settings import validated
 from workers.environments.spread_player import SpreadPlayer
 
@@ -34,8 +34,6 @@ TOUCH = 0.15 + 0.15
 """Bodies that are nearer than this touch."""
 _MARGIN, _STIFF = 1e-3, 1e2
 """How soft a touch is, and how hard it pushes back."""
-_REACH = 1.5
-"""How far from the middle is drawn; nothing keeps a body there."""
 
 
 class SpreadSettings(BaseModel):
@@ -52,13 +50,15 @@ class SpreadSettings(BaseModel):
     """Draw the length of each copy's first episode from 1..turns, so that copies do not end all at once."""
 
 
-class Spread(Rounds):
+class Spread(PlaneRounds):
     """`copies` planes; ConfigurationError for settings that cannot work, or if agents are to act one after another.
 
     Observation [6 * A] float32: own velocity and position, the way to each landmark, the way to each other agent, and
     zeros where others would say something. A turn brings minus the sum over landmarks of the distance of who is
     nearest, times 1 - `local_ratio`, and minus one's own touches times `local_ratio`.
     """
+
+    _reach = 1.5  # nothing keeps a body within
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
         s = self.settings = validated("spread", SpreadSettings, settings)
@@ -117,25 +117,12 @@ class Spread(Rounds):
         for way, column in zip(ways, range(4, seen.shape[1], 2), strict=False):
             np.subtract(way, own, out=seen[:, column : column + 2], casting="same_kind")
 
+    def _points(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        return self._landmark, self._position
+
     def scripted(self) -> Player:
         """Goes to the landmark that falls to it where the nearest pairs are made first; see `SpreadPlayer`."""
         return SpreadPlayer(self.settings.agents, PUSH * STEP, STEP / DRAG)
-
-    def contents(self, copy: int) -> NDArray[np.int8]:
-        """[33, 33]: what is in each part of one copy's plane (plane.py), landmarks as places."""
-        return drawn(self._landmark[:, copy], self._position[:, copy], _REACH)
-
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
-        """[33, 33]: where agents are."""
-        return np.asarray(self.contents(copy) > self.settings.agents)
-
-    def render(self, copy: int = 0) -> str:
-        """One copy as text: `#` the edge of what is drawn, `a`, `b` ... landmarks, `A`, `B` ... agents."""
-        return written(self.contents(copy), self.settings.agents)
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8]:
-        """One copy as a picture [33 * scale, 33 * scale, 3]."""
-        return pictured(self.contents(copy), self.settings.agents, scale)
 
 
 def _length(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
