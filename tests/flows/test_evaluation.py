@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.flows.runs import config, summary_of, train
@@ -22,6 +23,8 @@ def test_a_run_evaluates_itself_and_in_the_end_what_its_checkpoints_are_J1(tmp_p
     assert {policy: line["mean"] for policy, line in last.items()} == again
     assert summary["env_steps"] * 2 == summary["agent_steps"] == 6_000
     log = (tmp_path / "run" / "logs" / "evaluation-0.log").read_text()
-    (steps,) = {line["agent_steps"] for line in last.values()}  # as many as were told of when the last weights came
-    assert 1_000 < steps <= 6_000
-    assert f"event=evaluated agent_steps={steps} " in log
+    told = [int(steps) for steps in re.findall(r"event=evaluated agent_steps=(\d+) ", log)]
+    assert [line["agent_steps"] for line in lines] == [steps for steps in told for _ in last], "each is told of"
+    # the last weights may have come, and been evaluated, before the coordinator told of all steps
+    assert told == sorted(told)
+    assert 1_000 <= told[0] <= told[-1] <= 6_000
