@@ -1,0 +1,20 @@
+"""A GPU for those that ask for one: this machine's own, and one that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.late.cuda import late_cuda
+
+
+@pytest.fixture(params=["late", "hasty", *["real"] * torch.cuda.is_available()])
+def cuda(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device that does its work as late as it may, one that does it at once, and the real one where there is one."""
+    if request.param == "real":
+        yield torch.device("cuda")
+        return
+    with late_cuda(hasty=request.param == "hasty"):
+        yield torch.device("cuda")

@@ -1,0 +1,49 @@
+"""What is sent to a device arrives as it was, whatever is done beside it."""
+
+from __future__ import annotations
+
+import torch
+
+from workers.learning.carrier import Carrier
+
+
+def test_what_is_sent_arrives_and_what_comes_after_it_does_not_overtake_it_L8(cuda: torch.device) -> None:
+    """One memory in the host for all batches, and none on the device is given back before it was read."""
+    carrier, found = Carrier(cuda), torch.zeros(5, 3, device=cuda)
+    host = carrier.memory(torch.zeros(3))
+    assert host.is_pinned()
+    sent = {}
+    for number in range(5):
+        carrier.rest()
+        host.fill_(number)
+        under_way = carrier.send({"column": host})
+        carrier.arrive(under_way)
+        sent = under_way
+        found[number].copy_(sent["column"])
+    assert found.tolist() == [[number] * 3 for number in range(5)]
+
+
+def test_memory_that_has_left_may_be_written_again_while_what_was_sent_is_computed_with_L8(cuda: torch.device) -> None:
+    carrier, total = Carrier(cuda), torch.zeros(3, device=cuda)
+    host = carrier.memory(torch.ones(3))
+    first = carrier.send({"column": host})
+    carrier.rest()
+    host.fill_(10)
+    second = carrier.send({"column": host})
+    carrier.arrive(first)
+    total.add_(first.pop("column"))
+    carrier.rest()
+    host.fill_(100)
+    carrier.arrive(second)
+    total.add_(second.pop("column"))
+    assert total.tolist() == [11, 11, 11]
+
+
+def test_without_a_gpu_tensors_are_there_at_once() -> None:
+    carrier = Carrier(torch.device("cpu"))
+    host = carrier.memory(torch.ones(3))
+    sent = carrier.send({"column": host})
+    carrier.arrive(sent)
+    carrier.rest()
+    assert not carrier.beside
+    assert sent["column"].tolist() == [1, 1, 1]
