@@ -88,7 +88,7 @@ def test_memory_that_is_given_back_while_another_stream_reads_it_is_another_s(la
         del x
         torch.cuda.current_stream(THERE).synchronize()
         side.synchronize()
-        return host.tolist()  # type: ignore[no-any-return] # torch's
+        return host.tolist()
 
     assert read(recorded=True) == [1, 1]
     assert read(recorded=False) != [1, 1]
@@ -118,18 +118,22 @@ def test_while_a_graph_is_captured_the_host_may_see_nothing(late: Machine) -> No
         lambda: torch.tensor([1.0], device=THERE),
         lambda: torch.cuda.synchronize(THERE),
     ):
-        with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
-            with torch.cuda.graph(torch.cuda.CUDAGraph()):
-                seeing()
+        graph = torch.cuda.graph(torch.cuda.CUDAGraph())
+        with pytest.raises(RuntimeError, match="not permitted when stream is capturing"), graph:
+            seeing()
     assert x.tolist() == [1, 1]
 
 
 def test_streams_of_a_graph_begin_after_its_own_and_end_before_it(late: Machine) -> None:
     x, side = torch.ones(2, device=THERE), torch.cuda.Stream(THERE)
-    with pytest.raises(RuntimeError, match="unjoined work"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+
+    def leave() -> None:
         side.wait_stream(torch.cuda.current_stream(THERE))
         with torch.cuda.stream(side):
             x.add_(1)
+
+    with pytest.raises(RuntimeError, match="unjoined work"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        leave()
     stray = torch.cuda.Stream(THERE)
     with torch.cuda.stream(stray):
         x.add_(1)

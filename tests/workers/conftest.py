@@ -9,8 +9,10 @@ import torch
 
 from tests.late.cuda import late_cuda
 
+_HASTY = pytest.param("hasty", marks=pytest.mark.slow)
 
-@pytest.fixture(params=["late", "hasty", *["real"] * torch.cuda.is_available()])
+
+@pytest.fixture(params=["late", _HASTY, *["real"] * torch.cuda.is_available()])
 def cuda(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """A device that does its work as late as it may, one that does it at once, and the real one where there is one."""
     if request.param == "real":

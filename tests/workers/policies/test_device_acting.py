@@ -1,4 +1,4 @@
-"""Acting on another device says what acting here says; the device here is this machine's processor."""
+"""Acting on another device says what acting here says."""
 
 from __future__ import annotations
 
@@ -17,15 +17,26 @@ from workers.learning.device import acting_device
 from workers.policies.interface import Interface
 
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=5))
-WHERE = [torch.device("cpu")] + [torch.device("cuda")] * torch.cuda.is_available()
+NETWORKS: list[dict[str, Any]] = [
+    {},
+    {"share_layers": True},
+    {"recurrent": "lstm", "recurrent_size": 6},
+    {"recurrent": "gru"},
+]
 
 
-@pytest.mark.parametrize("device", WHERE, ids=str)
-@pytest.mark.parametrize(
-    "network", [{}, {"share_layers": True}, {"recurrent": "lstm", "recurrent_size": 6}, {"recurrent": "gru"}]
-)
-def test_a_policy_does_on_another_device_what_it_does_here(device: torch.device, network: dict[str, Any]) -> None:
-    """With new weights each time, and more and fewer rows."""
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_policy_does_on_a_gpu_what_it_does_here(cuda: torch.device, network: dict[str, Any]) -> None:
+    does_the_same(cuda, network)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_where_no_graph_can_be_recorded_it_does_so_as_well(network: dict[str, Any]) -> None:
+    does_the_same(torch.device("cpu"), network)
+
+
+def does_the_same(device: torch.device, network: dict[str, Any]) -> None:
+    """As here, with new weights each time, and more and fewer rows."""
     settings = {
         "algorithm": {"name": "ppo", "normalize_observation": True},
         "model_config": {"hidden": (8,), **network},

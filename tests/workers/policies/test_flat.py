@@ -144,10 +144,9 @@ def test_c11_what_is_published_from_host_memory_is_the_module_itself_and_moves_n
     assert module.weight.device.type == "cpu"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_c11_publishing_from_a_gpu_copies_what_was_there_at_that_moment_and_moves_nothing() -> None:
+def test_c11_publishing_from_a_gpu_copies_what_was_there_at_that_moment_and_moves_nothing(cuda: torch.device) -> None:
     """C11: also while the next update is under way, and from another thread."""
-    module = nn.Linear(1024, 1024).cuda()
+    module = nn.Linear(1024, 1024).to(cuda)
     weights = flatten_(module)
     expected = module.weight.detach().cpu().clone()
     source = weights.source()

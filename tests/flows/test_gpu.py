@@ -1,0 +1,65 @@
+"""Runs whose learners, and actors, compute on a GPU; where there is none, on one that is not there (tests/late).
+
+The workers have it by the folder that Python looks into when it starts (tests/late/site).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.flows import runs
+from tests.flows.test_lockstep import found_in, here, in_step
+from tests.late.cuda import late_cuda
+
+SITE = Path(__file__).resolve().parents[1] / "late" / "site"
+RECURRENT = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, and one that is not there")
+
+
+@pytest.fixture(autouse=True)
+def there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "EXTRA_PATH", str(SITE))
+
+
+def logged(folder: Path, event: str, worker: str) -> list[str]:
+    """Lines of all workers of a kind that tell of it."""
+    paths = sorted((folder / "run" / "logs").glob(f"{worker}*"))
+    return [line for path in paths for line in path.read_text().splitlines() if f"event={event} " in line]
+
+
+def test_learners_and_actors_record_what_they_do_and_a_run_on_a_gpu_comes_to_its_end_E9_E11(tmp_path: Path) -> None:
+    """One policy remembers and one replays, in one learner, side by side."""
+    data = runs.config(
+        steps=4_000,
+        policies={"agent_0": {"network": RECURRENT}, "agent_1": {"algorithm": runs.IQN}},
+        learners="cohort",
+        device="cuda",
+        act_device="cuda",
+    )
+    result = runs.train(data, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert logged(tmp_path, "captured", "learner")
+    assert logged(tmp_path, "captured", "actor")
+    for worker in ("learner", "actor"):
+        assert not logged(tmp_path, "capture_failed", worker)
+    summary = runs.summary_of(tmp_path)
+    assert all(summary["train_steps"][policy] > 10 for policy in ("agent_0", "agent_1"))
+
+
+def test_the_pipeline_gives_the_bits_of_the_sequential_reference_on_a_gpu_too_L1(tmp_path: Path) -> None:
+    data = in_step(
+        policies={"agent_0": {"network": RECURRENT}, "agent_1": {"algorithm": runs.IQN}},
+        num_learner_processes=1,
+        device="cuda",
+        steps=1_600,
+    )
+    with late_cuda():
+        expected = here({**data, "actors": 1}, tmp_path / "sequential")
+    (tmp_path / "workers").mkdir()
+    result = runs.train({**data, "actors": 2}, tmp_path / "workers")
+    assert result.returncode == 0, result.stderr
+    assert found_in(tmp_path / "workers") == expected
