@@ -152,6 +152,7 @@ def test_c11_publishing_from_a_gpu_copies_what_was_there_at_that_moment_and_move
     source = weights.source()
     with torch.no_grad():
         module.weight.fill_(7)  # the next update
+    torch.cuda.current_stream(cuda).synchronize()  # which is faster than the copy
     assert callable(source)
     with ThreadPoolExecutor(1) as pool:
         out = pool.submit(source).result(20)
