@@ -1,7 +1,7 @@
 """How batches reach a device: from pinned memory, on a stream of their own, beside what is computed there.
 
-In flow: tensors in host memory that stay where they are. Out flow: the same on the device. What was sent must not be
-written again before it has left.
+In flow: tensors in host memory. Out flow: the same on the device. What was sent must not be written again before it has
+left; what was carried may.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class Carrier:
         self._device, self.beside = device, device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if self.beside else None
         self._left: torch.cuda.Event | None = None
+        self._held: dict[str, Tensor] = {}
+        """What `carry` sends from."""
 
     def memory(self, tensor: Tensor) -> Tensor:
         """`tensor`, pinned where a GPU reads it."""
@@ -29,10 +31,19 @@ class Carrier:
     def send(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """All of them, on their way; to be used after `arrive`."""
         if self._stream is None:
-            return {name: tensor.to(self._device, non_blocking=True) for name, tensor in tensors.items()}
+            return {name: tensor.to(self._device) for name, tensor in tensors.items()}
         with torch.cuda.stream(self._stream):
             sent = {name: tensor.to(self._device, non_blocking=True) for name, tensor in tensors.items()}
             self._left = self._stream.record_event()
+        return sent
+
+    def carry(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All of them there, to be used at once. Where they lie may be written again, except without CUDA."""
+        if self.beside:
+            self.rest()
+            tensors = {name: self._copied(name, tensor) for name, tensor in tensors.items()}
+        sent = self.send(tensors)
+        self.arrive(sent)
         return sent
 
     def arrive(self, sent: Mapping[str, Tensor]) -> None:
@@ -49,3 +60,10 @@ class Carrier:
         if self._left is not None:
             self._left.synchronize()
             self._left = None
+
+    def _copied(self, name: str, tensor: Tensor) -> Tensor:
+        """`tensor` in pinned memory that is used again and again."""
+        held = self._held.get(name)
+        if held is None or held.shape != tensor.shape or held.dtype != tensor.dtype:
+            held = self._held[name] = torch.empty_like(tensor).pin_memory()
+        return held.copy_(tensor)

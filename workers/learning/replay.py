@@ -20,6 +20,7 @@ from protocol.ring import Ring
 from protocol.version import Version, lag
 from workers.learning.admitted import Admitted
 from workers.learning.batches import Transitions
+from workers.learning.carrier import Carrier
 from workers.learning.gather import gather
 from workers.learning.governor import Governor
 from workers.learning.priorities import Drawn, Priorities
@@ -74,7 +75,7 @@ class Replay:
     ) -> None:
         self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
         self._capacity = capacity
-        self._source, self._counters, self._device = source, counters, device
+        self._source, self._counters, self._carrier = source, counters, Carrier(device)
         self._governor = governor
         self._at_once = max(1, governor.insertion // layout.length) if governor is not None else _AT_ONCE
         self._rng = np.random.Generator(np.random.Philox(seed))
@@ -313,7 +314,7 @@ class Replay:
             self._count_lag(np.concatenate(lags))
         if self._drawn is not None:
             joined["weight"] = self._drawn.weight
-        return Transitions(**{name: torch.from_numpy(array).to(self._device) for name, array in joined.items()})
+        return Transitions(**self._carrier.carry({name: torch.from_numpy(array) for name, array in joined.items()}))
 
     def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:
         """`size` different row numbers of 0..rows-1."""

@@ -15,6 +15,7 @@ from protocol.layout import Layout
 from protocol.ring import RECORD, place_of
 from protocol.version import Version
 from workers.learning.batches import Observations
+from workers.learning.carrier import Carrier
 from workers.learning.provenance import Origin
 from workers.learning.source import Source, take_in
 
@@ -29,17 +30,16 @@ class Sightings:
     def __init__(
         self, name: str, layout: Layout, segments: int, source: Source, counters: Counters, device: torch.device
     ) -> None:
-        self._name, self._source, self._counters, self._device = name, source, counters, device
+        self._name, self._source, self._counters, self._carrier = name, source, counters, Carrier(device)
         self._capacity = segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
         for field in layout.fields:
             kind = np.int64 if field.name == "final_row" else np.dtype(field.dtype)
-            tensor = torch.from_numpy(np.zeros(layout.shape(field, segments), kind))
-            if device.type == "cuda":
-                tensor = tensor.pin_memory()
+            tensor = self._carrier.memory(torch.from_numpy(np.zeros(layout.shape(field, segments), kind)))
             self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
-        self._valid = np.zeros(segments, np.int64)
+        self._tensors["valid"] = self._carrier.memory(torch.zeros(segments, dtype=torch.int64))
+        self._valid = self._tensors["valid"].numpy()
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self.count = 0
 
@@ -56,14 +56,16 @@ class Sightings:
     def take(self) -> Observations:
         """The full batch on the device; empty afterwards, and its memory reused by the next `fill`."""
         self.count = 0
-        moved = {name: tensor.to(self._device, non_blocking=True) for name, tensor in self._tensors.items()}
-        return Observations(valid=torch.from_numpy(self._valid).to(self._device), **moved)
+        sent = self._carrier.send(self._tensors)
+        self._carrier.arrive(sent)
+        return Observations(**sent)
 
     def provenance(self) -> list[Origin]:
         """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""
         return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void]) -> None:
+        self._carrier.rest()
         source, at = place_of(records["slot"]), self.count
         with arrival.ring.reading():
             for name in _COLUMNS:

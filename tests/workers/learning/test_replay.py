@@ -126,20 +126,26 @@ def test_shapes_are_those_of_transitions_B4() -> None:
     assert (batch.action.dtype, batch.reward.dtype) == (torch.int64, torch.float32)
 
 
-def test_batches_are_on_the_learners_device_E9() -> None:
-    """Torch's device without memory stands for one of its own."""
+def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda: torch.device) -> None:
+    """Several of them, before any is looked at."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
-    source, governor, meta = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), torch.device("meta")
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
-    replay = Replay(
-        "one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000, device=meta
-    )
-    sender = acted(2)
-    source.arrive(sender.ring, sender.finished[0])
-    replay.admit()
-    batch = replay.sample(NOW)
-    assert batch is not None
-    assert {tensor.device for tensor in (batch.observation, batch.action, batch.reward, batch.discount)} == {meta}
+    drawn = []
+    for device in (torch.device("cpu"), cuda):
+        source, governor = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000)
+        form = "one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000
+        replay, sender = Replay(*form, device=device), acted(5)
+        for records in sender.finished:
+            source.arrive(sender.ring, records)
+        replay.admit()
+        drawn.append([replay.sample(NOW) for _ in range(3)])
+    for here, there in zip(*drawn, strict=True):
+        assert here is not None
+        assert there is not None
+        for name in ("observation", "action", "reward", "discount", "next_observation"):
+            assert getattr(there, name).device.type == "cuda"
+            assert torch.equal(getattr(here, name), getattr(there, name).cpu()), name
+    assert len({tuple(steps_of(batch)) for batch in drawn[0]}) == 3
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,6 +13,7 @@ from protocol.counters import Counters
 from protocol.version import Version, pack
 from tests.workers import scripted
 from workers.learning import stage as stages
+from workers.learning.carrier import Carrier
 from workers.learning.stage import Stage
 
 POLICY = scripted.config(PPO())
@@ -157,41 +158,33 @@ def test_without_max_lag_everything_is_learnt_from() -> None:
     assert (counters["dropped.stale.one"], counters["received.one"]) == (0, 2)
 
 
-class Beside:
-    """A carrier to a device that computes beside the host; it tells what was asked of it."""
+class Telling(Carrier):
+    """One that tells what was asked of it."""
 
-    beside = True
-
-    def __init__(self, _: torch.device) -> None:
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
         self.asked: list[str] = []
 
-    def memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Ordinary memory."""
-        return tensor
-
     def send(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """A copy."""
+        """As it does."""
         self.asked.append("send")
-        return {name: tensor.clone() for name, tensor in tensors.items()}
-
-    def arrive(self, sent: Mapping[str, torch.Tensor]) -> None:
-        """It is there."""
-        self.asked.append("arrive")
+        return super().send(tensors)
 
     def rest(self) -> None:
-        """Nothing is under way."""
+        """As it does."""
         self.asked.append("rest")
+        super().rest()
 
 
 def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "Carrier", Beside)
+    monkeypatch.setattr(stages, "Carrier", Telling)
     source, counters = scripted.Source(), scripted.counters()
     form = scripted.Performer().interface, scripted.layout_of(POLICY)
-    stage = Stage("one", *form, 2, source, counters, torch.device("cuda"))
+    stage = Stage("one", *form, 2, source, counters, cuda)
     sender = scripted.acted(POLICY, 3, copies=2)
-    asked = stage._carrier.asked  # type: ignore[attr-defined] # Beside's
+    asked = stage._carrier.asked  # type: ignore[attr-defined] # Telling's
     source.arrive(sender.ring, sender.finished[0])
     assert stage.fill(NOW)
     first, origins = stage.take(), stage.provenance()

@@ -1,0 +1,56 @@
+"""What others saw is copied once into an auxiliary's next batch; what was overwritten meanwhile never gets there."""
+
+from __future__ import annotations
+
+import torch
+
+from protocol.config import PPO
+from protocol.counters import Counters
+from protocol.layout import Layout
+from protocol.version import Version
+from tests.workers import scripted
+from workers.learning.sightings import Sightings
+
+POLICY = scripted.config(PPO())
+NOW = Version(1, 4)
+HOST = torch.device("cpu")
+
+
+def sighted(segments: int, device: torch.device = HOST) -> tuple[Sightings, scripted.Source, Counters]:
+    """Sightings for batches of `segments`, of which there are those columns that an auxiliary is sent."""
+    layout = scripted.layout_of(POLICY)
+    fields = [field for field in layout.fields if field.name in ("observation", "final_observation", "final_row")]
+    layout = Layout(tuple(fields), layout.length, layout.before)
+    source, counters = scripted.Source(), scripted.counters()
+    return Sightings("one", layout, segments, source, counters, device), source, counters
+
+
+def test_batches_fill_from_what_has_arrived_and_their_memory_is_used_again(cuda: torch.device) -> None:
+    """What a GPU still reads is not written over, on this machine's processor what was taken is that memory."""
+    sightings, source, counters = sighted(2, cuda)
+    sender = scripted.acted(POLICY, 3, copies=2)
+    taken = []
+    for finished in sender.finished:
+        assert not sightings.fill(NOW)
+        source.arrive(sender.ring, finished)
+        assert sightings.fill(NOW)
+        taken.append(sightings.take())
+    assert [batch.observation[:, 0].tolist() for batch in taken] == [
+        [[0, 0], [1, 0]],
+        [[0, 4], [1, 4]],
+        [[0, 8], [1, 8]],
+    ]
+    assert {tensor.device.type for tensor in (taken[0].observation, taken[0].final_row, taken[0].valid)} == {"cuda"}
+    assert taken[2].valid.tolist() == [4, 4]
+    assert counters["received.one"] == 6
+    assert [origin.number for origin in sightings.provenance()] == [5, 6]
+
+
+def test_what_is_overwritten_before_it_is_copied_is_left_out_and_counted() -> None:
+    sightings, source, counters = sighted(3)
+    sender = scripted.acted(POLICY, 1, copies=4)
+    source.arrive(sender.ring, sender.finished[0])
+    sender.ring.begin(slice(1, 2))
+    assert sightings.fill(NOW)
+    assert sightings.take().observation[:, 0, 0].tolist() == [0, 2, 3]
+    assert (counters["torn.one"], counters["dropped.recycled.one"], counters["received.one"]) == (1, 1, 3)
