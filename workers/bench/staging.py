@@ -1,6 +1,7 @@
 """How fast a batch reaches the device, beside the bandwidth of a bare pinned copy in the same run.
 
-Out flow: `host_to_device.share`: bytes a second of a staged batch over those of one large pinned copy;
+Out flow: `host_to_device.share`: bytes a second of a batch that a learner's carrier brings over those of one large
+pinned copy;
 `host_to_device.gib_per_second` of that copy.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from workers.bench.clock import medians
+from workers.learning.carrier import Carrier
 
 __all__ = ["staging"]
 
@@ -18,21 +20,19 @@ _FIELDS = 11
 
 def staging(mebibytes: int, rounds: int, device: torch.device) -> dict[str, float]:
     """Of so many MiB."""
-    pinned = device.type == "cuda"
+    carrier = Carrier(device)
     numbers = mebibytes << 18
+    whole, there = carrier.memory(torch.empty(numbers)), torch.empty(numbers, device=device)
+    parts = [numbers * 9 // 10, *[numbers // 10 // (_FIELDS - 1)] * (_FIELDS - 1)]
+    batch = {str(number): carrier.memory(torch.empty(part)) for number, part in enumerate(parts)}
+    size = sum(parts)
 
-    def host(count: int) -> torch.Tensor:
-        memory = torch.empty(count)
-        return memory.pin_memory() if pinned else memory
-
-    whole, there = host(numbers), torch.empty(numbers, device=device)
-    batch = [host(numbers * 9 // 10), *(host(numbers // 10 // (_FIELDS - 1)) for _ in range(_FIELDS - 1))]
-    size = sum(len(part) for part in batch)
-
-    def staged() -> list[torch.Tensor]:
-        if not pinned:
-            return [part.clone() for part in batch]
-        return [part.to(device, non_blocking=True) for part in batch]
+    def staged() -> object:
+        if not carrier.beside:
+            return [part.clone() for part in batch.values()]  # there is nowhere to go
+        sent = carrier.send(batch)
+        carrier.arrive(sent)
+        return sent
 
     taken = medians({"bare": lambda: there.copy_(whole, non_blocking=True), "ours": staged}, rounds, device)
     return {
