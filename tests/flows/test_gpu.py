@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.flows import runs
-from tests.flows.test_lockstep import found_in, here, in_step
+from tests.flows.test_lockstep import found_in, here, in_step, newest_checkpoints
+from tests.flows.test_replay import BOTH, made, orders
 from tests.late.cuda import late_cuda
 
 SITE = Path(__file__).resolve().parents[1] / "late" / "site"
@@ -63,3 +64,15 @@ def test_the_pipeline_gives_the_bits_of_the_sequential_reference_on_a_gpu_too_L1
     result = runs.train({**data, "actors": 2}, tmp_path / "workers")
     assert result.returncode == 0, result.stderr
     assert found_in(tmp_path / "workers") == expected
+
+
+def test_what_a_gpu_learned_from_a_record_is_learned_again_there_to_the_same_bits_L1(tmp_path: Path) -> None:
+    """One operation at a time both times: a graph sums up in another order."""
+    data = runs.config(steps=4_000, policies=BOTH, actors=2, device="cuda")
+    result = runs.train(data, tmp_path, "--record")
+    assert result.returncode == 0, result.stderr
+    first, again = tmp_path / "run", tmp_path / "again"
+    with late_cuda():
+        made({**data, "replay": str(first)}, again)
+    assert orders(again, "replayed/*.jsonl") == orders(first, "datasets/*/order.jsonl")
+    assert newest_checkpoints(again) == newest_checkpoints(first)

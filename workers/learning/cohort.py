@@ -143,7 +143,7 @@ class _Group:
     def in_turn(self) -> bool:
         """Whether it is one member, whose update is made by itself."""
         first, *others = self.members
-        return not others and (first.rounds is not None or not recordable(first.update))
+        return not others and (first.repeated or not recordable(first.update))
 
     @property
     def waited_for(self) -> list[Member]:

@@ -205,6 +205,11 @@ class Member:
         self._published_step = self._steps_counted = self._telling.logged_step = self.update.train_steps
         self.publish()
 
+    @property
+    def repeated(self) -> bool:
+        """Whether its updates are made again by another process, to the bit: in lock-step, and from a record."""
+        return self.rounds is not None or self._plan.recorded
+
     def step(self) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
         if not self.take():
