@@ -250,7 +250,9 @@ class Member:
 
     def prepare(self) -> None:
         """The next batch, as far as it can be made while the one that was taken is trained on."""
-        if isinstance(self._stage, Stage):
+        if self._replay is not None:
+            self._replay.prepare(self.version)
+        elif isinstance(self._stage, Stage):
             self._stage.prepare(self.version)
 
     def offer(self) -> Learnable | None:

@@ -8,6 +8,7 @@ Legend: `b` transitions of a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from protocol.config import Sampled
 from protocol.counters import Counters
 from protocol.layout import Layout
-from protocol.ring import Ring
+from protocol.ring import RECORD, Ring
 from protocol.version import Version, lag
 from workers.learning.admitted import Admitted
 from workers.learning.batches import Transitions
@@ -48,6 +49,17 @@ _AT_ONCE = 1 << 16
 _HOST = torch.device("cpu")
 _NEVER = np.uint64(2**64 - 1)
 """A sequence word that no slot has: its record is never drawn again."""
+
+
+_Whence = tuple[list[tuple[str, int]], NDArray[np.void], NDArray[np.int64], list[int]]
+"""Actors, records, rows and ends before them [b] of a batch."""
+
+
+class _Batch(NamedTuple):
+    """What was drawn, and how many of its segments had never been before."""
+
+    transitions: Transitions
+    fresh: int
 
 
 class Replay:
@@ -86,7 +98,11 @@ class Replay:
         self._drawn: Drawn | None = None
         """The rows of the last batch, where priorities chose them."""
         self._last: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-        """Records and rows [b] of the last batch."""
+        """Records and rows [b] of the batch that was drawn last."""
+        self._ahead: tuple[_Batch, _Whence] | None = None
+        """The next batch, on its way to the device, and where it came from."""
+        self._whence: _Whence | None = None
+        """Of the last batch, where it was drawn ahead or another one has been since."""
         self._too_few = False
         """Whether the last batch that might have been drawn was not, as there are too few rows."""
         self._most = 0
@@ -130,6 +146,28 @@ class Replay:
     def sample(self, now: Version, progress: float = 0.0) -> Transitions | None:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
         make up for all of it at the end."""
+        if self._ahead is not None:
+            (batch, self._whence), self._ahead = self._ahead, None
+        else:
+            found, self._whence = self._sample(now, progress), None
+            if found is None:
+                return None
+            batch = found
+        self._counters.add(f"trained.{self._policy}", batch.fresh)
+        self._counters.add(f"held.{self._policy}", -batch.fresh)
+        return batch.transitions
+
+    def prepare(self, now: Version) -> None:
+        """While the last batch is trained on beside the host: the next one, on its way to the device. Nothing where the
+        errors of the last one have a say in it."""
+        if not self._carrier.beside or self._ahead is not None or self._priorities is not None:
+            return
+        self._whence = self._whence or self._places_of_last()
+        batch = self._sample(now, 0.0)
+        if batch is not None:
+            self._ahead = batch, self._places_of_last()
+
+    def _sample(self, now: Version, progress: float) -> _Batch | None:
         self._evict()
         size = self._config.batch_size
         if self._governor is not None and not self._governor.may_sample:
@@ -154,12 +192,17 @@ class Replay:
 
     def provenance(self) -> list[Origin]:
         """Where each transition of the last batch came from; to be asked before anything more is admitted."""
+        actors, records, row, ends = self._whence or self._places_of_last()
+        return [Origin.of(*one) for one in zip(actors, records, row.tolist(), ends, strict=True)]
+
+    def _places_of_last(self) -> _Whence:
+        """What is known now of the places of the batch that was drawn last."""
         if self._last is None:
-            return []
+            return [], np.zeros(0, RECORD), np.zeros(0, np.int64), []
         index, row = self._last
         actors = [self._all.actors[number] for number in self._all.actor[index]]
         ends = self._all.ends_before(index, row, self._layout.before).tolist()
-        return [Origin.of(*one) for one in zip(actors, self._all.records[index], row.tolist(), ends, strict=True)]
+        return actors, self._all.records[index], row, ends
 
     def state(self, rows: int) -> dict[str, NDArray]:
         """For a checkpoint, in plain arrays: random state, counts, and segments of the newest `rows` rows at most. What
@@ -282,7 +325,7 @@ class Replay:
         found = np.searchsorted(ends, chosen, side="right")
         return self._all.head + found, chosen - (ends[found] - valid[found])
 
-    def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> Transitions | None:
+    def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> _Batch | None:
         """The transitions at these places, in their order; None if one was overwritten meanwhile."""
         joined: dict[str, NDArray] = {}
         lags, torn = [], 0
@@ -308,13 +351,12 @@ class Replay:
         self._last = index, row
         fresh = np.unique(index[~self._all.sampled[index]])
         self._all.sampled[fresh] = True
-        self._counters.add(f"trained.{self._policy}", len(fresh))
-        self._counters.add(f"held.{self._policy}", -len(fresh))
         if self._governor is not None:
             self._count_lag(np.concatenate(lags))
         if self._drawn is not None:
             joined["weight"] = self._drawn.weight
-        return Transitions(**self._carrier.carry({name: torch.from_numpy(array) for name, array in joined.items()}))
+        columns = {name: torch.from_numpy(array) for name, array in joined.items()}
+        return _Batch(Transitions(**self._carrier.carry(columns)), len(fresh))
 
     def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:
         """`size` different row numbers of 0..rows-1."""

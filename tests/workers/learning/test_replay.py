@@ -126,26 +126,58 @@ def test_shapes_are_those_of_transitions_B4() -> None:
     assert (batch.action.dtype, batch.reward.dtype) == (torch.int64, torch.float32)
 
 
-def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda: torch.device) -> None:
-    """Several of them, before any is looked at."""
-    config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
+def replays_on(*devices: torch.device, **keys: float) -> list[tuple[Replay, scripted.Source, Counters]]:
+    """Of the same configuration, as one with priorities if `keys` say so."""
+    config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1, **keys)  # type: ignore[arg-type] # of one kind
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
+    found = []
+    for device in devices:
+        source, governor, counters = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), scripted.counters()
+        form = "one", interface, layout, config, source, counters, governor, 0, 1_000, 1_000
+        found.append((Replay(*form, device=device), source, counters))
+    return found
+
+
+def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda: torch.device) -> None:
+    """Several of them, before any is looked at; those that are drawn ahead, too."""
     drawn = []
-    for device in (torch.device("cpu"), cuda):
-        source, governor = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000)
-        form = "one", interface, layout, config, source, scripted.counters(), governor, 0, 1_000, 1_000
-        replay, sender = Replay(*form, device=device), acted(5)
+    for number, (replay, source, counters) in enumerate(replays_on(torch.device("cpu"), cuda)):
+        sender = acted(5)
         for records in sender.finished:
             source.arrive(sender.ring, records)
         replay.admit()
-        drawn.append([replay.sample(NOW) for _ in range(3)])
-    for here, there in zip(*drawn, strict=True):
-        assert here is not None
-        assert there is not None
+        batches, origins = [], []
+        for _ in range(4):
+            batches.append(replay.sample(NOW))
+            trained = counters["trained.one"]
+            before = replay.provenance()
+            replay.prepare(NOW)
+            replay.prepare(NOW)
+            assert replay.provenance() == before, "of the batch that is trained on"
+            assert counters["trained.one"] == trained, "what is drawn ahead has taught nothing yet"
+            assert (replay._ahead is not None) == bool(number)
+            origins.append(before)
+        drawn.append((batches, origins))
+    (here, of_here), (there, of_there) = drawn
+    assert of_here == of_there
+    for one, other in zip(here, there, strict=True):
+        assert one is not None
+        assert other is not None
         for name in ("observation", "action", "reward", "discount", "next_observation"):
-            assert getattr(there, name).device.type == "cuda"
-            assert torch.equal(getattr(here, name), getattr(there, name).cpu()), name
-    assert len({tuple(steps_of(batch)) for batch in drawn[0]}) == 3
+            assert getattr(other, name).device.type == "cuda"
+            assert torch.equal(getattr(one, name), getattr(other, name).cpu()), name
+    assert len({tuple(steps_of(batch)) for batch in here}) == 4
+
+
+def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(cuda: torch.device) -> None:
+    ((replay, source, _),) = replays_on(cuda, priority_alpha=0.5)
+    sender = acted(5)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    assert replay.sample(NOW) is not None
+    replay.prepare(NOW)
+    assert replay._ahead is None
 
 
 @settings(max_examples=60, deadline=None)
