@@ -1,12 +1,14 @@
-"""From sampled places of a ring to n-step transitions, copied in place: returns, stacks of frames, what was seen last.
+"""From sampled places of rings to n-step transitions, copied in place: returns, stacks of frames, what was seen last.
 
-In flow: records and rows of segments in one ring. Out flow: the fields of `Transitions` as arrays.
+In flow: records and rows of segments. Out flow: the fields of `Transitions` as arrays, with the versions that their
+actions were chosen by, and which of them were overwritten meanwhile.
 Legend: `b` transitions, `F` frames, `R` rows of a slot, `n` steps of a return.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +17,48 @@ from protocol.common import Common
 from protocol.config import BC, Sampled
 from protocol.layout import Layout
 from protocol.ring import Ring
+from workers.learning.admitted import Admitted
 from workers.policies.interface import Interface
 
-__all__ = ["gather"]
+__all__ = ["Gathered", "gather", "gather_all"]
+
+
+class Gathered(NamedTuple):
+    """Of b places, in their order."""
+
+    columns: dict[str, NDArray]
+    """The fields of `Transitions` by name, [b, ...]."""
+    versions: NDArray[np.uint64]
+    """[b]: of the weights that chose the actions."""
+    intact: NDArray[np.bool_]
+    """[b]: whether all of it was there while it was copied."""
+
+
+def gather_all(
+    everything: Admitted,
+    interface: Interface,
+    layout: Layout,
+    index: NDArray[np.int64],
+    row: NDArray[np.int64],
+    config: Sampled,
+) -> Gathered:
+    """What lies at the records `index` [b] and the rows `row` [b] of their segments, from whichever rings."""
+    columns: dict[str, NDArray] = {}
+    versions, intact = np.empty(len(index), np.uint64), np.empty(len(index), np.bool_)
+    for number in np.unique(everything.ring[index]):
+        mine = everything.ring[index] == number
+        ring, common = everything.rings[number]
+        records = everything.records[index[mine]]
+        with ring.reading():
+            part, there = gather(ring, interface, layout, records, row[mine], config, common)
+            versions[mine] = ring.columns["version"][records["slot"], layout.before + row[mine]]
+            intact[mine] = ring.intact(records) & there
+        if len(part["action"]) == len(index):
+            columns = part
+        for name, array in part.items() if columns is not part else ():
+            whole = columns.setdefault(name, np.empty((len(index), *array.shape[1:]), array.dtype))
+            whole[mine] = array
+    return Gathered(columns, versions, intact)
 
 
 def gather(

@@ -22,7 +22,7 @@ from protocol.version import Version, lag
 from workers.learning.admitted import Admitted
 from workers.learning.batches import Transitions
 from workers.learning.carrier import Carrier
-from workers.learning.gather import gather
+from workers.learning.gather import gather_all
 from workers.learning.governor import Governor
 from workers.learning.priorities import Drawn, Priorities
 from workers.learning.provenance import Origin
@@ -327,35 +327,20 @@ class Replay:
 
     def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> _Batch | None:
         """The transitions at these places, in their order; None if one was overwritten meanwhile."""
-        joined: dict[str, NDArray] = {}
-        lags, torn = [], 0
-        for number in np.unique(self._all.ring[index]):
-            mine = self._all.ring[index] == number
-            ring, common = self._all.rings[number]
-            records = self._all.records[index[mine]]
-            with ring.reading():
-                part, there = gather(ring, self._interface, self._layout, records, row[mine], self._config, common)
-                versions = ring.columns["version"][records["slot"], self._layout.before + row[mine]]
-                intact = ring.intact(records) & there
-            if len(part["action"]) == len(index):
-                joined = part
-            for name, array in part.items() if joined is not part else ():
-                whole = joined.setdefault(name, np.empty((len(index), *array.shape[1:]), array.dtype))
-                whole[mine] = array
-            lags.append(lag(now, versions))
-            torn += len(intact) - int(intact.sum())
-            self._all.records["sequence"][index[mine][~intact]] = _NEVER
+        found = gather_all(self._all, self._interface, self._layout, index, row, self._config)
+        torn = len(index) - int(found.intact.sum())
         if torn:
+            self._all.records["sequence"][index[~found.intact]] = _NEVER
             self._counters.add(f"torn.{self._policy}", torn)
             return None
         self._last = index, row
         fresh = np.unique(index[~self._all.sampled[index]])
         self._all.sampled[fresh] = True
         if self._governor is not None:
-            self._count_lag(np.concatenate(lags))
+            self._count_lag(lag(now, found.versions))
         if self._drawn is not None:
-            joined["weight"] = self._drawn.weight
-        columns = {name: torch.from_numpy(array) for name, array in joined.items()}
+            found.columns["weight"] = self._drawn.weight
+        columns = {name: torch.from_numpy(array) for name, array in found.columns.items()}
         return _Batch(Transitions(**self._carrier.carry(columns)), len(fresh))
 
     def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:
