@@ -96,6 +96,11 @@ def test_what_is_given_stays_as_it_is_and_gradients_add_up(kind: str) -> None:
         assert torch.equal(before, after)
     for weight, first in zip(weights, once, strict=True):
         assert torch.equal(weight.grad, 2 * first)  # type: ignore[arg-type]
+    features = game.unrolled(weights)
+    gradient = torch.randn(features.shape)
+    before = gradient.clone()
+    features.backward(gradient)
+    assert torch.equal(gradient, before), "others may be handed it as well"
 
 
 def test_it_is_for_float32_in_host_memory() -> None:
