@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tests.benchmarks import bench_gpu
+from tests.late.cuda import late_cuda
 from tests.tools import ROOT
 
 
@@ -25,7 +27,21 @@ def test_L2_speed_return_and_rows_trained_are_reported_beside_those_of_the_seque
 
 def test_the_table_of_a_gpu_can_be_made_the_moment_there_is_one() -> None:
     """Also here, with tiny sizes: every figure that is asked for is there, and has been measured."""
-    told = json.loads(json.dumps(bench_gpu.table(rounds=1, tiny=True)))
+    check(bench_gpu.table(rounds=1, tiny=True))
+
+
+@pytest.mark.slow
+def test_on_a_device_it_is_made_as_well() -> None:
+    """Which is not there, but to which and from which everything goes, and by which graphs are captured."""
+    with late_cuda():
+        found = bench_gpu.table(rounds=1, tiny=True)
+    assert found["device"] == "late"
+    check(found)
+
+
+def check(table: dict[str, Any]) -> None:
+    """Whether it is whole."""
+    told = json.loads(json.dumps(table))
     assert told["reached"].keys() == bench_gpu.WANTED.keys()
     assert all(figure > 0 for figure in told["figures"].values())
     for name in ("mlp", "mlp_16", "lstm", "lstm_4", "iqn"):
