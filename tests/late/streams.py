@@ -105,6 +105,8 @@ class Machine:
         self._local = threading.local()
         self.streams: list[Stream] = []
         self.default = self.stream()
+        self.waited = 0
+        """How often the host has."""
 
     def stream(self) -> Stream:
         """A new one."""
@@ -153,7 +155,7 @@ class Machine:
             stream.queue.append(work)
             stream.asked += 1
             if self._hasty:
-                self.finish(stream, stream.asked)
+                self._do(stream, stream.asked)
 
     def wait(self, stream: Stream, event: Event) -> None:
         """What `stream` is asked for from now on comes after `event`."""
@@ -176,16 +178,20 @@ class Machine:
             stream.asked += 1
 
     def finish(self, stream: Stream, place: int) -> None:
-        """Does what `stream` was asked for up to `place`, and nothing that it need not wait for."""
+        """The host waits until what `stream` was asked for up to `place` is done, and nothing that it need not be."""
         if self.capturing(stream) is not None:
             raise RuntimeError(CAPTURING)
+        self.waited += 1
+        self._do(stream, place)
+
+    def _do(self, stream: Stream, place: int) -> None:
         with self._lock:
             while stream.done < place:
                 what = stream.queue.popleft()
                 stream.done += 1
                 if isinstance(what, Event):
                     assert what.stream is not None
-                    self.finish(what.stream, what.place)
+                    self._do(what.stream, what.place)
                 else:
                     what()
 
@@ -193,8 +199,9 @@ class Machine:
         """All is done, of the youngest stream first."""
         if self.capture is not None:
             raise RuntimeError(CAPTURING)
+        self.waited += 1
         for stream in [*reversed(self.streams)]:
-            self.finish(stream, stream.asked)
+            self._do(stream, stream.asked)
 
     @contextmanager
     def captures(self, graph: Any) -> Iterator[None]:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.algorithms.adam import broken, learning_rate_of
+from workers.algorithms.adam import learning_rate_of
 from workers.algorithms.compiler import EAGER, Compiler
-from workers.algorithms.fixed_adam import FixedAdam
+from workers.algorithms.fixed_adam import FixedAdam, failed
 from workers.algorithms.fixed_batch import FixedBatch
+from workers.algorithms.given import Given
 from workers.algorithms.outcomes import Outcome
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.preparation import Batch, prepare
@@ -40,6 +41,7 @@ class FixedStack:
         self._adam = FixedAdam([update.optimizer for update in updates], self._policy.weights, compiler)
         self._many, self._device = len(updates), self._policy.weights.parameters.device
         self._entropy = torch.zeros(self._many, device=self._device)
+        self._given = Given(1, self._many, self._device)
         self._held: FixedBatch | None = None
         self._targets = self._sums = torch.empty(0)
         self._names: list[str] = []
@@ -56,11 +58,11 @@ class FixedStack:
     def begin(self, given: Sequence[Segments], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy; the number of steps to be made with it. None where it holds rows that are not
         real, or nonsense: such batches are for each update alone."""
-        if bool((torch.cat([segments.valid for segments in given]) < given[0].action.shape[1]).any()):
-            return None
         try:
-            batch = prepare(joined(given, torch.cat))
+            batch = prepare(joined(given, torch.cat) if len(given) > 1 else given[0])
         except TrainingFault:  # of one of them, who then is told by himself
+            return None
+        if batch.rows < batch.mask.numel():
             return None
         if self._held is None or not self._held.fits(batch):
             self._held = FixedBatch(batch, self._many)
@@ -69,7 +71,7 @@ class FixedStack:
         self._held.load(batch)
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        self._entropy.copy_(torch.tensor([entropy_weight_of(update.algorithm, part) for update, part in pairs]))
+        self._entropy.copy_(self._given.give([entropy_weight_of(update.algorithm, part) for update, part in pairs])[0])
         self._policy.weights.gather()
         self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
         self._before = self._policy.weights.parameters.clone()
@@ -124,20 +126,21 @@ class FixedStack:
         assert self._first is not None
         batch, weights = self._held.batch, self._policy.weights
         delta = torch.linalg.vector_norm(weights.parameters - self._before, dim=1)
-        faults = {member: broken(*pair) for member, pair in self._adam.faults().items()}
+        reward = batch.reward.view(len(batch.reward), self._many, -1).mean((0, 2))
+        said = torch.cat([self._sums / len(self._parts), torch.stack([delta, reward])])
+        made, losses, norms, *numbers = torch.cat([self._adam.facts(), said]).tolist()  # here the device is waited for
+        faults = failed(losses, norms)
         stopped = {member: weights.row(member).clone() for member in faults}
         normalize(self._policy, self._algorithm, batch, self._first)
         for member, row in stopped.items():
             weights.row(member).copy_(row)
         for member in range(self._many):
             weights.scatter(member)
-        self._adam.scatter()
-        reward = batch.reward.view(len(batch.reward), self._many, -1).mean((0, 2))
-        numbers = torch.cat([self._sums / len(self._parts), torch.stack([delta, reward])]).T.tolist()
+        self._adam.scatter(made)
         names, rows = [*self._names, "weight_delta", "reward_mean"], float(batch.rows // self._many)
         return [
             faults.get(i) or {**dict(zip(names, row, strict=True)), "learning_rate": rate, "rows": rows}
-            for i, (row, rate) in enumerate(zip(numbers, self._rates, strict=True))
+            for i, (row, rate) in enumerate(zip(zip(*numbers, strict=True), self._rates, strict=True))
         ]
 
     def _divided(self, batch: Batch) -> Iterator[tuple[int, Tensor]]:

@@ -2,7 +2,7 @@
 a CUDA graph asks. A policy whose loss or gradient is no number stops before the step that it would have made.
 
 In flows: the policies' optimisers (`gather`), a loss of each. Out flows: the stacked parameters changed in place,
-moments and steps back (`scatter`), and who failed, with which loss and norm.
+moments and steps back (`scatter`), and with which loss and norm each ended, or failed (`facts`, `failed`).
 
 Legend: `K` policies, `P` numbers of the trainable parameters of each.
 """
@@ -15,11 +15,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.algorithms.adam import TINY, FlatAdam
+from protocol.errors import TrainingFault
+from workers.algorithms.adam import TINY, FlatAdam, broken
 from workers.algorithms.compiler import EAGER, Compiler
+from workers.algorithms.given import Given
 from workers.policies.stacked_weights import StackedWeights
 
-__all__ = ["FixedAdam"]
+__all__ = ["FixedAdam", "failed"]
+
+
+def failed(losses: Sequence[float], norms: Sequence[float]) -> dict[int, TrainingFault]:
+    """Who of K failed, by the loss and norm that each ended with, and what is to be said of it."""
+    pairs = enumerate(zip(losses, norms, strict=True))
+    return {i: broken(*pair) for i, pair in pairs if not all(map(math.isfinite, pair))}
 
 
 class FixedAdam:
@@ -35,29 +43,28 @@ class FixedAdam:
         self._alive = torch.ones(many, dtype=torch.bool, device=device)
         self.fault = torch.zeros(2, many, device=device)
         """[2, K]: loss and norm of the last step that was made, or, of who failed, of the one that was not."""
+        self._given = Given(3, many, device)
 
     def gather(self, rates: Sequence[float], most: Sequence[float]) -> None:
         """Moments and steps of this moment, the learning rates [K] and greatest gradient norms [K] of this update."""
         torch.stack([one.first for one in self._optimizers], out=self._first)
         torch.stack([one.second for one in self._optimizers], out=self._second)
-        self._steps.copy_(torch.tensor([[one.steps] for one in self._optimizers]))
-        self._rate.copy_(torch.tensor(rates)[:, None])
-        self._most.copy_(torch.tensor(most)[:, None])
+        given = self._given.give([float(one.steps) for one in self._optimizers], rates, most)
+        for mine, row in zip((self._steps, self._rate, self._most), given, strict=True):
+            mine.copy_(row[:, None])
         self._alive.fill_(True)
         self.fault.zero_()
 
-    def scatter(self) -> None:
-        """What has become of them, to all."""
-        steps = self._steps[:, 0].tolist()
-        for member, one in enumerate(self._optimizers):
+    def facts(self) -> Tensor:
+        """[3, K] float64: steps that were made, loss and norm, for the host to read."""
+        return torch.cat([self._steps.T, self.fault.double()])
+
+    def scatter(self, steps: Sequence[float]) -> None:
+        """What has become of them, to all; `steps` [K] as read."""
+        for member, (one, made) in enumerate(zip(self._optimizers, steps, strict=True)):
             one.first.copy_(self._first[member])
             one.second.copy_(self._second[member])
-            one.steps = int(steps[member])
-
-    def faults(self) -> dict[int, tuple[float, float]]:
-        """Loss and norm of who failed."""
-        pairs = enumerate(self.fault.T.tolist())
-        return {i: (loss, norm) for i, (loss, norm) in pairs if not (math.isfinite(loss) and math.isfinite(norm))}
+            one.steps = int(made)
 
     def step(self, loss: Tensor) -> Tensor:
         """One Adam step of each that has not failed, against the gradient of `loss` [K], cut to its norm; the norms [K]

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 
 import torch
 
-from workers.algorithms.adam import broken, learning_rate_of
+from workers.algorithms.adam import learning_rate_of
 from workers.algorithms.compiler import EAGER, Compiler
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.fixed_adam import FixedAdam
+from workers.algorithms.fixed_adam import FixedAdam, failed
+from workers.algorithms.given import Given
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn
 from workers.algorithms.outcomes import Outcome
@@ -42,6 +43,7 @@ class FixedValues:
         self._least = self._epsilon.new_tensor([algorithm.epsilon_min for algorithm in algorithms])
         self._share = weights.parameters.new_zeros(len(updates), 1)
         self._decays = torch.zeros(len(updates), dtype=torch.bool, device=self._device)
+        self._given = Given(2, len(updates), self._device)
         self._held: Transitions | None = None
         self._drawn: Drawn = ()
         self._numbers = self._errors = torch.empty(0)
@@ -66,8 +68,9 @@ class FixedValues:
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
         due = [update.schedules.due(update.train_steps + 1) for update in self.updates]
-        self._share.copy_(torch.tensor([[one.share] for one in due]))
-        self._decays.copy_(torch.tensor([one.decays for one in due]))
+        share, decays = self._given.give([one.share for one in due], [one.decays for one in due])
+        self._share.copy_(share[:, None])
+        self._decays.copy_(decays > 0)
         self._policy.weights.gather()
         self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
         return 1
@@ -112,11 +115,13 @@ class FixedValues:
     def end(self) -> list[Outcome]:
         """What became of each."""
         assert self._held is not None
-        faults = {member: broken(*pair) for member, pair in self._adam.faults().items()}
         errors, rows = self._errors.clone(), float(self._held.action.shape[1])
-        self._adam.scatter()
+        facts = torch.cat([self._adam.facts(), self._numbers.double()])
+        made, losses, norms, *numbers = facts.tolist()  # here the device is waited for
+        faults = failed(losses, norms)
+        self._adam.scatter(made)
         outcomes: list[Outcome] = []
-        for member, (update, row) in enumerate(zip(self.updates, self._numbers.T.tolist(), strict=True)):
+        for member, (update, row) in enumerate(zip(self.updates, zip(*numbers, strict=True), strict=True)):
             if member in faults:
                 outcomes.append(faults[member])
                 continue

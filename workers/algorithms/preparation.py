@@ -147,12 +147,12 @@ def prepare(segments: Segments) -> Batch:
     length = segments.action.shape[1]
     row = torch.arange(length, device=segments.valid.device)
     real = row < segments.valid[:, None]
-    count = int(real.sum())
+    truncated = segments.truncated & ~segments.terminated & real
+    final_row, used = _used(segments, truncated)
+    count, carried, due = torch.stack([real.sum(), used.sum(), truncated.sum()]).tolist()  # a device is waited for once
     if count < real.numel():
         segments = _without_garbage(segments, real)
-    truncated = segments.truncated & ~segments.terminated
-    final_row, carried = _used(segments, truncated)
-    if carried < int(truncated.sum()):
+    if carried < due:
         raise TrainingFault(
             "a truncated row came without its true last observation; the actor must write final_observation and "
             "final_row for every truncation"
@@ -212,13 +212,13 @@ def own_part(batch: Batch, part: Tensor, rank: int, scratch: Workspace) -> tuple
     return index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
 
 
-def _used(segments: Segments, truncated: Tensor) -> tuple[Tensor, int]:
-    """`final_row` with -1 for every entry that belongs to no truncated real row, and the number of the others."""
+def _used(segments: Segments, truncated: Tensor) -> tuple[Tensor, Tensor]:
+    """`final_row` with -1 for every entry that belongs to no truncated real row, and which are the others [B, K]."""
     final_row = segments.final_row
     length = truncated.shape[1]
     inside = (final_row >= 0) & (final_row < length)
     inside &= truncated.gather(1, final_row.clamp(0, length - 1))
-    return torch.where(inside, final_row, -1), int(inside.sum())
+    return torch.where(inside, final_row, -1), inside
 
 
 def _without_garbage(segments: Segments, real: Tensor) -> Segments:

@@ -38,6 +38,8 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
     cohort = Cohort(0, lambda _: None, counters)
     cohort.add(member_of(run, plan, feed, counters, device))
 
+    feed.announce()  # from now on there is more than one batch: what is to be known is how fast a learner can be
+
     def ours() -> None:
         feed.announce()
         cohort.step()
