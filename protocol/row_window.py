@@ -161,7 +161,8 @@ class RowWindow:
             return max(self.head, total - self._spec.capacity), total
         table, first = self._ring.table.copy(), self._ring.columns["first"].astype(np.int64)
         table["slot"] = np.arange(len(table))
-        whole = (table["state"] == FINISHED) & self._ring.current(table)  # `first` was read in between
+        # who begins a slot makes its word odd and then says so in its state; `first` was read in between
+        whole = (table["state"] == FINISHED) & (table["sequence"] % 2 == 0) & self._ring.current(table)
         if self._ring.checksums and self._opened is None:
             news = whole & (table["sequence"] != self._checked)
             whole[news] = self._ring.intact(table[news])

@@ -150,6 +150,8 @@ def _there(device: Any) -> bool:
 
 def _made(func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
     """Of what makes tensors on a device."""
+    if kwargs.get("generator") is not None:
+        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
     made: Tensor = func(*args, **{**kwargs, "device": HOST})
     name = func.__name__
     if name in _EMPTY:
@@ -195,4 +197,4 @@ def _down(one: Tensor, unblocked: bool) -> Tensor:
     """The same here."""
     with torch.no_grad():
         here = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype)
-        return here.copy_(one, non_blocking=unblocked)
+        return (pin(here) if unblocked else here).copy_(one, non_blocking=unblocked)

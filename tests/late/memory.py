@@ -11,12 +11,13 @@ import weakref
 import torch
 from torch import Tensor
 
-from tests.late.streams import Captured, Machine, Stream
+from tests.late.streams import CAPTURING, Captured, Machine, Stream
 
 __all__ = ["Block", "machine_is", "nonsense_", "now", "pin", "pinned"]
 
 _the: dict[str, Machine] = {}
-_pinned: dict[int, Tensor] = {}
+_pinned: set[int] = set()
+"""Where storages that are pinned lie."""
 
 
 def machine_is(machine: Machine | None) -> None:
@@ -34,7 +35,11 @@ def now() -> Machine:
 
 def pin(tensor: Tensor) -> Tensor:
     """`tensor`, whose memory is pinned from now on."""
-    _pinned[tensor.untyped_storage().data_ptr()] = tensor  # which keeps it: another at its address would seem pinned
+    if now().capture is not None:
+        raise RuntimeError(CAPTURING)
+    storage = tensor.untyped_storage()
+    _pinned.add(storage.data_ptr())
+    weakref.finalize(storage, _pinned.discard, storage.data_ptr()).atexit = False
     return tensor
 
 
@@ -60,9 +65,13 @@ def _give_back(held: Tensor, stream: Stream, recorded: set[Stream], capture: Cap
         return  # of a graph, whose memory is nobody else's
     if capture is None and machine.capturing(stream) is not None:
         return
-    for other in recorded:
-        stream.wait_stream(other)
-    machine.ask(stream, lambda: nonsense_(held))
+    if not recorded:
+        machine.ask(stream, lambda: nonsense_(held))
+    elif capture is None:  # nobody gets it before all are done with it, for which nobody waits
+        aside = machine.stream()
+        for other in (stream, *recorded):
+            aside.wait_stream(other)
+        machine.ask(aside, lambda: nonsense_(held))
 
 
 def nonsense_(held: Tensor) -> None:

@@ -57,11 +57,15 @@ class Event:
         self.stream: Stream | None = None
         self.place = self._asked = 0
         self.captured: Captured | None = None
+        self.known: dict[Stream, int] = {}
+        """Within what is captured: up to where all that comes after it comes after other streams."""
 
     def record(self, stream: Stream) -> None:
         """Happens when all is done that `stream` was asked for."""
         self.stream, self.place, self._asked = stream, stream.machine.end(stream), 0
         self.captured = stream.machine.capturing(stream)
+        if self.captured is not None:
+            self.known = {**self.captured.known.get(stream, {}), stream: self.place}
 
     def query(self) -> bool:
         """Whether it has happened; when it is asked for the third time it has."""
@@ -91,8 +95,8 @@ class Captured:
         self.first = first
         self.log: list[tuple[Stream, Work | tuple[Stream, int]]] = []
         self.ends: dict[Stream, int] = {first: 0}
-        self.joined: dict[Stream, int] = {}
-        """Up to where the first stream has waited for the others."""
+        self.known: dict[Stream, dict[Stream, int]] = {}
+        """Up to where each stream has waited for the others, by itself or by another one."""
         self.over = False
 
 
@@ -171,8 +175,9 @@ class Machine:
                 other.ends.setdefault(stream, 0)
                 other.log.append((stream, (event.stream, event.place)))
                 other.ends[stream] += 1
-                if stream is other.first:
-                    other.joined[event.stream] = event.place
+                mine_known = other.known.setdefault(stream, {})
+                for one, place in event.known.items():
+                    mine_known[one] = max(place, mine_known.get(one, 0))
                 return
             stream.queue.append(event)
             stream.asked += 1
@@ -213,7 +218,7 @@ class Machine:
             with self.using(stream):
                 yield
             for other, end in capture.ends.items():
-                if other is not stream and capture.joined.get(other, 0) < end:
+                if other is not stream and capture.known.get(stream, {}).get(other, 0) < end:
                     raise RuntimeError("capturing stream has unjoined work")
         finally:
             capture.over = True

@@ -28,8 +28,12 @@ _SEEN = {  # by the host, before it can go on
     _aten.multinomial.default,
     _aten._unique2.default,
     _aten.unique_dim.default,
+    _aten.unique_consecutive.default,
+    _aten.repeat_interleave.Tensor,
     _aten.bincount.default,
 }
+_ALL_THERE = {_aten.cat.default, _aten.stack.default, _aten.index_select.default, _aten.gather.default}
+"""Which take not even one number of the host."""
 _INDEXED = {_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default}
 
 
@@ -115,7 +119,7 @@ class There(Tensor):
         if kind == "composed":  # of others, as they come in inference mode
             return func.decompose(*args, **kwargs)
         given = [*_leaves((args, kwargs))]
-        _same_device(func, given)
+        _same_device(func, given, args, kwargs)
         if kind == "seen" or (
             kind == "indexed" and any(one is not None and one.dtype == torch.bool for one in args[1])
         ):
@@ -182,17 +186,26 @@ def _later(func: Callable[..., Any], args: Any, kwargs: Any) -> Callable[[], Any
     return work
 
 
-def _same_device(func: Any, given: Sequence[Tensor]) -> None:
+def _same_device(func: Any, given: Sequence[Tensor], args: Any, kwargs: Any) -> None:
+    """RuntimeError where CUDA would have one for an operand, or a generator, of the host."""
+    generator = kwargs.get("generator")
+    if generator is not None and generator.device.type == "cpu":
+        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
     for number, one in enumerate(given):
-        if isinstance(one, There) or not one.dim():
+        if isinstance(one, There):
             continue
-        if func not in _INDEXED or not number:
+        if (one.dim() and (func not in _INDEXED or not number)) or func in _ALL_THERE or one is _written_by(func, args):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
                 f"({func})"
             )
-        if now().capture is not None:  # torch takes indices there by itself
+        if now().capture is not None and (one.dim() or func is _aten.where.self):  # torch takes it there by itself
             raise RuntimeError(CAPTURING)
+
+
+def _written_by(func: Any, args: Any) -> Any:
+    """The first operand of what is done in place."""
+    return args[0] if func._schema.is_mutable and args else None
 
 
 def _seen(func: Any, args: Any, kwargs: Any) -> Any:

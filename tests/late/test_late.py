@@ -71,6 +71,10 @@ def test_what_leaves_pinned_memory_is_what_lies_there_when_it_leaves_and_else_at
     pinned.fill_(7)
     plain.fill_(7)
     assert [one.tolist() for one in sent] == [[7, 7], [1, 1]]
+    back = sent[0].to("cpu", non_blocking=True)
+    assert back.is_pinned()
+    torch.cuda.synchronize(THERE)
+    assert back.tolist() == [7, 7]
     sent = [pinned.to(THERE)]
     pinned.fill_(8)
     assert sent[0].tolist() == [7, 7], "who waits has it"
@@ -92,6 +96,21 @@ def test_memory_that_is_given_back_while_another_stream_reads_it_is_another_s(la
 
     assert read(recorded=True) == [1, 1]
     assert read(recorded=False) != [1, 1]
+
+
+def test_giving_memory_back_makes_no_stream_wait(late: Machine) -> None:
+    """What was recorded for another stream is only not given to anybody yet."""
+    x, y, host = torch.ones(2, device=THERE), torch.ones(2, device=THERE), torch.zeros(2).pin_memory()
+    side = torch.cuda.Stream(THERE)
+    side.wait_stream(torch.cuda.current_stream(THERE))
+    with torch.cuda.stream(side):
+        host.copy_(y, non_blocking=True)
+    x.record_stream(side)
+    del x
+    y.fill_(7)
+    torch.cuda.current_stream(THERE).synchronize()
+    side.synchronize()
+    assert host.tolist() == [7, 7]
 
 
 def test_a_graph_does_again_what_the_device_was_asked_and_nothing_of_the_host(late: Machine) -> None:
@@ -116,6 +135,9 @@ def test_while_a_graph_is_captured_the_host_may_see_nothing(late: Machine) -> No
         lambda: x.cpu(),
         lambda: x.copy_(plain, non_blocking=True),
         lambda: torch.tensor([1.0], device=THERE),
+        lambda: torch.where(x > 0, torch.tensor(1.0), x),
+        lambda: torch.repeat_interleave(x, x.long()),
+        plain.pin_memory,
         lambda: torch.cuda.synchronize(THERE),
     ):
         graph = torch.cuda.graph(torch.cuda.CUDAGraph())
@@ -134,6 +156,13 @@ def test_streams_of_a_graph_begin_after_its_own_and_end_before_it(late: Machine)
 
     with pytest.raises(RuntimeError, match="unjoined work"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         leave()
+    aside, graph = torch.cuda.Stream(THERE), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        leave()
+        aside.wait_stream(side)
+        torch.cuda.current_stream(THERE).wait_stream(aside)
+    graph.replay()
+    assert x.tolist() == [2, 2]
     stray = torch.cuda.Stream(THERE)
     with torch.cuda.stream(stray):
         x.add_(1)
@@ -146,6 +175,17 @@ def test_operands_are_on_one_device(late: Machine) -> None:
     assert (x + torch.tensor(1.0)).tolist() == [2, 2], "one number may be anywhere"
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         x + torch.ones(2)
+    for given in (
+        lambda: torch.stack([torch.tensor(1.0), x[0]]),
+        lambda: x.index_select(0, torch.tensor(0)),
+        lambda: torch.tensor(1.0).add_(x[0]),
+    ):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            given()
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
+        torch.rand(2, generator=torch.Generator(), device=THERE)
+    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
+        x.normal_(generator=torch.Generator())
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
         x.numpy()
 

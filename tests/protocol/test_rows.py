@@ -540,6 +540,18 @@ def test_B13_B6_samples_from_a_process_that_never_stops_adding_are_whole(options
         reader.close()
 
 
+def test_a_segment_whose_writer_has_begun_it_but_not_said_so_is_not_seen_B13() -> None:
+    """Between the odd word and the state WRITING; by its next number it is the newest, and yet to be written."""
+    with shared() as (rows, reader):
+        put(rows, range(30))
+        assert reader.total == 30
+        ring, slot = rows._ring, rows._slot
+        ring.fields["sequence"][slot] |= np.uint64(1)
+        ring.columns["first"][slot] = 30
+        assert reader.total == 30
+        assert reader[-1][0].tolist() == [29, 29.5]
+
+
 def test_a_writer_that_always_comes_round_means_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     with shared() as (rows, reader):
         put(rows, range(30))

@@ -15,6 +15,8 @@ from tests.workers.test_cohorts import learners
 from tests.workers.test_membership import admitted, join, members_of, refused
 from tests.workers.test_plan import plans
 from workers.cohorts import kind_of
+from workers.learning import meeting
+from workers.learning.group import RankLost
 from workers.learning.meeting import check_meeting, claimed, wait_for_name
 from workers.ranks import ledger_of, rank_of_actor, rank_of_learner
 
@@ -123,3 +125,26 @@ def test_a_rank_waits_until_names_lead_to_it_as_a_pods_do_a_moment_late(monkeypa
 def test_ranks_are_a_number_of_processes() -> None:
     with pytest.raises(ConfigurationError, match=r"policy\.ranks"):
         parse_run({"policy": {"ranks": 0}})
+
+
+def test_a_port_that_somebody_has_for_a_moment_is_waited_for_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any connection of this machine may."""
+    beats: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+
+        def beat() -> None:
+            beats.append(1)
+            if len(beats) == 3:
+                busy.close()
+
+        with meeting._listen("127.0.0.1", port, beat) as listener:
+            assert listener.getsockname()[1] == port
+        assert len(beats) == 3
+    monkeypatch.setattr(meeting, "_BUSY_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        said = (
+            f"ranks cannot meet at 127.0.0.1 port {busy.getsockname()[1]} .Address already in use.; give another --bind"
+        )
+        with pytest.raises(RankLost, match=said):
+            meeting._listen("127.0.0.1", busy.getsockname()[1], lambda: None)

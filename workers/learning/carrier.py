@@ -1,7 +1,7 @@
 """How batches reach a device: from pinned memory, on a stream of their own, beside what is computed there.
 
 In flow: tensors in host memory. Out flow: the same on the device. What was sent must not be written again before it has
-left; what was carried may.
+left, but for what was copied first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Carrier:
         self._stream = torch.cuda.Stream(device) if self.beside else None
         self._left: torch.cuda.Event | None = None
         self._held: dict[str, Tensor] = {}
-        """What `carry` sends from."""
+        """What `send_copies` sends from."""
 
     def memory(self, tensor: Tensor) -> Tensor:
         """`tensor`, pinned where a GPU reads it."""
@@ -37,14 +37,12 @@ class Carrier:
             self._left = self._stream.record_event()
         return sent
 
-    def carry(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """All of them there, to be used at once. Where they lie may be written again, except without CUDA."""
+    def send_copies(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As `send`, but where they lie may be written again at once, except without CUDA."""
         if self.beside:
             self.rest()
             tensors = {name: self._copied(name, tensor) for name, tensor in tensors.items()}
-        sent = self.send(tensors)
-        self.arrive(sent)
-        return sent
+        return self.send(tensors)
 
     def arrive(self, sent: Mapping[str, Tensor]) -> None:
         """What is asked of the device from now on comes after `sent`."""

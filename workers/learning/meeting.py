@@ -6,6 +6,7 @@ in the environment. Out flow: a `Group`. Each start of any rank needs a meeting 
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 0.05
 _TRY_SECONDS = timedelta(seconds=5)
+_BUSY_SECONDS = 20.0
 
 
 def claimed(name: str) -> str:
@@ -125,7 +127,7 @@ def _store(life: Life, policy: str, rank: int, size: int, address: str) -> dist.
         return dist.PrefixStore(policy, found)
     if rank == 0:
         host, port = _door(address)
-        listener = _listen(life.options.host_and_base[0], port)
+        listener = _listen(life.options.host_and_base[0], port, partial(_alive, life))
         return dist.TCPStore(
             host, port, is_master=True, wait_for_workers=False, timeout=_TRY_SECONDS, master_listen_fd=listener.detach()
         )
@@ -169,17 +171,24 @@ def _alive(life: Life) -> None:
     life.check()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host.strip("[]"), port))
-        listener.listen(1024)
-    except OSError as fault:
-        listener.close()
-        raise RankLost(f"ranks cannot meet at {host} port {port} ({fault.strerror}); give another --bind") from None
-    return listener
+def _listen(host: str, port: int, beat: Callable[[], None]) -> socket.socket:
+    """RankLost where it cannot. Who has the port for a moment only, as any connection of this machine may, is waited
+    for."""
+    family, end = socket.AF_INET6 if ":" in host else socket.AF_INET, time.monotonic() + _BUSY_SECONDS
+    while True:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host.strip("[]"), port))
+            listener.listen(1024)
+            return listener
+        except OSError as fault:
+            listener.close()
+            if fault.errno != errno.EADDRINUSE or time.monotonic() >= end:
+                said = f"ranks cannot meet at {host} port {port} ({fault.strerror}); give another --bind"
+                raise RankLost(said) from None
+        beat()
+        time.sleep(_LOOK_EVERY)
 
 
 def _door(experience: str) -> tuple[str, int]:

@@ -251,7 +251,7 @@ class Member:
     def prepare(self) -> None:
         """The next batch, as far as it can be made while the one that was taken is trained on."""
         if self._replay is not None:
-            self._replay.prepare(self.version)
+            self._replay.prepare()
         elif isinstance(self._stage, Stage):
             self._stage.prepare(self.version)
 

@@ -56,10 +56,24 @@ _Whence = tuple[list[tuple[str, int]], NDArray[np.void], NDArray[np.int64], list
 
 
 class _Batch(NamedTuple):
-    """What was drawn, and how many of its segments had never been before."""
+    """What was drawn."""
 
-    transitions: Transitions
+    sent: dict[str, torch.Tensor]
+    """Its columns, on their way to the device."""
     fresh: int
+    """How many of its segments had never been drawn before."""
+    versions: NDArray[np.uint64]
+    """[b]: of the weights that acted"""
+
+
+class _Ahead(NamedTuple):
+    """The next batch, with where it came from, and what a checkpoint says as long as nobody has it: the random state
+    and the rows that the governor knew of, both from before."""
+
+    batch: _Batch
+    whence: _Whence
+    random: NDArray[np.uint64]
+    sampled: int
 
 
 class Replay:
@@ -99,8 +113,7 @@ class Replay:
         """The rows of the last batch, where priorities chose them."""
         self._last: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         """Records and rows [b] of the batch that was drawn last."""
-        self._ahead: tuple[_Batch, _Whence] | None = None
-        """The next batch, on its way to the device, and where it came from."""
+        self._ahead: _Ahead | None = None
         self._whence: _Whence | None = None
         """Of the last batch, where it was drawn ahead or another one has been since."""
         self._too_few = False
@@ -147,27 +160,31 @@ class Replay:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
         make up for all of it at the end."""
         if self._ahead is not None:
-            (batch, self._whence), self._ahead = self._ahead, None
+            batch, self._whence, self._ahead = self._ahead.batch, self._ahead.whence, None
         else:
-            found, self._whence = self._sample(now, progress), None
+            found, self._whence = self._sample(progress), None
             if found is None:
                 return None
             batch = found
         self._counters.add(f"trained.{self._policy}", batch.fresh)
         self._counters.add(f"held.{self._policy}", -batch.fresh)
-        return batch.transitions
+        if self._governor is not None:
+            self._count_lag(lag(now, batch.versions))
+        self._carrier.arrive(batch.sent)
+        return Transitions(**batch.sent)
 
-    def prepare(self, now: Version) -> None:
+    def prepare(self) -> None:
         """While the last batch is trained on beside the host: the next one, on its way to the device. Nothing where the
         errors of the last one have a say in it."""
         if not self._carrier.beside or self._ahead is not None or self._priorities is not None:
             return
         self._whence = self._whence or self._places_of_last()
-        batch = self._sample(now, 0.0)
+        before = random_state(self._rng), self._governor.sampled if self._governor is not None else 0
+        batch = self._sample(0.0)
         if batch is not None:
-            self._ahead = batch, self._places_of_last()
+            self._ahead = _Ahead(batch, self._places_of_last(), *before)
 
-    def _sample(self, now: Version, progress: float) -> _Batch | None:
+    def _sample(self, progress: float) -> _Batch | None:
         self._evict()
         size = self._config.batch_size
         if self._governor is not None and not self._governor.may_sample:
@@ -177,7 +194,7 @@ class Replay:
             self._too_few = places is None
             if places is None:
                 return None
-            batch = self._copy(*places, now)
+            batch = self._copy(*places)
             if batch is not None:
                 if self._governor is not None:
                     self._governor.sampled += size
@@ -207,13 +224,15 @@ class Replay:
     def state(self, rows: int) -> dict[str, NDArray]:
         """For a checkpoint, in plain arrays: random state, counts, and segments of the newest `rows` rows at most. What
         is all there at first will be there again: of that priorities alone."""
-        state: dict[str, NDArray] = {"random": random_state(self._rng)}
+        ahead = self._ahead  # which will be drawn again
+        state: dict[str, NDArray] = {"random": ahead.random if ahead is not None else random_state(self._rng)}
         if self._priorities is not None:
             state["greatest"] = np.array([self._priorities.greatest])
         if self._governor is None:
             every = self._all.gone + self._all.every
             return state if self._priorities is None else {**state, "priority": self._follow().weights(every)}
-        state["governor"] = np.array([self._governor.inserted, self._governor.sampled], np.int64)
+        sampled = ahead.sampled if ahead is not None else self._governor.sampled
+        state["governor"] = np.array([self._governor.inserted, sampled], np.int64)
         index = self._all.newest(rows)
         if len(index):
             weights = self._follow().weights(self._all.gone + index) if self._priorities is not None else None
@@ -325,7 +344,7 @@ class Replay:
         found = np.searchsorted(ends, chosen, side="right")
         return self._all.head + found, chosen - (ends[found] - valid[found])
 
-    def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64], now: Version) -> _Batch | None:
+    def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64]) -> _Batch | None:
         """The transitions at these places, in their order; None if one was overwritten meanwhile."""
         found = gather_all(self._all, self._interface, self._layout, index, row, self._config)
         torn = len(index) - int(found.intact.sum())
@@ -336,12 +355,10 @@ class Replay:
         self._last = index, row
         fresh = np.unique(index[~self._all.sampled[index]])
         self._all.sampled[fresh] = True
-        if self._governor is not None:
-            self._count_lag(lag(now, found.versions))
         if self._drawn is not None:
             found.columns["weight"] = self._drawn.weight
         columns = {name: torch.from_numpy(array) for name, array in found.columns.items()}
-        return _Batch(Transitions(**self._carrier.carry(columns)), len(fresh))
+        return _Batch(self._carrier.send_copies(columns), len(fresh), found.versions)
 
     def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:
         """`size` different row numbers of 0..rows-1."""

@@ -39,12 +39,14 @@ def test_memory_that_has_left_may_be_written_again_while_what_was_sent_is_comput
     assert total.tolist() == [11, 11, 11]
 
 
-def test_what_was_carried_may_be_written_again_at_once_and_be_of_another_size_L8(cuda: torch.device) -> None:
+def test_what_was_copied_may_be_written_again_at_once_and_be_of_another_size_L8(cuda: torch.device) -> None:
     carrier, found = Carrier(cuda), []
     for number in range(4):
         host = torch.full((3 + number // 2,), float(number))
-        found.append(carrier.carry({"column": host})["column"] + 0)
+        sent = carrier.send_copies({"column": host})
         host.fill_(-1)
+        carrier.arrive(sent)
+        found.append(sent["column"] + 0)
     assert [one.tolist() for one in found] == [[0] * 3, [1] * 3, [2] * 4, [3] * 4]
 
 

@@ -15,6 +15,7 @@ from protocol.counters import Counters
 from protocol.version import Version
 from tests.workers import scripted
 from workers.learning.governor import Governor
+from workers.learning.provenance import Origin
 from workers.learning.replay import Replay
 
 NOW = Version(1, 2)
@@ -151,8 +152,8 @@ def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda:
             batches.append(replay.sample(NOW))
             trained = counters["trained.one"]
             before = replay.provenance()
-            replay.prepare(NOW)
-            replay.prepare(NOW)
+            replay.prepare()
+            replay.prepare()
             assert replay.provenance() == before, "of the batch that is trained on"
             assert counters["trained.one"] == trained, "what is drawn ahead has taught nothing yet"
             assert (replay._ahead is not None) == bool(number)
@@ -169,6 +170,69 @@ def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda:
     assert len({tuple(steps_of(batch)) for batch in here}) == 4
 
 
+def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on(cuda: torch.device) -> None:
+    """A run that goes on from it draws that batch as its next."""
+    found = []
+    for replay, source, counters in replays_on(torch.device("cpu"), cuda):
+        sender = acted(5)
+        for records in sender.finished:
+            source.arrive(sender.ring, records)
+        replay.admit()
+        for turn in range(3):
+            assert replay.sample(Version(1, 10 + turn)) is not None
+            replay.prepare()
+        state = replay.state(1_000)
+        lags = counters["lag_rows.one"], counters["lag_sum.one"], counters["trained.one"], counters["held.one"]
+        found.append((state["governor"].tolist(), state["random"].tolist(), lags))
+    assert found[0] == found[1]
+
+
+def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_drawn_ahead(cuda: torch.device) -> None:
+    """Though places of records move when the oldest are forgotten."""
+    ((replay, source, _),) = replays_on(cuda)
+    sender = acted(700)
+    arriving = iter(sender.finished)
+    for _ in range(5):
+        source.arrive(sender.ring, next(arriving))
+    replay.admit()
+    assert replay.sample(NOW) is not None
+    replay.prepare()
+    assert replay._ahead is not None
+    expected = [(origin.number, origin.row) for origin in origins_of(replay)]
+    for records in arriving:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    batch = replay.sample(NOW)
+    assert batch is not None
+    assert [(origin.number, origin.row) for origin in replay.provenance()] == expected
+    assert [LENGTH * (number - 1) + (row or 0) for number, row in expected] == steps_of(batch)
+
+
+def origins_of(replay: Replay) -> list[Origin]:
+    """Of the batch that was drawn ahead."""
+    assert replay._ahead is not None
+    actors, records, row, ends = replay._ahead.whence
+    return [Origin.of(*one) for one in zip(actors, records, row.tolist(), ends, strict=True)]
+
+
+def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_origins(
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((replay, source, _),) = replays_on(cuda)
+    sender = acted(5)
+    for records in sender.finished:
+        source.arrive(sender.ring, records)
+    replay.admit()
+    assert replay.sample(NOW) is not None
+    with monkeypatch.context() as closed:
+        closed.setattr(replay._governor, "sampled", 10**9)
+        replay.prepare()
+    assert replay._ahead is None
+    batch = replay.sample(NOW)
+    told = [LENGTH * (origin.number - 1) + (origin.row or 0) for origin in replay.provenance()]
+    assert told == steps_of(batch)
+
+
 def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(cuda: torch.device) -> None:
     ((replay, source, _),) = replays_on(cuda, priority_alpha=0.5)
     sender = acted(5)
@@ -176,7 +240,7 @@ def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(
         source.arrive(sender.ring, records)
     replay.admit()
     assert replay.sample(NOW) is not None
-    replay.prepare(NOW)
+    replay.prepare()
     assert replay._ahead is None
 
 
@@ -390,7 +454,7 @@ def test_batches_that_are_all_overwritten_are_not_ready_U8(monkeypatch: pytest.M
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
     replay.admit()
-    monkeypatch.setattr(replay, "_copy", lambda index, row, now: None)
+    monkeypatch.setattr(replay, "_copy", lambda index, row: None)
     assert replay.sample(NOW) is None
 
 
@@ -401,7 +465,7 @@ def test_a_replay_whose_rows_are_all_overwritten_while_it_copies_is_not_ready(mo
     source.arrive(sender.ring, sender.finished[0])
     replay.admit()
 
-    def overwritten(index: object, row: object, now: object) -> None:
+    def overwritten(index: object, row: object) -> None:
         sender.ring.begin(slice(0, sender.ring.slots))
 
     monkeypatch.setattr(replay, "_copy", overwritten)
