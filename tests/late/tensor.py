@@ -199,7 +199,7 @@ def _same_device(func: Any, given: Sequence[Tensor], args: Any, kwargs: Any) -> 
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
                 f"({func})"
             )
-        if now().capture is not None and (one.dim() or func is _aten.where.self):  # torch takes it there by itself
+        if one.dim() and now().capture is not None:  # indices, which torch takes there by itself
             raise RuntimeError(CAPTURING)
 
 

@@ -135,7 +135,6 @@ def test_while_a_graph_is_captured_the_host_may_see_nothing(late: Machine) -> No
         lambda: x.cpu(),
         lambda: x.copy_(plain, non_blocking=True),
         lambda: torch.tensor([1.0], device=THERE),
-        lambda: torch.where(x > 0, torch.tensor(1.0), x),
         lambda: torch.repeat_interleave(x, x.long()),
         plain.pin_memory,
         lambda: torch.cuda.synchronize(THERE),
