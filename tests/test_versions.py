@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.tools import ROOT
+from tests.tools import ROOT, skip_or_fail
 
 COMPILE = """
 import pathlib, sys, warnings
@@ -38,7 +36,7 @@ def interpreters() -> dict[str, str]:
 def test_later_interpreters_compile_every_file_without_a_warning() -> None:
     found = interpreters()
     if not found:
-        pytest.skip("there is no later Python on this machine")
+        skip_or_fail("no later Python")
     for version, path in found.items():
         done = subprocess.run([path, "-c", COMPILE], cwd=ROOT, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.strip()) == (0, version), done.stderr

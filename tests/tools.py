@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,17 +9,21 @@ from typing import NoReturn
 
 import pytest
 
+from tests.skips import fault
+
 __all__ = ["ROOT", "require", "skip_or_fail"]
 
 ROOT = Path(__file__).resolve().parent.parent
 """The top level of the repository."""
 
 
-def skip_or_fail(reason: str) -> NoReturn:
-    """Skips the test, or fails it where nothing may be missing (ROOKERY_CI=1)."""
-    if os.environ.get("ROOKERY_CI") == "1":
-        pytest.fail(f"{reason} (a skip is a failure with ROOKERY_CI=1)", pytrace=False)
-    pytest.skip(reason)
+def skip_or_fail(reason: str, detail: str = "") -> NoReturn:
+    """Skips the test, or the module; fails it where tests.skips does not know the reason or it may not be."""
+    said = f"{reason}: {detail}" if detail else reason
+    wrong = fault(said)
+    if wrong is not None:
+        pytest.fail(wrong, pytrace=False)
+    pytest.skip(said, allow_module_level=True)
 
 
 def require(tool: str) -> str:

@@ -42,5 +42,5 @@ def _compiled(source: Path, target: Path) -> list[str]:
 def _interpreted(source: Path) -> list[str]:
     node = require("node")
     if not (CLIENTS / "javascript" / "node_modules" / "zeromq").is_dir():
-        skip_or_fail("the package zeromq is not there: run `npm ci` in protocol/clients/javascript")
+        skip_or_fail("the npm package zeromq is not installed")
     return [node, str(source)]

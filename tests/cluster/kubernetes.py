@@ -133,7 +133,7 @@ def kubernetes() -> Iterator[Kubernetes]:
     """The cluster up, on a machine and with images that are there; nothing of it stays up."""
     folder = Path(os.environ.get("ROOKERY_CLUSTER", ROOT / "build" / "cluster"))
     if not (folder / "share" / "rookery.tar").exists():
-        skip_or_fail("the machine, Kubernetes and the image are made by `make test-cluster`")
+        skip_or_fail("the cluster is not built")
     for name in ("node.sh", "dns.py"):
         shutil.copy(HERE / name, folder / "share" / name)
     _step("machine.sh", "up")

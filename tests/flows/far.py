@@ -48,9 +48,9 @@ class Machines:
         for name in self.names:
             made = subprocess.run([self._ip, "netns", "add", name], capture_output=True, text=True, check=False)
             if made.returncode:
-                skip_or_fail(f"no network namespaces here ({made.stderr.strip()})")
+                skip_or_fail("no network namespaces", made.stderr.strip())
         if not Path("/dev/net/tun").exists():
-            skip_or_fail("no /dev/net/tun here")
+            skip_or_fail("no TUN device", "/dev/net/tun is missing")
         self._switch = subprocess.Popen(
             [sys.executable, "-m", "tests.flows.switch", _DEVICE, *self.names],
             cwd=ROOT,
@@ -98,7 +98,7 @@ class Machines:
         assert self._switch.stdout is not None
         answer = self._switch.stdout.readline()
         if answer != "ok\n":
-            skip_or_fail(f"the switch does not work here ({answer or 'it ended'})")
+            skip_or_fail("no TUN device", answer.strip() or "the switch ended")
 
     def _do(self, *command: str) -> None:
         subprocess.run([self._ip, *command], check=True, capture_output=True, text=True, timeout=30)

@@ -26,7 +26,7 @@ _numbers = itertools.count()
 def ip_command() -> str:
     """The path of `ip`; skips the test where it is missing or may do nothing."""
     if os.geteuid() != 0:
-        skip_or_fail("network namespaces need root")
+        skip_or_fail("needs root")
     path = os.environ.get("PATH", "")
     os.environ["PATH"] = path if "/usr/sbin" in path.split(os.pathsep) else f"{path}{os.pathsep}/usr/sbin"
     return require("ip")
@@ -46,7 +46,7 @@ class Network:
             [self._ip, "netns", "add", self._names["switch"]], capture_output=True, text=True, check=False
         )
         if made.returncode:
-            skip_or_fail(f"no network namespaces here ({made.stderr.strip()})")
+            skip_or_fail("no network namespaces", made.stderr.strip())
         self._switch("link", "add", "bridge", "type", "bridge")
         self._switch("link", "set", "bridge", "up")
         for side, address in _SIDES.items():

@@ -12,7 +12,7 @@ from tests.flows import runs
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler: apt-get install g++")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 def test_learners_that_compile_say_so_and_their_books_are_exact(tmp_path: Path, memory_dir: Path) -> None:
     result = runs.train(runs.config(policy={"compile": True}), tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr

@@ -18,7 +18,7 @@ from tests.late.cuda import late_cuda
 SITE = Path(__file__).resolve().parents[1] / "late" / "site"
 RECURRENT = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, and one that is not there")
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
 
 @pytest.fixture(autouse=True)

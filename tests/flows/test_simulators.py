@@ -15,7 +15,7 @@ from protocol.simulator import Simulator
 from protocol.simulator_line import addresses_of
 from tests.clients.languages import LANGUAGES, example
 from tests.flows import runs
-from tests.tools import ROOT
+from tests.tools import ROOT, skip_or_fail
 from workers.datasets.recorded import Recorded
 
 EXAMPLE = str(ROOT / "protocol" / "clients" / "python" / "cartpole.py")
@@ -59,7 +59,7 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
     assert summary["segments"]["unexplained"] == 0
     assert runs.files(memory_dir) == []
     if missing:
-        pytest.skip(missing)
+        skip_or_fail(missing)
 
 
 def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path, memory_dir: Path) -> None:

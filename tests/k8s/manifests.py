@@ -46,7 +46,7 @@ def _kubectl() -> str:
     kubectl = require("kubectl")
     helped = subprocess.run([kubectl, "kustomize", "--help"], capture_output=True, text=True, check=False)
     if "--enable-helm" not in helped.stdout:  # came with the same release
-        skip_or_fail("kubectl is older than 1.21 and knows no components; run .ci/kubectl.py")
+        skip_or_fail("kubectl is older than 1.21")
     return kubectl
 
 

@@ -126,7 +126,7 @@ def cluster(documents: list[dict[str, Any]]) -> Iterator[Cluster]:
     ip, network = ip_command(), f"rookery{os.getpid()}-pods{next(_CREATED)}"
     made = subprocess.run([ip, "netns", "add", network], capture_output=True, text=True, check=False)
     if made.returncode:
-        skip_or_fail(f"no network namespaces here ({made.stderr.strip()})")
+        skip_or_fail("no network namespaces", made.stderr.strip())
     names, folder = Path("/etc/netns") / network, Path(tempfile.mkdtemp(prefix="test-rookery-pods-"))
     try:
         names.mkdir(parents=True)

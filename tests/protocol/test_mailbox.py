@@ -237,7 +237,7 @@ print(mailbox.version.version, time.process_time() - spent, flush=True)
 """
 
 
-@pytest.mark.skipif(not futex.AVAILABLE, reason="only Linux has futexes")
+@pytest.mark.skipif(not futex.AVAILABLE, reason="futexes are missing")
 @MODES
 def test_U16_another_process_sleeps_until_it_is_woken(memory_dir: Path, mode: Mode) -> None:
     """U16: no polling: it spends no time on waiting, and is there at once."""
@@ -255,7 +255,7 @@ def test_U16_another_process_sleeps_until_it_is_woken(memory_dir: Path, mode: Mo
     mailbox.remove()
 
 
-@pytest.mark.skipif(not futex.AVAILABLE, reason="only Linux has futexes")
+@pytest.mark.skipif(not futex.AVAILABLE, reason="futexes are missing")
 def test_a_sleep_ends_with_its_time_and_does_not_begin_when_news_are_there(memory_dir: Path) -> None:
     mailbox = Mailbox.create(None, 100, HASH, "snapshot")
     started = time.monotonic()
@@ -268,7 +268,7 @@ def test_a_sleep_ends_with_its_time_and_does_not_begin_when_news_are_there(memor
     mailbox.close()
 
 
-@pytest.mark.skipif(not futex.AVAILABLE, reason="only Linux has futexes")
+@pytest.mark.skipif(not futex.AVAILABLE, reason="futexes are missing")
 def test_a_sleep_on_memory_that_is_not_there_is_an_error() -> None:
     with pytest.raises(OSError, match="futex"):
         futex.sleep(8, 0, 0.1)

@@ -275,7 +275,7 @@ print("moved", flush=True)
 def test_a_name_is_looked_up_anew_at_each_reconnection(tmp_path: Path) -> None:
     """A learner whose pod got another address is found; /etc/hosts is this process's own, in a mount namespace."""
     if os.geteuid() != 0:
-        skip_or_fail("a mount namespace needs root")
+        skip_or_fail("needs root")
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
     own = f'mount --bind {hosts} /etc/hosts && exec {sys.executable} -c "$0"'

@@ -26,7 +26,7 @@ from workers.sequential import Sequential
 
 K = streamed.K
 CORES: dict[Kind | None, int] = {None: 0, "gru": streamed.U, "lstm": 2 * streamed.U}
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler: apt-get install g++")
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
 @pytest.fixture(autouse=True)

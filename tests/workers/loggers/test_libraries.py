@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from tests.tools import ROOT
+from tests.tools import ROOT, skip_or_fail
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -38,7 +38,7 @@ for begin in (0, 2):  # the second time as a coordinator that comes back
 def write(folder: Path, name: str, **environment: str) -> None:
     """Four moments, by two coordinators one after the other."""
     if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed; pip install -e '.[{name}]'")
+        skip_or_fail(f"{name} is not installed")
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", WRITER, str(folder), name],

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.tools import skip_or_fail
 from tests.workers.policies.test_core import INPUTS, KINDS, B, T, made
 from workers.policies import fixed_core
 from workers.policies.core import Core, Kind
@@ -113,7 +114,7 @@ def test_what_lies_in_places_for_true_last_observations_that_are_none_reaches_no
 def test_memories_are_not_rounded_where_products_are(kind: Kind, device: str) -> None:
     """Autocast would make them float16 on CUDA, whatever it is asked for."""
     if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
+        skip_or_fail("needs a CUDA device")
     core = made(kind).to(device)
     rows, (state, ended, final, runs) = game(core, at(3), EVERY)
     x, recall = rows[: (T + 1) * B].to(device), Recall(state.to(device), ended.to(device), final[:0].to(device), runs)

@@ -1,0 +1,78 @@
+"""Why a test may be skipped: all reasons there are. A skip for another one fails its test, and with it the run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["REASONS", "Reason", "fault", "reason_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Where a skip is expected, and whether what is missing must be there with ROOKERY_CI=1."""
+
+    where: str
+    in_ci: bool = True
+    """.ci/run installs it, or the machines that run it have it: there the skip is a failure."""
+
+
+_TEST_EXTRA = "environments without the extra `test`, which `make test` installs"
+_UNPRIVILEGED = "containers without the privileges of root"
+_UTIL_LINUX = "systems without util-linux"
+
+REASONS: dict[str, Reason] = {
+    # the machine
+    "/dev/shm cannot be written": Reason("systems other than Linux, and sandboxes"),
+    "futexes are missing": Reason("systems other than Linux"),
+    "needs a CUDA device": Reason("machines without an NVIDIA GPU", in_ci=False),
+    "there is a CUDA device": Reason("machines with an NVIDIA GPU, beside which none is simulated", in_ci=False),
+    "no later Python": Reason("machines with one Python only", in_ci=False),
+    # rights
+    "needs root": Reason("runs of an ordinary user"),
+    "no mount namespaces": Reason(_UNPRIVILEGED),
+    "no network namespaces": Reason(_UNPRIVILEGED),
+    "no TUN device": Reason(_UNPRIVILEGED),
+    # programs and libraries of the system
+    "chromedriver is not installed": Reason("machines without a browser (apt-get install chromium-driver)"),
+    "chromium is not installed": Reason("machines without a browser (apt-get install chromium)"),
+    "g++ is not installed": Reason("machines without a C++ compiler (apt-get install g++)"),
+    "ip is not installed": Reason("small images (apt-get install iproute2)"),
+    "kubectl is not installed": Reason("machines that start no pods (.ci/kubectl.py build/bin)"),
+    "kubectl is older than 1.21": Reason("old distributions: it knows no components (.ci/kubectl.py build/bin)"),
+    "libzmq3-dev is not installed": Reason("machines that compile nothing with ZeroMQ (apt-get install libzmq3-dev)"),
+    "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
+    "setpriv is not installed": Reason(_UTIL_LINUX),
+    "the cluster is not built": Reason("whatever did not begin with `make test-cluster`"),
+    "the npm package zeromq is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
+    "unshare is not installed": Reason(_UTIL_LINUX),
+    # packages of Python
+    "hadolint is not installed": Reason(_TEST_EXTRA),
+    "lbforaging is not installed": Reason(_TEST_EXTRA),
+    "minari is not installed": Reason(_TEST_EXTRA),
+    "mlflow is not installed": Reason("environments without the extra `mlflow`", in_ci=False),
+    "mpe2 is not installed": Reason(_TEST_EXTRA),
+    "mypy is not installed": Reason(_TEST_EXTRA),
+    "onnx is not installed": Reason(_TEST_EXTRA),
+    "onnxruntime is not installed": Reason(_TEST_EXTRA),
+    "onnxscript is not installed": Reason(_TEST_EXTRA),
+    "rookery is not installed": Reason("environments without this package, which `make test` installs"),
+    "ruff is not installed": Reason(_TEST_EXTRA),
+    "wandb is not installed": Reason("environments without the extra `wandb`", in_ci=False),
+}
+"""A skip says one of these, or one with ": " and a detail behind it."""
+
+
+def reason_in(said: str) -> str:
+    """What a skip said, without its detail."""
+    return said.partition(": ")[0]
+
+
+def fault(said: str) -> str | None:
+    """Why a skip that said this may not be, here and now; None where it may."""
+    reason = REASONS.get(reason_in(said))
+    if reason is None:
+        return f"{said!r} is no reason to skip: tests/skips.py has all there are"
+    if reason.in_ci and os.environ.get("ROOKERY_CI") == "1":
+        return f"{said} (a skip is a failure with ROOKERY_CI=1)"
+    return None
