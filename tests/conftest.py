@@ -16,6 +16,8 @@ import pytest
 from tests.leak_guard import SHARED, Snapshot, mark_descendants
 from tests.ports import choose_block
 
+pytest_plugins = ["tests.report"]
+
 _RUN = uuid.uuid4().hex
 _given: set[int] = set()
 

@@ -37,7 +37,7 @@ def run_pytest(folder: Path, bodies: dict[str, str]) -> subprocess.CompletedProc
     """Runs a test for each body under this repository's conftest, in a process of its own, with half the patience."""
     tests = folder / "tests"
     tests.mkdir()
-    for name in ("__init__.py", "conftest.py", "leak_guard.py", "ports.py"):
+    for name in ("__init__.py", "conftest.py", "leak_guard.py", "ports.py", "report.py", "skips.py"):
         text = (ROOT / "tests" / name).read_text()
         (tests / name).write_text(text.replace("PATIENCE = 2.0", "PATIENCE = 1.0"))
     (tests / "test_leak.py").write_text(
@@ -45,7 +45,7 @@ def run_pytest(folder: Path, bodies: dict[str, str]) -> subprocess.CompletedProc
         + "\n\n".join(f"def test_{n}(memory_dir, tmp_path):\n{textwrap.indent(b, '    ')}\n" for n, b in bodies.items())
     )
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=long", "tests"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
 
 
