@@ -32,9 +32,10 @@ TESTABLE := $(VENV)/.installed-test
 train: $(INSTALLED)
 	$(BIN)/rookery train $(ARGS)
 
+# A process of the tests that dies ends the run: xdist would give the file to another, and again, or wait for ever.
 test: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile \
-		-m "not learning and not slow and not cluster" $(ARGS)
+		--max-worker-restart 0 -m "not learning and not slow and not cluster" $(ARGS)
 
 learning: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)
