@@ -41,7 +41,7 @@ def reasons() -> Iterator[tuple[str, str]]:
     for file, name, call in calls():
         given = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "reason")]
         for value in (one.value for one in given if name in LISTED and isinstance(one, ast.Constant)):
-            yield f"{file}:{call.lineno}", f"{value} is not installed" if name == "require" else str(value)
+            yield f"{file}:{call.lineno}", str(value) + " is not installed" * (name == "require")
 
 
 def test_every_reason_that_a_test_names_is_listed() -> None:
