@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
-from tests.flows.runs import until
+from tests.waiting import until
 from workers.environments.base import Outcome, Present
 from workers.environments.checked import Checked
 from workers.environments.registry import make

@@ -14,7 +14,7 @@ import pytest
 from protocol.errors import Timeout
 from protocol.simulator import EpisodeCut, RunOver, Simulator
 from protocol.simulator_messages import Admit, Fault, Hello, Observe, Ping, Pong
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen
 from tests.workers.environments.simulators.serving import Serving, serving
 

@@ -22,7 +22,7 @@ from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
 from protocol.simulator_line import addresses_of
 from protocol.simulator_serve import serve
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
 from workers.environments.registry import make

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.flows.runs import environment, until
+from tests.flows.runs import environment
+from tests.waiting import until
 from tests.workers.environments.simulators.nursery import end_of
 from tests.workers.environments.simulators.serving import Row, Serving, serving
 

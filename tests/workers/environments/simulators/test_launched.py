@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from tests.flows.runs import alive, until
+from tests.flows.runs import alive
 from tests.tools import ROOT
+from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.simulators.launched import command_of
 

@@ -18,7 +18,7 @@ from protocol.simulator_messages import Admit
 from protocol.simulator_session import Shown
 from protocol.simulator_values import Cast
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.environments.simulators.serving import Serving, counted, serving
 from workers.environments.base import Present
