@@ -63,6 +63,13 @@ class Serving:
         """Of one stream."""
         return self.streams.get((agent, copy), [])
 
+    def leap(self, seconds: float) -> None:
+        """So much time passes for the leases of simulators."""
+        door = self.external._door
+        assert door is not None
+        clock = door._clock
+        door._clock = lambda: clock() + seconds
+
     def settle(self) -> None:
         """Waits until nothing is open any more."""
         until(lambda: all(rows and rows[-1].closed for rows in [*self.streams.values()]), what="all rows are closed")
@@ -144,7 +151,7 @@ def serving(
         yield served
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(60)
         environment.close()
         if own:
             context.destroy(linger=0)

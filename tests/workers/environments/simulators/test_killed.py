@@ -52,7 +52,7 @@ def steps(served: Serving) -> list[int]:
 def everybody_plays_on(served: Serving, more: int) -> float:
     """Waits until each copy has made so many more steps; steps a second of all."""
     before, begin = steps(served), time.monotonic()
-    until(lambda: all(now - then >= more for now, then in zip(steps(served), before, strict=True)), 120)
+    until(lambda: all(now - then >= more for now, then in zip(steps(served), before, strict=True)))
     return (sum(steps(served)) - sum(before)) / (time.monotonic() - begin)
 
 

@@ -82,7 +82,7 @@ def test_what_crashes_too_often_ends_the_run_in_one_sentence(tmp_path: Path) -> 
             copies=2, folder=tmp_path, restarts=1, command=f"{sys.executable} -S -c 'raise SystemExit(3)'"
         ) as served,
     ):
-        until(lambda: served.fault is not None, 60, what="they are given up")
+        until(lambda: served.fault is not None, what="they are given up")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_no_simulator_outlives_a_killed_actor(tmp_path: Path, victim: str) -> No
             started = pids(tmp_path)
             guards = psutil.Process(actor.pid).children()
             os.kill(actor.pid if victim == "actor" else guards[0].pid, signal.SIGKILL)
-            until(lambda: not alive(started[:1] if victim == "guardian" else started), 10, what="nothing is left")
+            until(lambda: not alive(started[:1] if victim == "guardian" else started), what="nothing is left")
         finally:
             actor.kill()
     time.sleep(0.1)
@@ -132,7 +132,7 @@ def test_simulators_are_started_on_the_machines_that_are_named_in_turn_I7(tmp_pa
     inner = command(tmp_path, 0).removeprefix(sys.executable)
     there = f"{reach} {{machine}} {inner}"
     with serving(copies=3, folder=tmp_path, command=there, machines=["red", "blue"]) as served:
-        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), 60, what="all play")
+        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), what="all play")
     logs = [path.read_text() for path in sorted((tmp_path / "logs" / "simulators").glob("actor-0-*.log"))]
     assert [log.splitlines()[0] for log in logs] == ["machine red", "machine blue", "machine red"]
 

@@ -97,7 +97,7 @@ def test_a_late_action_is_replaced_as_the_run_says_and_done_late() -> None:
     gate = threading.Event()
 
     def slow(present: Present) -> Any:
-        gate.wait(20)
+        gate.wait(60)
         return counted(present)
 
     with serving(policy=slow, deadline=0.02, fallback="default") as served, Simulator(served.address, "robot") as sim:
