@@ -278,7 +278,7 @@ def test_a_name_is_looked_up_anew_at_each_reconnection(tmp_path: Path) -> None:
         skip_or_fail("a mount namespace needs root")
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
-    own = f'mount --bind {hosts} /etc/hosts && exec {sys.executable} -c "$0"'
+    own = f'mount --bind "{hosts}" /etc/hosts && exec "{sys.executable}" -c "$0"'
     result = subprocess.run(
         [require("unshare"), "--mount", "sh", "-c", own, MOVING],
         cwd=ROOT,
