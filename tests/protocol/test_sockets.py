@@ -54,7 +54,7 @@ def test_a_block_of_ports_is_consecutive_from_its_base(
     ports.close()
     assert ports.sockets == {}
 
-    until(lambda: _binds(ports), 5)  # they are free again; ZeroMQ closes in a thread of its own
+    until(lambda: _binds(ports))  # they are free again; ZeroMQ closes in a thread of its own
     ports.close()
 
 
@@ -72,7 +72,7 @@ def test_a_busy_port_is_told_in_one_sentence_and_nothing_stays_bound(
         assert str(free_port_block) in str(caught.value)
         assert ports.sockets == {}
     again = Ports(context, "127.0.0.1", free_port_block)
-    until(lambda: _binds(again), 5)
+    until(lambda: _binds(again))
 
 
 def test_without_a_base_every_worker_finds_a_block_of_its_own(context: zmq.Context[zmq.Socket[bytes]]) -> None:
