@@ -165,7 +165,7 @@ def test_block_that_would_escape_is_refused(document: str, fault: str) -> None:
 def test_block_runs_in_the_copy_with_the_tools_on_the_path(tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     code, output = run(Block(1, "bash", "ls here; command -v python\n"), tmp_path, tmp_path)
-    assert (code, output.split()) == (0, ["here", str(Path(sys.executable).parent / "python")])
+    assert (code, output.splitlines()) == (0, ["here", str(Path(sys.executable).parent / "python")])
 
 
 @pytest.mark.parametrize("text", ["false\ntrue\n", "false | cat\n", "echo $no_such_variable\n"])
