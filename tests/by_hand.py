@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.ports import choose_block
+from tests.waiting import PATIENCE
 
 _SMALL = ("--set", "steps=40000", "--set", "environment.copies=32")
 
@@ -30,7 +31,7 @@ def main() -> int:
         codes = []
         for worker in workers:
             try:
-                codes.append(worker.wait(timeout=90))
+                codes.append(worker.wait(timeout=PATIENCE))
             except subprocess.TimeoutExpired:
                 worker.kill()
                 codes.append(worker.wait())

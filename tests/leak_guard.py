@@ -27,8 +27,8 @@ MARK = "ROOKERY_TEST_RUNS"
 """Environment variable: the marks of the test runs that a process descends from, outermost first."""
 
 SHARED = Path("/dev/shm")
-PATIENCE = 2.0
-"""Seconds that what a test started may take to go away after it."""
+PATIENCE = 30.0
+"""Seconds that what a test started may take to go away after it, on a loaded machine too."""
 TOLERATED = ("/dev/urandom", "/dev/nvidia", "/dev/dri", "/proc/")
 """Targets of descriptors that libraries open once and keep."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 __all__ = ["DEADLINE", "Block", "blocks"]
 
-DEADLINE = 120.0
+DEADLINE = 300.0
 """Seconds a block may take unless it says otherwise."""
 EXECUTABLE = ("bash", "python")
 DISGUISED = ("sh", "shell", "zsh", "py", "python3")

@@ -146,7 +146,7 @@ def loaded_with(*modules: str, of: Sequence[str] = ("torch",)) -> list[str]:
     """Which packages `of` these come along when `modules` are imported in a fresh interpreter."""
     statements = "; ".join(f"import {module}" for module in modules)
     command = [sys.executable, "-c", f"import sys; {statements}; print(*sys.modules.keys() & {{*{of}}})"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout.split()
 

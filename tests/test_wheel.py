@@ -60,8 +60,10 @@ def test_a_wheel_has_its_metadata_and_trains_where_it_is_installed(tmp_path: Pat
     lent = [path for path in sys.path if path.endswith("site-packages")]
     (place,) = fresh.glob("lib/python*/site-packages")
     (place / "lent.pth").write_text("".join(f"{path}\n" for path in lent))
-    found = command(python, "-c", "import launch, workers; print(launch.__file__, workers.__file__)", cwd=tmp_path)
-    assert all(path.startswith(str(fresh)) for path in found.split())
+    found = command(
+        python, "-c", "import launch, workers; print(launch.__file__, workers.__file__, sep=chr(10))", cwd=tmp_path
+    )
+    assert all(path.startswith(str(fresh)) for path in found.splitlines())
     rookery = fresh / "bin" / "rookery"
     assert protocol.RELEASE in command(rookery, "--version", cwd=tmp_path)
     assert "cartpole" in command(rookery, "presets", cwd=tmp_path)

@@ -30,8 +30,9 @@ import psutil
 import yaml
 
 from protocol.counters import read_counters
-from tests.flows.runs import config, until
+from tests.flows.runs import config
 from tests.tools import ROOT, require
+from tests.waiting import until
 
 _PATIENCE = 180.0
 _KINDS = ("A", "B", "C")

@@ -27,8 +27,9 @@ import yaml
 
 from protocol.counters import read_counters
 from tests.chaos.worlds import configuration
-from tests.flows.runs import until, workers_of
+from tests.flows.runs import workers_of
 from tests.tools import ROOT, require
+from tests.waiting import until
 
 _PATIENCE = 180.0
 _TARGETS = {"actor": 3.0, "learner": 5.0, "coordinator": 3.0}

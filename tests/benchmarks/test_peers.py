@@ -57,7 +57,7 @@ def test_make_installs_those_that_there_are() -> None:
 
 
 def test_a_peer_is_watched_from_outside_and_ended() -> None:
-    told = watched([sys.executable, "-c", _TRAINING], windows=2, seconds=0.2, warm=0.0)
+    told = watched([sys.executable, "-c", _TRAINING], windows=2, seconds=1.0, warm=0.0)
     assert 0 < told["env_steps_per_second"] < 1_100
     assert told["peak_pss_gib"] > 0.01
     assert 0 <= told["cores"] < 1

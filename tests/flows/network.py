@@ -79,7 +79,7 @@ class Network:
         self._do("-n", self._names["switch"], *command)
 
     def _do(self, *command: str) -> None:
-        subprocess.run([self._ip, *command], check=True, capture_output=True, text=True, timeout=10)
+        subprocess.run([self._ip, *command], check=True, capture_output=True, text=True, timeout=60)
 
 
 @contextmanager

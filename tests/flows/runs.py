@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,10 @@ import psutil
 import yaml
 
 from tests.tools import require
+from tests.waiting import PATIENCE as PATIENCE
+from tests.waiting import until as until
 
 PYTHON = sys.executable
-PATIENCE = 120.0
-"""Seconds after which what has not come is said to hang; a loaded machine is slow, not wrong."""
 EXTRA_PATH = ""
 """A folder that Python looks into first, for what a test wants to be broken."""
 SUMMARY = {
@@ -186,17 +185,6 @@ def balanced(segments: dict[str, Any], stream: bool = True) -> bool:
 def files(memory: Path) -> list[str]:
     """What lies in the memory folder."""
     return sorted(path.name for path in memory.iterdir())
-
-
-def until(ready: Callable[[], Any], seconds: float = 90.0, what: str = "") -> Any:
-    """Waits for a true answer and returns it; AssertionError with `what` when it does not come."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        answer = ready()
-        if answer:
-            return answer
-        time.sleep(0.02)
-    raise AssertionError(f"after {seconds:g} s still not: {what or ready}")
 
 
 @dataclass

@@ -109,7 +109,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
     """A second claim of a living identity, one actor too many, an unknown name, another release: each is told its own
     sentence, and those who work go on undisturbed."""
     address = f"tcp://127.0.0.1:{free_port_block}"
-    join = ["--coordinator", address, "--patience", "20"]
+    join = ["--coordinator", address, "--patience", "120"]
     path = str(runs.write(runs.paced(tmp_path, 10_000_000, pause=0.004), tmp_path))
     hand = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", address.removeprefix("tcp://")]
     with ExitStack() as stack:

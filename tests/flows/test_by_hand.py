@@ -18,7 +18,7 @@ SHOWN = ("actor", "coordinator", "learners")
 
 def begin(role: str, folder: Path, base: int, stack: ExitStack) -> list[runs.Worker]:
     """The processes of `role`."""
-    address = ["--coordinator", f"tcp://127.0.0.1:{base}", "--patience", "30"]
+    address = ["--coordinator", f"tcp://127.0.0.1:{base}", "--patience", "120"]
     if role == "coordinator":
         path = str(runs.write(runs.config(steps=3_200), folder))
         command = ["coordinator", path, "--run-dir", str(folder / "run"), "--bind", f"127.0.0.1:{base}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,13 @@ def test_a_killed_learner_resumes_from_its_checkpoint_when_there_is_one_G1(tmp_p
 
 def test_a_killed_coordinator_comes_back_and_knows_the_run_G2(tmp_path: Path, memory_dir: Path) -> None:
     """Nobody else is restarted; returns from before its death are in the summary."""
+    begun = time.monotonic()
     with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
         killed(tmp_path, "coordinator", at=1_600)
         summary = finished(tmp_path, worker, memory_dir, {"coordinator": 1})
     kept = json.loads((tmp_path / "run" / "books.json").read_text())
     assert min(int(part) for part in kept["returns"]["agent_0"]) < 50
-    assert 2 < summary["seconds"] < 30
+    assert 2 < summary["seconds"] < time.monotonic() - begun
 
 
 @pytest.mark.slow
@@ -137,7 +139,7 @@ def test_a_worker_that_cannot_even_be_imported_ends_the_run_bounded_G5_U13(
 
 def test_a_world_that_hangs_is_told_with_its_place_and_ends_its_actor_G3_G6(tmp_path: Path, memory_dir: Path) -> None:
     """Its heartbeats go on, so that no lease ends. The coordinator is told; all stacks are in the actor's output."""
-    data = runs.paced(tmp_path, 64_000, fault="hang", after=40, stall_timeout=3, restarts=0, num_learner_processes=1)
+    data = runs.paced(tmp_path, 64_000, fault="hang", after=40, stall_timeout=6, restarts=0, num_learner_processes=1)
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
@@ -154,10 +156,10 @@ def test_a_world_that_hangs_is_told_with_its_place_and_ends_its_actor_G3_G6(tmp_
 @pytest.mark.slow
 def test_an_actor_that_hangs_is_killed_and_started_again(tmp_path: Path, memory_dir: Path) -> None:
     """It does not die by itself: the coordinator loses sight of it, and the supervisor acts."""
-    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004, actor_timeout=2), tmp_path) as worker:
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004, actor_timeout=6), tmp_path) as worker:
         pid = killed(tmp_path, "actor-0", signal.SIGSTOP)
         finished(tmp_path, worker, memory_dir, {"actor-0": 1})
-    assert re.search(rf"actor \(pid {pid}\) did not answer for \d s; killed, starting it again", worker.said)
+    assert re.search(rf"actor \(pid {pid}\) did not answer for \d+ s; killed, starting it again", worker.said)
 
 
 @pytest.mark.slow

@@ -118,7 +118,6 @@ class Scene:
         start = time.monotonic()
         runs.until(
             lambda: all(self.page("learner", f"received.{policy}") >= before[policy] + 64 for policy in POLICIES),
-            60,
             what=f"the run goes on: {self.said}",
         )
         seconds = time.monotonic() - start

@@ -11,8 +11,9 @@ import pytest
 
 from protocol.version import Version
 from tests.flows import runs
-from tests.protocol.parts import BLOCK, Actor, Learner, until
+from tests.protocol.parts import BLOCK, Actor, Learner
 from tests.protocol.test_weights import MAILBOX, Publisher, Subscriber
+from tests.waiting import until
 
 MIB = 1 << 20
 

@@ -45,11 +45,11 @@ def test_a_whole_run_with_keys_off_loopback(tmp_path, memory_dir, free_port_bloc
         command += ["--advertise", "127.0.0.1", *keys]
         workers = [stack.enter_context(runs.started(command, tmp_path, "coordinator"))]
         runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")
-        bind = ["--bind", "0.0.0.0:0", "--advertise", "127.0.0.1", "--patience", "30", *keys]
+        bind = ["--bind", "0.0.0.0:0", "--advertise", "127.0.0.1", "--patience", "120", *keys]
         for number in range(3 if consults else 2):
             learner = begin(stack, tmp_path, free_port_block, "learner", *bind, name=f"learner-{number}")
             workers.append(learner)
-        workers.append(begin(stack, tmp_path, free_port_block, "actor", "--patience", "30", *keys))
+        workers.append(begin(stack, tmp_path, free_port_block, "actor", "--patience", "120", *keys))
         if consults:
             runs.until(lambda: log.exists() and consulted(), what="the auxiliary's weights have come")
             runs.kill(workers[0].popen.pid, signal.SIGINT)

@@ -100,7 +100,7 @@ def test_actors_that_do_not_see_the_runs_folder_fetch_each_member_once_for_their
     far = ["unshare", "--mount", "bash", "-c", hidden, "far"]
     if subprocess.run([*far[:2], "true"], capture_output=True, check=False).returncode:
         skip_or_fail("no mount namespaces")
-    address = ["--coordinator", f"tcp://127.0.0.1:{free_port_block}", "--patience", "60"]
+    address = ["--coordinator", f"tcp://127.0.0.1:{free_port_block}", "--patience", "120"]
     path = str(runs.write(data, tmp_path))
     command = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"127.0.0.1:{free_port_block}"]
     with ExitStack() as stack:

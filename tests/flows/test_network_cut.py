@@ -77,7 +77,7 @@ class Scene:
         assert done < STEPS / 2, "the run did not stop for the cut"
         self.net.heal()
         healed = time.monotonic()
-        runs.until(lambda: runs.agent_steps(self.folder) >= done + 200, 60, what=f"the run goes on: {self.said}")
+        runs.until(lambda: runs.agent_steps(self.folder) >= done + 200, what=f"the run goes on: {self.said}")
         seconds = time.monotonic() - healed
         print(f"{seconds:.1f} s from the healing to the next steps")  # noqa: T201 - shown with -s
         return seconds
@@ -137,7 +137,7 @@ def test_an_actor_whose_lease_ended_in_the_cut_is_taken_back(scene: Scene, secon
     """It is the same member afterwards: not restarted, and all it had finished arrives."""
     scene.begin(actor_timeout=max(2.0, seconds / 4))  # an actor on its own gives up after ten leases
     scene.cut(seconds)
-    runs.until(lambda: "event=lease_ended worker=actor-0" in scene.said, 20, what="the lease ends")
+    runs.until(lambda: "event=lease_ended worker=actor-0" in scene.said, what="the lease ends")
     assert scene.heal() < SOON
     summary = scene.finish()
     assert summary["agent_steps"] == STEPS
@@ -186,7 +186,7 @@ def test_what_an_actor_finished_before_its_death_is_sent_by_its_successor(scene:
     time.sleep(1.0)  # it goes on until its credit is used up
     scene.kill("actor-0")
     scene.net.heal()
-    runs.until(lambda: "event=lease_ended worker=actor-0" in scene.said, 20, what="the lease ends")
+    runs.until(lambda: "event=lease_ended worker=actor-0" in scene.said, what="the lease ends")
     scene.actor("successor")
     summary = scene.finish()
     inherited = [int(line.rpartition("=")[2]) for line in scene.said.splitlines() if "event=inherited" in line]

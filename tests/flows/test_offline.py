@@ -13,7 +13,8 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from tests.flows import runs
-from tests.flows.runs import balanced, config, rookery, summary_of, train, until, workers_of
+from tests.flows.runs import balanced, config, rookery, summary_of, train, workers_of
+from tests.waiting import until
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make

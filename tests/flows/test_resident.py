@@ -12,7 +12,7 @@ import pytest
 from tests.flows import runs
 
 STEPS = 4_000
-RESIDENT = ["--resident", "--patience", "60"]
+RESIDENT = ["--resident", "--patience", "120"]
 
 
 def rejoined(folder: Path, steps: int) -> bool:

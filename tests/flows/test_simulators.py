@@ -40,14 +40,14 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
         except pytest.skip.Exception as skipped:  # the others are played without it
             missing = str(skipped)
     with runs.training(config(3_000, copies=4), tmp_path) as worker, ExitStack() as stack:
-        served = runs.until(lambda: addresses_of(tmp_path / "run"), 90, "the actor serves simulators")
+        served = runs.until(lambda: addresses_of(tmp_path / "run"), what="the actor serves simulators")
         simulators = []
         for name, program in programs.items():
             simulators.append(stack.enter_context(runs.started([*program, served[0], name], tmp_path, name)))
             if name == "python":  # which takes longest to begin
-                runs.until(lambda: _admitted(tmp_path, "actor-0", "python"), 90, "python is admitted")
+                runs.until(lambda: _admitted(tmp_path, "actor-0", "python"), what="python is admitted")
         assert worker.wait() == 0, worker.said
-        assert [one.wait(30) for one in simulators] == [0] * len(programs), [one.said for one in simulators]
+        assert [one.wait() for one in simulators] == [0] * len(programs), [one.said for one in simulators]
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
     assert 3_000 <= summary["agent_steps"] < 3_000 + len(programs)
@@ -78,7 +78,7 @@ def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path
             )
             visitor.end_episode(1.0)
         assert worker.wait() == 0, worker.said
-        assert comes.wait(60) == 0, comes.said
+        assert comes.wait() == 0, comes.said
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
     assert 1600 <= summary["agent_steps"] < 1604

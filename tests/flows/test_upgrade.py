@@ -59,7 +59,7 @@ def test_each_worker_is_replaced_by_one_of_the_next_release_while_training_goes_
     upgraded, address = next_release(tmp_path / "next"), f"127.0.0.1:{free_port_block}"
     data = runs.paced(tmp_path, 10_000_000, pause=0.01, actors=2, num_learner_processes=1, transport=transport)
     run = [str(runs.write(data, tmp_path)), "--run-dir", str(tmp_path / "run"), "--bind", address]
-    joining = ["--coordinator", f"tcp://{address}", "--resident", "--patience", "60"]
+    joining = ["--coordinator", f"tcp://{address}", "--resident", "--patience", "120"]
     workers: dict[str, runs.Worker] = {}
     everyone = {"coordinator", *order}
     with ExitStack() as stack:

@@ -31,7 +31,7 @@ _CREATED = itertools.count()
 _ASK = """
 import sys, urllib.error, urllib.request
 try:
-    with urllib.request.urlopen(sys.argv[1], timeout=5) as answer:
+    with urllib.request.urlopen(sys.argv[1], timeout=60) as answer:
         print(answer.status, answer.read().decode(), sep="\\n")
 except urllib.error.HTTPError as answer:
     print(answer.code, answer.read().decode(), sep="\\n")

@@ -25,6 +25,7 @@ from launch.ssh import HostFailed, Remote, copies, end_all
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.security import ROLES
+from tests.waiting import until
 
 TWO = Outline(["a", "b"], 2, 0, 0)
 HOSTS = {
@@ -198,10 +199,7 @@ def remote(machines: Path, source: str, seconds: float = 20) -> Remote:
 
 def said(worker: Remote, words: str) -> None:
     """Waits until it has written that."""
-    end = time.monotonic() + 60
-    while words not in worker.output.read_text():
-        assert time.monotonic() < end, worker.output.read_text()
-        time.sleep(0.02)
+    until(lambda: words in worker.output.read_text(), what=f"it says {words!r}")
 
 
 def test_a_worker_ends_in_order_when_its_connection_does_and_its_code_comes_back(machines: Path) -> None:
@@ -260,10 +258,7 @@ def submitted(slurm: Path, starts: int) -> subprocess.Popen[bytes]:
     """A job whose steps were started so often."""
     script = batch(hosts(), parse_run({"actors": 8, "restarts": 2}), TWO)
     job = subprocess.Popen(["bash", "-c", script], cwd=slurm, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while (slurm / "told").read_text().count("started") < starts:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: (slurm / "told").read_text().count("started") >= starts, what=f"{starts} steps were started")
     return job
 
 

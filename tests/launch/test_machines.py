@@ -19,7 +19,9 @@ from launch.sweep import run_all
 from protocol.errors import ConfigurationError
 from tests.launch.test_hosts import SSH
 
-ROOKERY = f"""#!{sys.executable}
+ROOKERY = f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
 # a stand-in for `rookery train CONFIG --run-dir DIR ...`: earns 1, and says where it was
 import json, os, pathlib, shutil, sys
 config, folder = sys.argv[2], pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.processes import Process, begin, end_all
+from tests.waiting import until
 
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
 WILLING = (
@@ -34,9 +35,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ready(process: Process) -> None:
     """Waits for its first word."""
-    end = time.monotonic() + 20
-    while "ready" not in process.last_words() and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: "ready" in process.last_words(), what="it has started")
 
 
 def test_one_that_ignores_sigterm_is_killed_after_the_deadline_G4(scripts: Path) -> None:
@@ -45,28 +44,28 @@ def test_one_that_ignores_sigterm_is_killed_after_the_deadline_G4(scripts: Path)
     ready(stubborn)
     ready(willing)
     begun = time.monotonic()
-    end_all([stubborn, willing], seconds=0.5)
-    assert 0.4 < time.monotonic() - begun < 5
+    end_all([stubborn, willing], seconds=3)
+    assert 2.9 < time.monotonic() - begun < 60
     assert (stubborn.code, willing.code) == (-signal.SIGKILL, 5)
 
 
 def test_ending_twice_and_ending_the_dead_is_no_error_G4(scripts: Path) -> None:
     process = begin("willing", ["willing"], scripts / "a.out")
     ready(process)
-    end_all([process], seconds=5)
-    end_all([process], seconds=5)
+    end_all([process], seconds=60)
+    end_all([process], seconds=60)
     assert process.code == 5
 
 
 def test_a_worker_knows_its_supervisor_and_gets_one_thread_and_a_session_of_its_own_A7(scripts: Path) -> None:
     process = begin("speaks", ["speaks"], scripts / "a.out")
-    assert process.popen.wait(20) == 4
+    assert process.popen.wait(60) == 4
     assert set(process.last_words(2).splitlines()) == {"the last word", f"{os.getpid()} 1 True"}
 
 
 def test_last_words_of_one_that_said_nothing_are_empty(tmp_path: Path) -> None:
     process = begin("none", ["this_module_is_not_there"], tmp_path / "a.out")
-    process.popen.wait(20)
+    process.popen.wait(60)
     assert "No module named" in process.last_words(1)
     process.output.unlink()
     assert process.last_words() == ""

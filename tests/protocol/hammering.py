@@ -1,6 +1,6 @@
 """The processes that hammer on a ring: one that writes without end, others that read for a while.
 
-python -m tests.protocol.hammering RING        python -m tests.protocol.hammering RING SECONDS
+python -m tests.protocol.hammering RING        python -m tests.protocol.hammering RING SECONDS SEGMENTS OVERTAKINGS
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from protocol.ring import FINISHED, Ring
 
 WIDE = Layout((Field("words", "<u8", (64,)), Field("crc", "<u4", (), "slot")), length=63)
 """32 KiB a slot, and a CRC of it that the writer made before it wrote."""
+_PATIENCE = 100.0
+"""Seconds more that a reader may take on a loaded machine to see enough."""
 
 
 def write_for_ever(ring: Ring) -> None:
@@ -35,12 +37,14 @@ def write_for_ever(ring: Ring) -> None:
             number += 2
 
 
-def read(ring: Ring, seconds: float) -> None:
-    """Copies whatever is finished, and says what became of it."""
+def read(ring: Ring, seconds: float, segments: int, overtakings: int) -> None:
+    """Copies whatever is finished, for so long, until it has seen enough of it, and says what became of it."""
     accepted = overtaken = torn = 0
     first = last = 0
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while (now := time.monotonic()) < end or (
+        now < end + _PATIENCE and (min(accepted, last - first) <= segments or overtaken < overtakings)
+    ):
         for slot in range(ring.slots):
             with ring.reading():
                 record = ring.table[slot : slot + 1].copy()
@@ -59,9 +63,9 @@ def read(ring: Ring, seconds: float) -> None:
 
 
 def main() -> None:
-    """Arguments: the ring's file, and for a reader the seconds."""
+    """Arguments: the ring's file, and for a reader how long and until it has seen how much."""
     ring = Ring.attach(Path(sys.argv[1]), WIDE)
     if len(sys.argv) > 2:
-        read(ring, float(sys.argv[2]))
+        read(ring, float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
     else:
         write_for_ever(ring)

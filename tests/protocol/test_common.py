@@ -35,7 +35,8 @@ from protocol.ring import Ring
 from protocol.shelf import Shelf
 from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
-from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, sender_counters, until
+from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, sender_counters
+from tests.waiting import until
 
 POLICIES = ("gem", "food", "bone", "wall")
 LENGTH, COPIES, NUMBERS = 4, 2, 500
@@ -346,7 +347,7 @@ def test_a_dead_actors_moments_are_found_with_its_segments_J9(memory_dir: Path) 
     with closing(reader), python(KILLED, memory_dir) as process:
         assert line(process) == "written"
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         reader.receiver.living(set())
         reader.receiver.living(set())
         until(lambda: reader.use() == 0 and all(len(numbers) == 3 * COPIES for numbers in reader.got.values()))
@@ -368,7 +369,7 @@ def test_a_dead_actors_segments_are_sent_by_its_successor_with_their_moments_J9_
         with python(KILLED, memory_dir) as process:
             assert line(process) == "written"
             os.kill(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
         if lost:
             ring = Ring.attach(memory_dir / f"{PREFIX}{RUN}-{KEY[0]}.1-{COMMON}.ring", MOMENTS)
             ring.table["state"] = 0

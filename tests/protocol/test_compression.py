@@ -15,8 +15,9 @@ from protocol import compression
 from protocol.compression import check_fields, check_package, compress, decompress
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience import ExperienceSender
-from tests.protocol.parts import LAYOUT, POLICY, Actor, Learner, closing, until
+from tests.protocol.parts import LAYOUT, POLICY, Actor, Learner, closing
 from tests.tools import ROOT
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 1_000, 1_000_000])
@@ -67,7 +68,7 @@ def test_nothing_else_needs_the_package() -> None:
     code = "import sys; sys.modules['zstandard'] = None; from tests.protocol.parts import Actor, Learner; "
     code += "from protocol import compression; print(compression.zstandard); Actor(None).close(); Learner().close()"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )
     assert (result.returncode, result.stdout.strip()) == (0, "None"), result.stderr
 
@@ -80,7 +81,7 @@ def test_chosen_fields_travel_compressed_and_arrive_identical(memory_dir: Path) 
         actor.sender.route(learner.route, inline=True)
         actor.write()
         pull = learner.ports.sockets[1]
-        assert pull.poll(5_000)
+        assert pull.poll(60_000)
         frames = pull.recv_multipart()
         expected = actor.ring.columns["observation"][:2].tobytes()
         assert decompress(frames[2], len(expected)) == expected

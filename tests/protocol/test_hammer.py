@@ -17,13 +17,14 @@ PROCESS = "from tests.protocol.hammering import main; main()"
 MODES = {"lock_free": (False, None), "locked": (False, 1.0), "checksums": (True, None)}
 
 
-def hammer(folder: Path, mode: str, seconds: float) -> list[dict[str, int]]:
-    """What each reader saw."""
+def hammer(folder: Path, mode: str, seconds: float, segments: int) -> list[dict[str, int]]:
+    """What each reader saw, in so many seconds and more than so many segments."""
     checksums, lock_timeout = MODES[mode]
     ring = Ring.create(folder / "rookery-hammer", WIDE, 6, checksums, lock_timeout)  # the writer soon comes round
     with ExitStack() as stack:
         writer = stack.enter_context(python(PROCESS, ring.path))
-        readers = [stack.enter_context(python(PROCESS, ring.path, seconds)) for _ in range(READERS)]
+        enough = (seconds, segments, 0 if mode == "locked" else 2)
+        readers = [stack.enter_context(python(PROCESS, ring.path, *enough)) for _ in range(READERS)]
         results = [json.loads(line(reader)) for reader in readers]
         assert writer.poll() is None  # nobody kept it waiting too long
     ring.remove()
@@ -45,7 +46,7 @@ def check(results: list[dict[str, int]], mode: str, slots: int) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_B13_no_torn_row_reaches_any_of_several_readers_U2_U3(memory_dir: Path, mode: str) -> None:
     """B13: by checksum, in lock and lock-free modes."""
-    check(hammer(memory_dir, mode, 1.0), mode, 50)
+    check(hammer(memory_dir, mode, 1.0, 50), mode, 50)
 
 
 @pytest.mark.slow
@@ -53,4 +54,4 @@ def test_B13_no_torn_row_reaches_any_of_several_readers_U2_U3(memory_dir: Path, 
 @pytest.mark.parametrize("mode", MODES)
 def test_B13_no_torn_row_in_a_minute(memory_dir: Path, mode: str) -> None:
     """B13: 60 s of it."""
-    check(hammer(memory_dir, mode, 60.0), mode, 2000)
+    check(hammer(memory_dir, mode, 60.0, 2000), mode, 2000)

@@ -10,7 +10,8 @@ import pytest
 from protocol import experience, holding
 from protocol.credit import Block, Credit
 from protocol.holding import Holding
-from tests.protocol.parts import BLOCK, POLICY, Actor, Learner, closing, until
+from tests.protocol.parts import BLOCK, POLICY, Actor, Learner, closing
+from tests.waiting import until
 
 PATHS = pytest.mark.parametrize("inline", [False, True], ids=["memory", "inline"])
 RING = "rookery-run1-actor-0.1-gem.ring"

@@ -15,7 +15,8 @@ from protocol.codec import encode
 from protocol.intake import ActionCheck
 from protocol.ledger import Ledger
 from tests.protocol.golden_vectors import LAYOUT, RUN, WORLD, columns, messages, record
-from tests.protocol.parts import Learner, until
+from tests.protocol.parts import Learner
+from tests.waiting import until
 
 POLICY = "gem"
 

@@ -15,8 +15,9 @@ from protocol.codec import around, decode, encode, packed
 from protocol.errors import WireError
 from protocol.inbox import Opener
 from protocol.messages import Ack, Segments
-from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, until
+from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing
 from tests.protocol.test_experience import Stranger
+from tests.waiting import until
 
 NUMBERS = st.one_of(st.integers(0, 2**63 - 1), st.sampled_from([0, 1, 127, 128, 255, 256, 2**16, 2**32, 2**63 - 1]))
 RING = "rookery-run1-actor-0.1-gem.ring"

@@ -29,7 +29,7 @@ def test_what_was_settled_survives_kill_9_of_the_learner(tmp_path: Path) -> None
     with python(WRITER, path) as process:
         assert line(process) == "ready"
         process.kill()
-        process.wait(5)
+        process.wait(60)
     ledger = Ledger(path)
     assert ledger.entries() == {("actor-0", 1): 2000, ("actor-0", 2): 2**40, ("a" * 128, 2**62): 7}
     assert ledger.counts() == {("actor-0", 1): 2000, ("actor-0", 2): 1, ("a" * 128, 2**62): 7}

@@ -88,7 +88,7 @@ def test_B10_the_leftover_of_a_killed_process_is_replaced_by_fresh_memory(memory
         with pytest.raises(SharedMemoryError, match="in use"):
             SharedFile.create(path, 100)
         process.kill()
-        process.wait(5)
+        process.wait(60)
     assert path.exists()
     mine = SharedFile.create(path, 100)
     assert bytes(mine.buffer) == bytes(100)
@@ -102,7 +102,7 @@ def test_B11_a_sweep_takes_what_the_dead_left_and_nothing_of_the_living(memory_d
         assert sweep() == []
         for process in (first, third):
             process.kill()
-            process.wait(5)
+            process.wait(60)
         assert sweep("r") == [dead]
         assert list(files()) == [alive, foreign]
         assert sweep() == [foreign]
@@ -120,7 +120,7 @@ def test_B12_a_stranger_that_attaches_and_exits_leaves_the_memory_alive(memory_d
     with holder(file.path, "attach") as process:
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0
     assert file.path.exists()
     again = SharedFile.attach(file.path)
     assert bytes(again.buffer[:5]) == b"still"
@@ -171,7 +171,7 @@ def test_creating_and_sweeping_at_once_never_loses_a_living_file(memory_dir: Pat
         thread.start()
     try:
         end = time.monotonic() + 1.0
-        while time.monotonic() < end:
+        while time.monotonic() < end or (not swept and time.monotonic() < end + 60):
             file = SharedFile.create(path, 100)
             other = SharedFile.attach(path)  # would fail had a sweep taken it
             other.close()
@@ -179,7 +179,7 @@ def test_creating_and_sweeping_at_once_never_loses_a_living_file(memory_dir: Pat
     finally:
         ending.set()
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
     assert swept
     sweep()
 
@@ -193,7 +193,7 @@ def test_a_lock_that_is_never_given_up_costs_a_bounded_time(memory_dir: Path, mo
     started = time.monotonic()
     with pytest.raises(SharedMemoryError, match="locked by another process"):
         SharedFile.attach(path)
-    assert 0.05 < time.monotonic() - started < 2
+    assert 0.05 < time.monotonic() - started < 60
     os.close(descriptor)
     sweep()
 
@@ -270,7 +270,7 @@ def test_a_full_file_system_is_a_sentence_for_every_mapped_file_and_never_a_bus_
     small.mkdir()
     own = f'mount -t tmpfs -o size=64k small "{small}" && exec "{sys.executable}" -c "$1" "{small}"'
     command = [require("unshare"), "--mount", "sh", "-c", own, "sh", FULL]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     if "permission denied" in done.stderr.lower() or "not permitted" in done.stderr.lower():
         skip_or_fail("no mount namespaces", done.stderr.strip())
     assert (done.returncode, done.stderr) == (0, "")

@@ -79,7 +79,7 @@ def test_B9_B12_another_process_attaches_the_same_ring_and_leaves_it_alive(
     _fill(ring, slice(2, 4), 10)
     with python(ATTACH, ring.path) as process:
         nonce, slots, number, reward = line(process).split()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     assert (nonce, int(slots), int(number)) == (ring.nonce, 4, 11)
     assert float(reward) == ring.columns["reward"][3, 1]
     assert ring.columns["reward"][3, 2] == 77.0

@@ -243,7 +243,7 @@ def test_B9_another_process_attaches_the_same_rows_and_creates_nothing(
         assert batch is not None
         check(batch, SPEC.frames, ())
         process.kill()
-        process.wait(5)
+        process.wait(60)
         assert len(reader) == 24  # B12: the memory outlives who made it
         reader.close()
     assert list(memory_dir.iterdir()) == []
@@ -536,7 +536,7 @@ def test_B13_B6_samples_from_a_process_that_never_stops_adding_are_whole(options
         if "lock_timeout" in options:
             assert reader.counters["torn"] == 0
         process.kill()
-        process.wait(5)
+        process.wait(60)
         reader.close()
 
 

@@ -10,7 +10,8 @@ from protocol import OLDEST_SCHEMA, RELEASE, SCHEMA, schema
 from protocol.errors import Refused
 from protocol.messages import Route
 from protocol.schema import SPOKEN, Schemas, agreed, disagreement, spoken_with
-from tests.protocol.parts import Actor, Learner, closing, until
+from tests.protocol.parts import Actor, Learner, closing
+from tests.waiting import until
 
 
 def a_route(oldest: int, newest: int) -> Route:

@@ -184,12 +184,12 @@ def test_a_stranger_cannot_send_a_tree_too_deep_or_too_large() -> None:
     told = {f"t{i}": {"kind": "discrete", "n": 2} for i in range(3300)}
     crowd = {"kind": "dictionary", "agents": wide[:2000], "common": {"kind": "dict", "spaces": told}}
     _refused("more than 100000 leaves over all agents", {"id": "w", "population": crowd})
-    started = time.monotonic()
+    spent = time.process_time()
     bomb = '{"kind":"tuple","spaces":[' * 100_000
     _refused("a world is not valid", '{"id":"w","agents":[{"name":"a","observation":' + bomb)
     _refused("a world is not valid", '{"id":"w","population":' + '{"kind":"dictionary","agents":[' * 100_000)
     _refused("a world is not valid", "[" * 1_000_000)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - spent < 5
 
 
 def test_a_leaf_with_a_name_too_long_for_a_field_is_refused() -> None:

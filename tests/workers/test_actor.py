@@ -23,7 +23,7 @@ RUN: dict[str, Any] = {
     "environment": {"copies": 4},
     "policy": {"segment_length": 4, "credits": 8, "network": {"hidden": [4]}},
     "steps": 100_000,
-    "learner_timeout": 0.2,
+    "learner_timeout": 1.0,
 }
 
 
@@ -78,7 +78,7 @@ def test_a_signal_that_finds_it_waiting_for_credit_lets_it_deliver_and_leaves_th
     with waiting(monkeypatch) as actor:
         actor.run()
         counters = actor._counters.snapshot()
-        assert counters["waits.drain.agent_0"] + counters["waits.drain.agent_1"] >= 0.2, "it waited for learners"
+        assert counters["waits.drain.agent_0"] + counters["waits.drain.agent_1"] >= 1.0, "it waited for learners"
         assert counters["produced.agent_0"] == counters["backlog.agent_0"] + counters["flight.agent_0"] > 0
         assert counters["produced.agent_1"] == 0
         actor.close()
@@ -102,7 +102,7 @@ def test_told_to_drain_it_waits_for_credit_and_delivery_as_long_as_for_one_and_t
         credit, drain = (
             sum(v for k, v in counters.items() if k.startswith(f"waits.{w}.")) for w in ("credit", "drain")
         )
-        assert credit >= 0.2
-        assert drain < 0.2
+        assert credit >= 1.0
+        assert drain < 1.0
         actor.close()
         assert names(memory_dir) == []

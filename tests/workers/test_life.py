@@ -14,7 +14,8 @@ from protocol.config import Run
 from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
 from protocol.messages import Beat, Welcome
 from protocol.report import Report
-from tests.protocol.test_control import coordinator, until
+from tests.protocol.test_control import coordinator
+from tests.waiting import until
 from workers.life import Life, Options, Stop, claim, run_dir_of
 
 

@@ -27,8 +27,9 @@ from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version
 from protocol.weights import WeightPublisher
-from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner, until
+from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
 from tests.protocol.test_weights import Publisher, Subscriber
+from tests.waiting import until
 from workers.auxiliary_plan import plan_all
 from workers.membership import Membership
 from workers.plan import Plan, PolicyPlan, plan_policies

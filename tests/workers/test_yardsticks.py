@@ -40,7 +40,7 @@ def test_a_slow_world_costs_no_more_than_the_patience_of_a_stopped_run(
 ) -> None:
     going = threading.Event()
     monkeypatch.setattr(module, "_HURRY", 0.1)
-    monkeypatch.setattr(module, "baselines", lambda *_: going.wait(20))
+    monkeypatch.setattr(module, "baselines", lambda *_: going.wait(60))
     try:
         assert yardsticks(Run(), scripted.WORLD, complete=False) == {"one": {}}
         assert "take too long; shorten them" in caplog.text

@@ -193,7 +193,7 @@ def two_processes(load: Load) -> Iterator[tuple[Reader, Callable[[str, int], flo
     """A reader, its writer, and a way to let a measurement run: its name and number of messages -> seconds a
     message."""
     context = open_context(load.keys, "learner")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # TMPDIR may be longer than a socket's path
         ipc = f"ipc://{folder}/raw"
         reader = Reader(load, context, ipc)
         command = [sys.executable, "-P", "-m", "workers.bench.writer", load.to_json()]

@@ -173,7 +173,7 @@ class _Bench:
 
 @contextmanager
 def _bench() -> Iterator[_Bench]:
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as ipc:
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir="/tmp") as ipc:  # TMPDIR may be longer than a socket's path
         bench = _Bench(memory_dir(), Path(ipc) / "bell")
         try:
             bench.start()

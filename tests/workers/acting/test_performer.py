@@ -17,7 +17,7 @@ from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Discrete
 from protocol.version import NOTHING, Version, pack
 from protocol.weights import WeightPublisher, WeightSubscriber
-from tests.protocol.parts import until
+from tests.waiting import until
 from workers import actor as actor_module
 from workers.acting.cut import Progress
 from workers.acting.performer import Performer

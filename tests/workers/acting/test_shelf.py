@@ -12,7 +12,7 @@ import pytest
 from protocol.counters import Counters
 from protocol.errors import Refused, Timeout
 from protocol.memory import PREFIX, sweep
-from tests.flows.runs import until
+from tests.waiting import until
 from workers.acting.shelf import Shelf
 from workers.league.library import Entry, checksum
 

@@ -39,7 +39,7 @@ def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
     assert told["agent_steps_per_second"] == pytest.approx(3 * told["env_steps_per_second"], rel=0.2)
     assert told["ratio_to_bound"] == pytest.approx(told["env_steps_per_second"] / told["two_core_bound"])
     spent = sum(told[f"bare.{part}_us"] for part in ("environment", "forward", "update"))
-    assert told["two_core_bound"] == pytest.approx(2e6 / spent, rel=0.5)  # of means before and after
+    assert 0.99 < told["two_core_bound"] * spent / 2e6 < 5  # the mean of inverses is no less than the inverse of a mean
     assert 0 < told["peak_pss_gib"] < 16
 
 

@@ -25,7 +25,7 @@ from protocol.layout import segment_layout
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
-from workers.bench.overlap import overlap
+from workers.bench import overlap
 from workers.environments import processes
 from workers.environments.base import Environment, Turn
 from workers.environments.checked import Checked
@@ -205,7 +205,8 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
     how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others go on, its copies begin anew with another seed, and a counter and a line tell which they are."""
-    with started("Diary", 8, processes=2, groups=2, step_timeout=0.5) as environment:
+    timeout = 60.0 if how == signal.SIGKILL else 2.0
+    with started("Diary", 8, processes=2, groups=2, step_timeout=timeout) as environment:
         turn = environment.reset(3)
         for t in range(5):
             turn = environment.step(actions_for(turn, 4, t))
@@ -217,7 +218,7 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
             after = environment.step(actions_for(other, 4, 6))
     assert environment.restarts == 1
     (line,) = [r.getMessage() for r in caplog.records if "environment_restarted" in r.getMessage()]
-    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 0.5 s"
+    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 2 s"
     assert line == f'event=environment_restarted copies=2-3,6-7 restart=1 of=3 reason="{reason}"'
     present = after.present[0]
     assert present.truncated.tolist() == [False, False, True, True]
@@ -304,12 +305,12 @@ def play_on(environment: Environment, turn: Turn, rows: int) -> None:
         ("exit", "it ended with exit code 7"),
         ("kill", "it was killed by SIGKILL"),
         ("interrupt", "it ended with tests.workers.environments.process_worlds.Interrupted: out of luck"),
-        ("spin", "it did not answer within 0.5 s"),
+        ("spin", "it did not answer within 2 s"),
     ],
 )
 def test_beyond_the_budget_it_is_an_error_that_says_how_the_last_process_ended(how: str, end: str) -> None:
     settings = {"how": how}
-    with started("dying", 4, processes=2, restarts=1, step_timeout=0.5, settings=settings) as environment:
+    with started("dying", 4, processes=2, restarts=1, step_timeout=2.0, settings=settings) as environment:
         turn = environment.reset(0)
         with pytest.raises(EnvironmentFault) as caught:
             play_on(environment, turn, 4)
@@ -415,9 +416,9 @@ def test_what_a_world_started_dies_with_its_process() -> None:
         (egg,) = psutil.Process(pid_of(0)).children()
         lose(0, signal.SIGKILL)
         environment.step(actions_for(turn, 2, 0))
-        assert psutil.wait_procs([egg], timeout=5)[1] == []
+        assert psutil.wait_procs([egg], timeout=60)[1] == []
         (egg,) = psutil.Process(pid_of(0)).children()
-    assert psutil.wait_procs([egg], timeout=5)[1] == []
+    assert psutil.wait_procs([egg], timeout=60)[1] == []
 
 
 ORPHAN = """
@@ -448,10 +449,12 @@ def test_nothing_outlives_an_actor_that_is_killed(how: str, memory_dir: Path) ->
             for stepper in steppers:
                 stepper.suspend()
         actor.kill()
-    assert psutil.wait_procs(steppers, timeout=5)[1] == []
+    assert psutil.wait_procs(steppers, timeout=60)[1] == []
     assert list(memory_dir.iterdir()) == []
 
 
-def test_stepping_one_group_overlaps_the_choice_of_anothers_actions_K10() -> None:
-    """Ideal 2; both ways run in turns, so that a busy machine slows both."""
-    assert overlap()["async.speedup"] >= 1.3
+def test_stepping_one_group_overlaps_the_choice_of_anothers_actions_K10(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ideal 2; both ways run in turns, and sleep far longer than a busy machine lets anybody wait for a processor."""
+    monkeypatch.setattr(overlap, "_SLEEP", 0.05)
+    monkeypatch.setattr(overlap, "_ROUNDS", 5)
+    assert overlap.overlap()["async.speedup"] >= 1.3

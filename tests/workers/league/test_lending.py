@@ -53,7 +53,7 @@ def coordinator(
         yield address
     finally:
         ending.set()
-        thread.join(10)
+        thread.join(60)
         ports.close()
         context.destroy(linger=0)
 

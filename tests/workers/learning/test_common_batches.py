@@ -24,7 +24,7 @@ from protocol.messages import Route
 from protocol.ring import Ring
 from protocol.sockets import Ports
 from protocol.version import Version
-from tests.protocol.parts import until
+from tests.waiting import until
 from tests.workers import scripted
 from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions

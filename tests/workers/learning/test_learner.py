@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -64,8 +65,8 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
     learner, context = _learner(run)
     push = context.socket(zmq.PUSH)
     push.connect(learner._addresses[1])
-    delays = []
-    for _ in range(5):
+    delays = [math.inf]
+    while min(delays) >= 0.01 and len(delays) < 20:  # others may have the machine at that moment
         sent: list[float] = []
 
         def send(at: list[float] = sent) -> None:
@@ -89,7 +90,7 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
 ) -> None:
     """They do not; what it has not settled they send to its next incarnation."""
-    run = run_of(STREAM).model_copy(update={"learner_timeout": 3.0 if waits else 60.0})
+    run = run_of(STREAM).model_copy(update={"learner_timeout": 3.0 if waits else 600.0})
     learner, context = _learner(run)
     learner._life.client = SimpleNamespace(command=command)  # type: ignore[assignment] # what is asked of it
 
@@ -103,4 +104,4 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     took = time.monotonic() - began
     learner.close()
     context.destroy(linger=0)
-    assert took > 2.9 if waits else took < 50, took
+    assert took > 2.9 if waits else took < 60, took

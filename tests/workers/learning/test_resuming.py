@@ -447,13 +447,13 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_what_is_written_is_o
 
     def slow(*arguments: Any) -> Path:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return real(*arguments)
 
     monkeypatch.setattr(checkpoints.checkpoint, "save", slow)
     before = {name: tensor.clone() for name, tensor in learner.member.policy.state_dict().items()}
     learner.member.save_if_due()
-    assert begun.wait(20)
+    assert begun.wait(60)
     learner.learn(2)
     learner.member.save_if_due()
     checkpoints_of = learner.member._checkpoints
@@ -474,7 +474,7 @@ def test_a_disk_that_hangs_holds_up_the_end_for_a_time_only(
 ) -> None:
     learner = Learning("ppo", tmp_path)
     go_on = threading.Event()
-    monkeypatch.setattr(checkpoint, "save", lambda *_: go_on.wait(20))
+    monkeypatch.setattr(checkpoint, "save", lambda *_: go_on.wait(60))
     made = learner.member._checkpoints
     assert made is not None
     made.write(Version(1, 1), 0, None)
@@ -484,4 +484,4 @@ def test_a_disk_that_hangs_holds_up_the_end_for_a_time_only(
     assert counts(learner.counters) == (0, 1)
     assert "took longer than 0.05 s" in caplog.text
     go_on.set()
-    made.close(10)
+    made.close(60)

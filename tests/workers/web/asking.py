@@ -37,7 +37,7 @@ def ask(url: str, body: bytes | None = None, **headers: str) -> Answer:
     """GET, or POST of `body`; `headers` with underscores for dashes."""
     request = urllib.request.Request(url, body, {name.replace("_", "-"): value for name, value in headers.items()})
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=120) as response:
             return Answer(response.status, dict(response.headers), response.read())
     except urllib.error.HTTPError as fault:
         with fault:

@@ -6,15 +6,15 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.tools import require
+from tests.waiting import PATIENCE, until
 
 __all__ = ["Browser", "browser"]
 
@@ -58,9 +58,9 @@ class Browser:
         body = {"actions": [{"type": "key", "id": "keys", "actions": actions}]}
         self._post(f"{self._session}/actions", body)
 
-    def until(self, script: str, seconds: float = 60.0) -> Any:
+    def until(self, script: str, seconds: float = PATIENCE) -> Any:
         """Waits for a script to return something true."""
-        return _until(lambda: self.do(script), seconds, script)
+        return until(lambda: self.do(script), seconds, script, every=0.05)
 
     def complaints(self) -> list[str]:
         """What the console was told since the last time."""
@@ -96,7 +96,7 @@ def browser(folder: Path, width: int = 1280, height: int = 1400, dark: bool = Fa
         process = subprocess.Popen([driver, "--port=0"], stdout=stream, stderr=stream, start_new_session=True)
     found = None
     try:
-        found = Browser(f"http://127.0.0.1:{_until(lambda: _port(output), 60.0, 'the port of chromedriver')}")
+        found = Browser(f"http://127.0.0.1:{until(lambda: _port(output), what='the port of chromedriver')}")
         found.begin(chromium, folder / "profile", width, height, dark)
         yield found
     finally:
@@ -110,13 +110,3 @@ def _port(output: Path) -> int | None:
     """As chromedriver says: "... was started successfully on port 12345."."""
     _, found, rest = output.read_text().partition("successfully on port ")
     return int(rest.partition(".")[0]) if found and "." in rest else None
-
-
-def _until(ready: Callable[[], Any], seconds: float, what: str) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        answer = ready()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    raise AssertionError(f"after {seconds:g} s still not: {what}")

@@ -77,7 +77,7 @@ def test_an_answer_that_goes_on_ends_with_the_server() -> None:
         place = urlsplit(url)
         listener = socket.create_connection((place.hostname or "", place.port or 0))
         listener.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        assert begun.wait(30)
+        assert begun.wait(60)
     listener.close()
 
 
@@ -98,7 +98,7 @@ def test_those_who_follow_leave_room_for_probes(monkeypatch: pytest.MonkeyPatch)
         listeners = [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(2)]
         for listener in listeners:
             listener.sendall(b"GET /events HTTP/1.0\r\n\r\n")
-            assert begun.acquire(timeout=30)
+            assert begun.acquire(timeout=60)
         assert ask(f"{url}/events").status == 503
         assert ask(f"{url}/").text == "here"
     for listener in listeners:

@@ -15,7 +15,7 @@ from protocol.simulator_messages import Admit, Hello, Observe
 
 __all__ = ["Raw", "raw", "seen"]
 
-SECONDS = 5.0
+SECONDS = 60.0
 
 
 def seen(*numbers: float) -> bytes:

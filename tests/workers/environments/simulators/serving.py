@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
-from tests.flows.runs import until
+from tests.waiting import until
 from workers.environments.base import Outcome, Present
 from workers.environments.checked import Checked
 from workers.environments.registry import make
@@ -62,6 +62,15 @@ class Serving:
     def rows(self, agent: str = "walker", copy: int = 0) -> list[Row]:
         """Of one stream."""
         return self.streams.get((agent, copy), [])
+
+    def leap(self, seconds: float) -> None:
+        """So much time passes for the leases of simulators; those that have ended are seen."""
+        door = self.external._door
+        assert door is not None
+        clock = door._clock
+        door._clock = lambda: clock() + seconds
+        now = door._clock()
+        until(lambda: door._looked_at >= now, what="leases are looked at")
 
     def settle(self) -> None:
         """Waits until nothing is open any more."""
@@ -144,7 +153,7 @@ def serving(
         yield served
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(60)
         environment.close()
         if own:
             context.destroy(linger=0)

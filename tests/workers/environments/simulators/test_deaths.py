@@ -14,7 +14,7 @@ import pytest
 from protocol.errors import Timeout
 from protocol.simulator import EpisodeCut, RunOver, Simulator
 from protocol.simulator_messages import Admit, Fault, Hello, Observe, Ping, Pong
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen
 from tests.workers.environments.simulators.serving import Serving, serving
 
@@ -28,8 +28,10 @@ def vanish(sim: Simulator) -> None:
 def test_a_lease_that_ends_cuts_the_episode_where_it_was_I12() -> None:
     """I12: the last thing seen is the last observation; who comes back begins another episode in its copy."""
     with serving() as served, raw(served.address) as one:
-        one.begin("robot", lease=0.3)
+        one.begin("robot", lease=60.0)
         one.say(Observe(number=2, episode=1, agents=["walker"], rewards=[2.0]), seen(3, 1))
+        until(lambda: len(served.rows()) == 2, what="it is heard")
+        served.leap(100.0)
         until(lambda: served.rows() and served.rows()[-1].closed, what="it is cut")
         first, last = served.rows()
         assert (first.reward, first.end) == (2.0, "")
@@ -44,9 +46,9 @@ def test_a_lease_that_ends_cuts_the_episode_where_it_was_I12() -> None:
 
 def test_who_says_anything_keeps_its_lease() -> None:
     with serving() as served, raw(served.address) as one:
-        one.begin(lease=0.4)
+        one.begin(lease=60.0)
         for _ in range(6):
-            time.sleep(0.2)
+            served.leap(30.0)
             assert isinstance(one.ask(Ping()), Pong)
         assert not served.rows()[0].end
 
@@ -76,7 +78,7 @@ def wander(served: Serving, number: int, kills: int, finished: list[tuple[float,
     chance, life, episode = random.Random(number), 0, 0
     while life <= kills:
         life += 1
-        sim = Simulator(served.address, f"sim-{number}", patience=10.0)
+        sim = Simulator(served.address, f"sim-{number}")
         sim.connect()
         left = chance.randrange(1, 40) if life <= kills else 60
         while left > 0:
@@ -155,8 +157,9 @@ def test_a_simulator_finds_an_actor_that_was_started_again(tmp_path: Any) -> Non
 
 def test_a_simulator_that_paused_for_longer_than_its_lease_goes_on() -> None:
     """It is told so twice: when the lease ended, and for what it said before it read that."""
-    with serving() as served, Simulator(served.address, "robot", lease=0.2) as sim:
+    with serving() as served, Simulator(served.address, "robot", lease=60.0) as sim:
         assert sim.act([1.0, 0.0]) == 1
+        served.leap(100.0)
         until(lambda: served.figures()["simulators_lost"] == 1, what="its lease ended")
         assert sim.act([2.0, 0.0]) == 2
         assert sim.reconnects == 1
@@ -175,7 +178,7 @@ def test_a_simulator_with_a_deadline_finds_an_actor_that_was_started_again() -> 
     with serving(policy=forgetful) as served, Simulator(served.address, "robot", deadline=0.05) as sim:
         known.append(served)
         assert sim.act([1.0, 0.0]) is None
-        assert until(lambda: sim.act([2.0, 0.0]), 10) == 1
+        assert until(lambda: sim.act([2.0, 0.0])) == 1
         assert sim.reconnects == 1
 
 
@@ -186,14 +189,14 @@ def test_a_simulator_goes_to_an_actor_that_lives_and_has_a_copy_left(tmp_path: P
     with serving(copies=1) as full, serving() as served, Simulator(full.address, "other"):
         for number, address in enumerate((full.address, served.address), 1):
             (folder / f"actor-{number}.json").write_text(f'{{"address": "{address}", "pid": 1}}\n')
-        with Simulator(tmp_path, "robot", patience=10.0) as sim:
+        with Simulator(tmp_path, "robot") as sim:
             assert sim.act([1.0, 0.0]) == 1
     assert [row.seen.tolist() for row in served.rows()] == [[1.0, 0.0]]
 
 
 def test_a_simulator_follows_its_actor_to_another_port(tmp_path: Path) -> None:
     """Though it waits for an answer that will never come."""
-    with serving(folder=tmp_path), Simulator(tmp_path, "robot", patience=5.0) as sim, serving() as served:
+    with serving(folder=tmp_path), Simulator(tmp_path, "robot") as sim, serving() as served:
         sim._line.drop()
         (tmp_path / "simulators" / "actor-0.json").write_text(f'{{"address": "{served.address}", "pid": 1}}\n')
         assert sim.act([1.0, 0.0]) == 1
@@ -201,15 +204,16 @@ def test_a_simulator_follows_its_actor_to_another_port(tmp_path: Path) -> None:
 
 
 def test_a_deadline_does_not_hide_that_nobody_is_there_any_more() -> None:
-    with serving() as served, Simulator(served.address, "robot", deadline=0.02, patience=0.3) as sim:
-        assert until(lambda: sim.act([1.0, 0.0]), 5) == 1
+    with serving() as served, Simulator(served.address, "robot", deadline=0.02) as sim:
+        assert until(lambda: sim.act([1.0, 0.0])) == 1
+        sim._patience = 0.3
         sim._line.drop()  # as a network that carries nothing any more
         with pytest.raises(Timeout, match="no answer within"):
-            until(lambda: sim.act([2.0, 0.0]), 5)
+            until(lambda: sim.act([2.0, 0.0]))
 
 
 def test_a_ping_loses_no_action() -> None:
-    with serving() as served, Simulator(served.address, "robot", patience=2.0) as sim:
+    with serving() as served, Simulator(served.address, "robot") as sim:
         sim.ask({"walker": [3.0, 0.0]})
         until(lambda: served.rows(), what="it was given its action")
         time.sleep(0.1)
@@ -233,16 +237,15 @@ def test_late_actions_are_done_late_and_rewards_add_up() -> None:
     gate = threading.Event()
 
     def slow(present: Any) -> Any:
-        gate.wait(5)
+        gate.wait(60)
         return np.clip(present.observation[:, 0], 0, 7).astype(np.int64)
 
     with serving(policy=slow) as served, Simulator(served.address, "robot", deadline=0.05) as sim:
         assert sim.act([1.0, 0.0]) is None
         assert sim.act([2.0, 0.0], 1.0) is None
         gate.set()
-        time.sleep(0.2)
-        assert sim.act([3.0, 0.0], 1.0) == 1
-        assert until(lambda: sim.act([4.0, 0.0], 1.0), 5) in (4, 1)
+        assert until(lambda: sim.act([3.0, 0.0], 1.0)) == 1
+        assert until(lambda: sim.act([4.0, 0.0], 1.0)) in (4, 3)
         sim.end_episode(1.0)
         served.settle()
     first = served.rows()[0]
@@ -257,14 +260,14 @@ def test_who_is_refused_for_good_is_told_at_once() -> None:
 
         def knock() -> None:
             try:
-                with Simulator(served.address, "other", patience=0.5):
+                with Simulator(served.address, "other", patience=2.0):
                     pass
             except Exception as fault:
                 ended.append(fault)
 
         thread = threading.Thread(target=knock)
         thread.start()
-        thread.join(10)
+        thread.join(60)
         assert "all 1 copies of this actor are taken" in str(ended[0])
         assert not isinstance(ended[0], RunOver)
 

@@ -22,7 +22,7 @@ from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
 from protocol.simulator_line import addresses_of
 from protocol.simulator_serve import serve
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
 from workers.environments.registry import make
@@ -67,7 +67,7 @@ def test_the_end_of_a_run_reaches_every_simulator(_: int) -> None:
     ended = []
 
     def drive(name: str, address: str) -> None:
-        with Simulator(address, name, patience=5.0) as sim:
+        with Simulator(address, name) as sim:
             try:
                 while True:
                     sim.act([1.0, 0.0])
@@ -80,7 +80,7 @@ def test_the_end_of_a_run_reaches_every_simulator(_: int) -> None:
             thread.start()
         until(lambda: sum(len(served.rows(copy=copy)) for copy in range(2)) > 100)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(ended) == 2
 
 
@@ -104,7 +104,7 @@ def test_whoever_gives_up_connecting_in_asyncio_holds_up_nobody_and_hangs_up() -
     """Its thread goes on until it is let in, or nobody answered; then it says farewell."""
 
     async def enter(address: str) -> None:
-        async with AsyncSimulator(address, "robot", patience=10.0):
+        async with AsyncSimulator(address, "robot", patience=600.0):
             pass
 
     async def give_up(address: str) -> float:
@@ -116,7 +116,7 @@ def test_whoever_gives_up_connecting_in_asyncio_holds_up_nobody_and_hangs_up() -
     with serving(copies=1) as served:
         with Simulator(served.address, "other") as other:
             assert other.act([1.0, 0.0]) == 1
-            assert asyncio.run(give_up(served.address)) < 3.0
+            assert asyncio.run(give_up(served.address)) < 60.0
         until(lambda: served.figures()["simulators_left"] == 2, what="both hung up")
 
 
@@ -211,7 +211,7 @@ def test_an_address_that_is_still_being_written_is_none(tmp_path: Path) -> None:
 def test_a_turn_without_anybody_lets_the_actor_go_on() -> None:
     """Weights, routes and the order to stop are looked at in between."""
     with serving() as served:
-        until(lambda: served.empty > 3, 5, what="empty turns")
+        until(lambda: served.empty > 3, what="empty turns")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.flows.runs import environment, until
+from tests.flows.runs import environment
+from tests.waiting import until
 from tests.workers.environments.simulators.nursery import end_of
 from tests.workers.environments.simulators.serving import Row, Serving, serving
 
@@ -51,7 +52,7 @@ def steps(served: Serving) -> list[int]:
 def everybody_plays_on(served: Serving, more: int) -> float:
     """Waits until each copy has made so many more steps; steps a second of all."""
     before, begin = steps(served), time.monotonic()
-    until(lambda: all(now - then >= more for now, then in zip(steps(served), before, strict=True)), 120)
+    until(lambda: all(now - then >= more for now, then in zip(steps(served), before, strict=True)))
     return (sum(steps(served)) - sum(before)) / (time.monotonic() - begin)
 
 

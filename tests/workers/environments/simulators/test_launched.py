@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import psutil
 import pytest
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from tests.flows.runs import alive, until
+from tests.flows.runs import alive
 from tests.tools import ROOT
+from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.simulators.launched import command_of
 
@@ -38,11 +40,19 @@ with Simulator(address, name) as sim:
 """
 
 
+PYTHON = shlex.quote(sys.executable)
+
+
+def program(folder: Path, crash_after: int) -> str:
+    """What Python runs as one that crashes after so many steps; 0: never."""
+    place = folder / "sim.py"
+    place.write_text(PROGRAM.format(root=str(ROOT)))
+    return f"{shlex.quote(str(place))} {{address}} {{name}} {{seed}} {crash_after}"
+
+
 def command(folder: Path, crash_after: int) -> str:
-    """One that crashes after so many steps; 0: never."""
-    program = folder / "sim.py"
-    program.write_text(PROGRAM.format(root=str(ROOT)))
-    return f"{sys.executable} {program} {{address}} {{name}} {{seed}} {crash_after}"
+    """The whole command."""
+    return f"{PYTHON} {program(folder, crash_after)}"
 
 
 def pids(folder: Path) -> list[int]:
@@ -77,11 +87,9 @@ def test_what_crashes_too_often_ends_the_run_in_one_sentence(tmp_path: Path) -> 
         pytest.raises(
             EnvironmentFault, match=r"all simulators have ended, the first because it ended with exit code 3"
         ),
-        serving(
-            copies=2, folder=tmp_path, restarts=1, command=f"{sys.executable} -S -c 'raise SystemExit(3)'"
-        ) as served,
+        serving(copies=2, folder=tmp_path, restarts=1, command=f"{PYTHON} -S -c 'raise SystemExit(3)'") as served,
     ):
-        until(lambda: served.fault is not None, 60, what="they are given up")
+        until(lambda: served.fault is not None, what="they are given up")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +123,7 @@ def test_no_simulator_outlives_a_killed_actor(tmp_path: Path, victim: str) -> No
             started = pids(tmp_path)
             guards = psutil.Process(actor.pid).children()
             os.kill(actor.pid if victim == "actor" else guards[0].pid, signal.SIGKILL)
-            until(lambda: not alive(started[:1] if victim == "guardian" else started), 10, what="nothing is left")
+            until(lambda: not alive(started[:1] if victim == "guardian" else started), what="nothing is left")
         finally:
             actor.kill()
     time.sleep(0.1)
@@ -126,12 +134,11 @@ def test_no_simulator_outlives_a_killed_actor(tmp_path: Path, victim: str) -> No
 def test_simulators_are_started_on_the_machines_that_are_named_in_turn_I7(tmp_path: Path) -> None:
     """I7: by whatever command reaches a machine; here by one that only says which it was told."""
     reach = tmp_path / "reach"
-    reach.write_text(f'#!/bin/sh\necho "machine $1"\nshift\nexec {sys.executable} "$@"\n')
+    reach.write_text(f'#!/bin/sh\necho "machine $1"\nshift\nexec {PYTHON} "$@"\n')
     reach.chmod(0o755)
-    inner = command(tmp_path, 0).removeprefix(sys.executable)
-    there = f"{reach} {{machine}} {inner}"
+    there = f"{shlex.quote(str(reach))} {{machine}} {program(tmp_path, 0)}"
     with serving(copies=3, folder=tmp_path, command=there, machines=["red", "blue"]) as served:
-        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), 60, what="all play")
+        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), what="all play")
     logs = [path.read_text() for path in sorted((tmp_path / "logs" / "simulators").glob("actor-0-*.log"))]
     assert [log.splitlines()[0] for log in logs] == ["machine red", "machine blue", "machine red"]
 

@@ -18,7 +18,7 @@ from protocol.simulator import Simulator, SimulatorFault
 from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import open_context
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.simulators import names, quarantine

@@ -18,7 +18,7 @@ from protocol.simulator_messages import Admit
 from protocol.simulator_session import Shown
 from protocol.simulator_values import Cast
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
-from tests.flows.runs import until
+from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.environments.simulators.serving import Serving, counted, serving
 from workers.environments.base import Present
@@ -97,7 +97,7 @@ def test_a_late_action_is_replaced_as_the_run_says_and_done_late() -> None:
     gate = threading.Event()
 
     def slow(present: Present) -> Any:
-        gate.wait(20)
+        gate.wait(60)
         return counted(present)
 
     with serving(policy=slow, deadline=0.02, fallback="default") as served, Simulator(served.address, "robot") as sim:
