@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from protocol.errors import Timeout
 from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.memory import SharedFile, sweep
 from protocol.ring import Ring
+from tests.faults import raises
 from tests.protocol.parts import LAYOUT, line, python, until
 
 HOLD = """
@@ -69,8 +71,8 @@ def test_G6_a_wait_for_one_that_is_stopped_is_one_sentence_and_counted(memory_di
         until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
         before = ring.table.copy()
         start = time.monotonic()
-        with pytest.raises(
-            Timeout, match=r"process \d+ could not lock .*rookery-r-a for writing within 0.2 s; end "
+        with raises(
+            Timeout, "region_lock_timeout", pid=os.getpid(), file=ring.path, purpose="writing", seconds=0.2
         ) as e:
             ring.begin(slice(0, 1))
         waited = time.monotonic() - start
@@ -80,7 +82,7 @@ def test_G6_a_wait_for_one_that_is_stopped_is_one_sentence_and_counted(memory_di
         assert counters["lock_timeouts"] == 1
         assert 0.2 <= counters["waits.lock"] <= waited
         if held == "writing":
-            with pytest.raises(Timeout, match="for reading within"), ring.reading():
+            with raises(Timeout, "region_lock_timeout", purpose="reading"), ring.reading():
                 pass
         process.send_signal(signal.SIGCONT)
         assert process.stdin is not None
