@@ -30,7 +30,7 @@ def raises(expected: type[Exception], kind: str, /, **facts: Any) -> Iterator[py
 
 def kinds_in(text: str) -> list[str]:
     """The kinds of the errors that a command, a log or a refusal tells."""
-    return re.findall(r"\[([a-z][a-z0-9_]*)\]", text)
+    return re.findall(r" \[([a-z][a-z0-9_]*)\]", text)
 
 
 def words_in(text: str) -> set[str]:
