@@ -57,10 +57,7 @@ def _read(source: str) -> dict[str, Any]:
         path = Path(source)
     if not path.is_file():
         meant = "".join(f" (is {name} meant?)" for name in get_close_matches(source, preset_names(), 1))
-        raise ConfigurationError(
-            f"{source!r} is neither a preset nor a file{meant}; the presets are {', '.join(preset_names())}, "
-            "a file ends in .yaml"
-        )
+        raise ConfigurationError("run_source_unknown", value=source, hint=meant, choices=list(preset_names()))
     return read_mapping(path)
 
 
@@ -68,9 +65,7 @@ def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
     """Changes one key. `given`: the keys of earlier settings, which outlive a change of the algorithm."""
     key, sign, text = setting.partition("=")
     if not sign or not key:
-        raise ConfigurationError(
-            f"--set {setting!r} is not of the form key.key=value; write for example policy.learning_rate=0.001"
-        )
+        raise ConfigurationError("setting_not_key_value", value=setting)
     *parents, last = key.split(".")
     place, path = data, ""
     for parent in parents:
@@ -80,13 +75,13 @@ def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
             place[parent] = {}
         inner = place[parent]
         if not isinstance(inner, dict):
-            raise ConfigurationError(f"--set {setting!r}: {parent!r} is a value, not a section; set it as a whole")
+            raise ConfigurationError("setting_of_no_section", value=setting, key=parent)
         place = inner
     last = _one_name(place, path, last)
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise ConfigurationError(f"--set {setting!r}: {text!r} is no value; quote it") from None
+        raise ConfigurationError("setting_value_unreadable", setting=setting, value=text) from None
     if last == "name" and _ALGORITHM.fullmatch(path) and value != _algorithm(data, place) and path not in given:
         for other in [key for key in place if f"{path}.{key}" not in given]:
             del place[other]

@@ -61,9 +61,7 @@ class Group:
 def read_run(folder: Path) -> Measured:
     """What the run in `folder` measured so far; ConfigurationError if it is no run's."""
     if not (folder / "config.yaml").is_file():
-        raise ConfigurationError(
-            f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
-        )
+        raise ConfigurationError("folder_without_config", file=folder)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in _lines(folder / "metrics.jsonl"):
         at = float(row["agent_steps"])

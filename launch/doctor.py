@@ -45,4 +45,4 @@ def short_run(run: Run, folder: Path, display: Silent) -> None:
         try:
             how(run, folder, lambda _view: None, display.tell)
         except local.RunFailed as fault:
-            display.tell(str(fault))
+            display.tell(fault.coded)

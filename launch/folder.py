@@ -22,7 +22,7 @@ def folder_for(source: str, run_dir: Path | None) -> Path:
     name = Path(source).stem.partition(":")[0] or DEFAULT
     folder = run_dir or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     if (folder / "summary.json").exists():
-        raise ConfigurationError(f"{folder} holds a finished run; give another --run-dir")
+        raise ConfigurationError("run_already_finished", file=folder)
     return folder.resolve()
 
 
@@ -35,10 +35,10 @@ def make_folder(folder: Path) -> bool:
         folder.mkdir(parents=True)
     except FileExistsError:
         if _in_use(folder):
-            raise ConfigurationError(f"{folder} is in use by another run; give another --run-dir") from None
+            raise ConfigurationError("folder_in_use", file=folder) from None
         return False
     except OSError as fault:
-        raise ConfigurationError(disk_fault(fault) or f"cannot make {folder}: {fault}") from None
+        raise disk_fault(fault) or ConfigurationError("folder_not_made", file=folder, reason=str(fault)) from None
     return True
 
 
@@ -82,9 +82,7 @@ def write_config(run: Run, folder: Path) -> Path:
     path = folder / "config.yaml"
     if (folder / "state.json").exists() and path.exists():
         if parse_run(yaml.safe_load(path.read_text())) != run:
-            raise ConfigurationError(
-                f"{folder} holds a run with another configuration; give that one ({path}) or another --run-dir"
-            )
+            raise ConfigurationError("run_configuration_differs", file=folder, expected=path)
         return path
     path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
     return path

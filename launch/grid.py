@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from launch.configuration import load, preset_names
 from launch.machines import NamedMachines, check_fits
 from protocol.config import Run
-from protocol.document import read_mapping
+from protocol.document import fault_in, read_mapping
 from protocol.errors import ConfigurationError
 from protocol.section import Section
 
@@ -47,10 +47,10 @@ class Sweep(Section):
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if len({*self.seeds}) < len(self.seeds):
-            raise ValueError(f"seeds {[*self.seeds]} names one twice; every run needs its own")
+            raise ConfigurationError("seed_repeated", value=[*self.seeds], key="seeds")
         for reserved in ("seed", "steps"):
             if reserved in self.settings:
-                raise ValueError(f"settings has {reserved!r}, which is a key of the sweep itself; move it there")
+                raise ConfigurationError("sweep_key_in_settings", key=reserved)
         return self
 
 
@@ -76,14 +76,7 @@ def read_sweep(path: Path) -> Sweep:
     try:
         sweep = Sweep.model_validate(read_mapping(path))
     except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise ConfigurationError(
-                f"{path}: unknown key {place!r}; a sweep has {', '.join(Sweep.model_fields)}"
-            ) from None
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{path}: {f'{place}: ' if place else ''}{message}; correct it") from None
+        raise fault_in(path, fault, Sweep) from None
     if sweep.run in preset_names():
         return sweep
     return sweep.model_copy(update={"run": str(path.parent / sweep.run)})
@@ -104,7 +97,7 @@ def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
                 )
             )
     if len({trial.folder for trial in trials}) < len(trials):
-        raise ConfigurationError("two settings of the sweep have the same name in files; make their values differ more")
+        raise ConfigurationError("sweep_names_collide")
     most = max(trial.cores for trial in trials)
     check_fits(most, sweep.hosts, sweep.cores, "sweep")
     return trials

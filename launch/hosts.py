@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from launch.outline import Outline
 from protocol.config import Run
+from protocol.document import fault_in
 from protocol.errors import ConfigurationError
 from protocol.section import Section
 from protocol.sockets import BLOCK, bracketed
@@ -29,14 +30,14 @@ _COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 62
 
 def _no_home(path: str) -> str:
     if path.startswith("~"):
-        raise ValueError(f"{path!r} would be a folder called ~; leave ~/ out, as paths begin at the home directory")
+        raise ConfigurationError("path_with_home_sign", value=path)
     return str(PurePosixPath(path))
 
 
 def no_option(name: str) -> str:
     """Of what ssh is told."""
     if name.startswith("-"):
-        raise ValueError(f"{name!r} would be an option of ssh; write USER@HOST or what ~/.ssh/config calls it")
+        raise ConfigurationError("ssh_name_like_option", value=name)
     return name
 
 
@@ -81,7 +82,7 @@ class Hosts(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not self.hosts:
-            raise ValueError("hosts names no machine; write for example hosts: {trainer: {actors: 4}}")
+            raise ConfigurationError("hosts_file_empty", key="hosts")
         return self
 
 
@@ -109,14 +110,11 @@ def read_hosts(path: Path) -> Hosts:
         data = yaml.safe_load(path.read_text()) or {}
         return Hosts.model_validate(data)
     except OSError as fault:
-        raise ConfigurationError(f"cannot read {path} ({fault.strerror}); see launch/README.md for hosts") from None
+        raise ConfigurationError("hosts_file_unreadable", file=path, reason=fault.strerror) from None
     except yaml.YAMLError as fault:
-        raise ConfigurationError(f"{path} is no YAML: {' '.join(str(fault).split())}; correct it") from None
+        raise ConfigurationError("document_not_yaml", file=path, reason=" ".join(str(fault).split())) from None
     except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        told = first["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{path}: {place}: {told}; see launch/README.md for hosts") from None
+        raise fault_in(path, fault, Hosts) from None
 
 
 def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
@@ -126,17 +124,12 @@ def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
     first = next(iter(hosts.hosts))
     actors = sum(host.actors for host in hosts.hosts.values())
     if actors > run.actors:
-        raise ConfigurationError(
-            f"{actors} actors have no more than {run.actors} places; raise actors in the configuration"
-        )
+        raise ConfigurationError("too_many_actors", count=actors, limit=run.actors, key="actors")
     if run.actors and not actors:
-        raise ConfigurationError("no host has actors; say how many, as in hosts: {node-1: {actors: 8}}")
+        raise ConfigurationError("hosts_without_actors", key="hosts")
     ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
     if ranked and not hosts.insecure_ranks:
-        raise ConfigurationError(
-            f"policy {ranked!r} has several ranks, which talk by torch.distributed without keys; set insecure_ranks: "
-            "true on a network where every machine is trusted, or ranks: 1"
-        )
+        raise ConfigurationError("ranks_without_keys", policy=ranked, key="insecure_ranks")
     made = [_coordinator(hosts, first)]
     made += _learners(hosts, outline.learners, ["--insecure"] if ranked else [])
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to

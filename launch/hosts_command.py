@@ -86,7 +86,7 @@ def down(file: Path, logs: Path) -> None:
     read_hosts(file)
     pid = _living(logs)
     if pid is None:
-        raise ConfigurationError(f"no `rookery hosts up` runs with the logs in {logs}; give its --logs")
+        raise ConfigurationError("hosts_not_running", file=logs)
     os.kill(pid, signal.SIGTERM)
     while _living(logs) is not None:
         time.sleep(_LOOK_EVERY)
@@ -100,7 +100,7 @@ def status(file: Path, logs: Path) -> None:
     """Every worker, its host, whether it runs, how often it was started again. For the run: `rookery status`."""
     read_hosts(file)
     if not (logs / _STATE).is_file():
-        raise ConfigurationError(f"nothing was started with the logs in {logs}; give those of `rookery hosts up`")
+        raise ConfigurationError("hosts_never_started", file=logs)
     held = _living(logs) is not None
     for worker in json.loads((logs / _STATE).read_text())["workers"]:
         runs = (
@@ -142,7 +142,7 @@ def _plan(file: Path) -> tuple[Hosts, Run, list[Command]]:
 
 def _missing_keys(read: Hosts) -> None:
     if not (Path(read.keys) / "coordinator.secret").is_file():
-        raise ConfigurationError(f"there are no keys in {read.keys}; make them with `rookery keys new {read.keys}`")
+        raise ConfigurationError("keys_missing", file=read.keys)
 
 
 class _Session:
@@ -159,7 +159,7 @@ class _Session:
             signal.signal(number, lambda *_: self._stopped.set())
         seconds = max(self._run.actor_timeout, self._run.learner_timeout)
         if _living(self._logs) is not None:
-            raise ConfigurationError(f"another `rookery hosts up` writes to {self._logs}; end it or give other --logs")
+            raise ConfigurationError("hosts_logs_in_use", file=self._logs)
         self._logs.mkdir(parents=True, exist_ok=True)
         (self._logs / _STATE).touch()
         with (self._logs / _STATE).open("r+") as state:
@@ -194,7 +194,7 @@ class _Session:
                 ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
                 if ended.returncode:
                     raise HostFailed(
-                        f"`{shlex.join(words)}` failed: {' '.join(ended.stderr.split())}; correct the host"
+                        "host_copy_failed", command=shlex.join(words), reason=" ".join(ended.stderr.split())
                     )
 
     def _tell(self, state: TextIO) -> None:
@@ -221,7 +221,7 @@ class _Session:
         remote.lost = code == LOST or (remote.lost and code in FATAL)
         pause = None if code in FATAL and not remote.lost else remote.budget.died(now)
         if pause is None:
-            raise HostFailed(f"{name} ended with code {code} and is not started again: {remote.last_words()}")
+            raise HostFailed("remote_worker_lost", peer=name, status=code, reason=remote.last_words())
         remote.again_at = now + max(pause, _LOST_PAUSE if remote.lost else 0.0)
         click.echo(f"{name} on {remote.command.host} ended with code {code}; starting it again")
         return True

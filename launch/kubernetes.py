@@ -31,10 +31,7 @@ def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[s
     _check(run, placement)
     ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
     if ranked and placement.actors_per_pod > 1:
-        raise ConfigurationError(
-            f"policy {ranked!r} has several ranks, which the relay of several actors in a pod does not tell apart; "
-            "leave --actors-per-pod out, or set ranks: 1"
-        )
+        raise ConfigurationError("ranks_behind_relay", policy=ranked)
     evaluated = run.evaluation is not None and not placement.finite
     further: dict[str, Any] = {"evaluation.yaml": evaluation()} if evaluated else {}
     further |= {"ranks.yaml": between_learners()} if ranked else {}
@@ -66,7 +63,7 @@ def write(files: dict[str, str], folder: Path) -> None:
     for name in files:
         path = folder / name
         if path.exists() and not path.read_text().startswith(_OWN):
-            raise ConfigurationError(f"{path} was not made by `rookery k8s render`; give another --out")
+            raise ConfigurationError("file_not_generated", file=path)
     for name, text in files.items():
         (folder / name).write_text(text)
 
@@ -74,32 +71,26 @@ def write(files: dict[str, str], folder: Path) -> None:
 def way_to(k8s: Path, folder: Path) -> str:
     """The way from an overlay's folder to k8s/; ConfigurationError if that holds no base."""
     if not (k8s / "base" / "kustomization.yaml").is_file():
-        raise ConfigurationError(f"{k8s} holds no base/; run this where k8s/ lies, or give its place with --k8s")
+        raise ConfigurationError("kubernetes_base_missing", file=k8s)
     return os.path.relpath(k8s.resolve(), folder.resolve())
 
 
 def _check(run: Run, placement: Placement) -> None:
     for what, name in (("--name", placement.folder), ("--namespace", placement.namespace)):
         if not _LABEL.fullmatch(name):
-            raise ConfigurationError(f"{what} {name!r} is no name for Kubernetes; use a-z, 0-9 and - between them")
+            raise ConfigurationError("kubernetes_name_invalid", option=what, value=name)
     if run.transport == "memory":
-        raise ConfigurationError(
-            "transport memory cannot leave a pod, and learners have their own; set transport: auto"
-        )
+        raise ConfigurationError("memory_transport_in_pod", key="transport")
     if placement.finite and "keda" in placement.components:
-        raise ConfigurationError("keda scales a Deployment, in whose place jobset has a job; leave one of the two out")
+        raise ConfigurationError("keda_with_jobset")
     wanted = placement.pods * placement.actors_per_pod
     if run.actors and wanted > run.actors:
-        raise ConfigurationError(
-            f"{wanted} actors have no more than {run.actors} places; raise actors or lower --actors"
-        )
+        raise ConfigurationError("too_many_actors", count=wanted, limit=run.actors, key="actors")
     outside = run.environment.id == "external"
     if placement.simulator and not outside:
-        raise ConfigurationError(f"{run.environment.id} needs no simulator; leave --simulator out")
+        raise ConfigurationError("simulator_not_needed", environment=run.environment.id)
     if outside and not placement.simulator and not run.environment.settings.get("command"):
-        raise ConfigurationError(
-            "nobody would play this world; give --simulator IMAGE, or environment.settings.command"
-        )
+        raise ConfigurationError("simulator_missing", key="environment.settings.command")
 
 
 def _in_order(components: tuple[str, ...]) -> list[str]:
@@ -113,5 +104,5 @@ def _image(image: str) -> dict[str, str]:
         return {"newName": name, "digest": digest}
     name, colon, tag = image.rpartition(":")
     if not colon or "/" in tag:
-        raise ConfigurationError(f"image {image!r} has no tag; write NAME:TAG or NAME@sha256:…")
+        raise ConfigurationError("image_without_tag", value=image)
     return {"newName": name, "newTag": tag}

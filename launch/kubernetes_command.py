@@ -75,7 +75,7 @@ def command(
     known = sorted(path.name for path in (place / "components").glob("*") if path.is_dir())
     for component in components:
         if component not in known:
-            raise ConfigurationError(f"there is no component {component!r}; those in {place} are {', '.join(known)}")
+            raise ConfigurationError("kubernetes_component_unknown", value=component, file=place, choices=list(known))
     run = load(source, settings)
     actors = min(actors, run.actors // actors_per_pod) if not _given("actors") else actors
     placement = Placement(name, namespace, image, cuda_image, actors, actors_per_pod, simulator, components)

@@ -111,8 +111,8 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
         if process.code == ConfigurationError.exit_code:
             if fresh:
                 remove(folder)
-            raise ConfigurationError(said)
-        raise RunFailed(f"the sequential run failed: {said or process.code}; the log is {output}")
+            raise ConfigurationError.heard(said)
+        raise RunFailed("sequential_run_failed", reason=said or process.code, file=output)
     return Outcome(process.code == 0, _summary(folder))
 
 
@@ -142,7 +142,7 @@ def _supervise(
             if coordinator.code not in (0, INCOMPLETE):
                 said = coordinator.last_words(1).removeprefix("coordinator: ")
                 revival.last_words(coordinator)
-                raise RunFailed(f"the coordinator failed: {said or coordinator.code}; the log is {coordinator.output}")
+                raise RunFailed("coordinator_failed", reason=said or coordinator.code, file=coordinator.output)
             return
         if asked > 1 or (asked and now > end):
             return
@@ -188,18 +188,16 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt) -> str:
         if coordinator.code is not None:
             said = coordinator.last_words(1).removeprefix("coordinator: ")
             if coordinator.code == ConfigurationError.exit_code:
-                raise ConfigurationError(said)
-            raise RunFailed(
-                f"the coordinator did not start: {said or coordinator.code}; the log is {coordinator.output}"
-            )
+                raise ConfigurationError.heard(said)
+            raise RunFailed("coordinator_not_started", reason=said or coordinator.code, file=coordinator.output)
         if place.exists():
             said = json.loads(place.read_text())
             if said["pid"] == coordinator.popen.pid:
                 return str(said["address"])
         time.sleep(0.02)
     if interrupt.count:
-        raise RunFailed("interrupted before the run began")
-    raise RunFailed(f"the coordinator did not start within {_START_SECONDS:g} s; see {coordinator.output}")
+        raise RunFailed("run_interrupted_early")
+    raise RunFailed("coordinator_start_timeout", seconds=_START_SECONDS, file=coordinator.output)
 
 
 def _summary(folder: Path) -> dict[str, Any]:

@@ -93,12 +93,9 @@ class Machines:
                 found = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
                 if found.returncode == ssh.LOST:
                     said = " ".join(found.stderr.split())
-                    raise HostFailed(f"`ssh {words[-2]}` failed: {said}; correct hosts.{name}")
+                    raise HostFailed("host_unreachable", address=words[-2], reason=said, peer=name)
                 if found.returncode:
-                    raise HostFailed(
-                        f"{name} does not see {folder}; give --out a folder on a disk that all hosts share, under the "
-                        "same path"
-                    )
+                    raise HostFailed("host_without_shared_folder", peer=name, file=folder)
         finally:
             mark.unlink()
 
@@ -117,6 +114,10 @@ def check_fits(cores: int, machines: Mapping[str, Machine] | None, here: int, wh
     most = max((one.cores for one in machines.values()), default=0) if machines else here
     if cores > most:
         raise ConfigurationError(
-            f"a run takes {cores} cores and the {what} has {most}{' on a host' if machines else ''}; raise cores, or "
-            "set cores_per_run"
+            "run_needs_more_cores",
+            count=cores,
+            holder=what,
+            limit=most,
+            where=" on a host" if machines else "",
+            key="cores",
         )

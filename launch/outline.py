@@ -35,5 +35,5 @@ def outline_of(run: Run) -> Outline:
         command = python("workers.outline", str(write_config(run, Path(scratch))))
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
-        raise ConfigurationError(ended.stderr.strip().splitlines()[-1].removeprefix("rookery: "))
+        raise ConfigurationError.heard(ended.stderr.strip().splitlines()[-1].removeprefix("rookery: "))
     return Outline(**json.loads(ended.stdout))

@@ -25,10 +25,10 @@ def draw(groups: list[Group], out: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigurationError("plots need the package matplotlib; run: pip install 'rookery[pictures]'") from None
+        raise ConfigurationError("matplotlib_missing") from None
     keys = list(dict.fromkeys(key for group in groups for key in group.curves()))
     if not keys:
-        raise ConfigurationError("these runs have measured nothing yet; wait for the first line of their metrics.jsonl")
+        raise ConfigurationError("nothing_to_plot")
     panels = [
         ("return of episodes, exploring", [key for key in keys if key[1] == "return"]),
         ("return without exploring", [key for key in keys if key[1].startswith("evaluation/")]),
@@ -45,7 +45,7 @@ def draw(groups: list[Group], out: Path) -> None:
     try:
         figure.savefig(out, dpi=150)
     except ValueError as fault:
-        raise ConfigurationError(f"cannot write {out}: {' '.join(str(fault).split())}; end it in .png") from None
+        raise ConfigurationError("picture_not_written", file=out, reason=" ".join(str(fault).split())) from None
 
 
 def _panel(axis: Any, title: str, keys: list[tuple[str, str]], groups: list[Group]) -> None:
@@ -83,6 +83,6 @@ def plot(runs: tuple[Path, ...], out: Path) -> None:
     """
     with told_in_a_sentence("another file"):
         if not out.parent.is_dir():
-            raise ConfigurationError(f"{out.parent} is no folder; create it, or give another file with --out")
+            raise ConfigurationError("picture_folder_missing", file=out.parent)
         draw(groups_of(read_run(run) for run in runs), out)
     click.echo(f"wrote {out}")

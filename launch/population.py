@@ -49,9 +49,11 @@ class Population(Trainer):
         self._next = [Member(wanted.first(seed, number), number) for number in range(wanted.members)]
         run = load(wanted.run, [], steps=wanted.steps)
         if run.lockstep:
-            raise ConfigurationError("schedule is lockstep, in which nobody goes on from a checkpoint; remove it")
+            raise ConfigurationError("lockstep_in_population", key="schedule")
         if run.steps < wanted.generations:
-            raise ConfigurationError(f"{run.steps} steps cannot be {wanted.generations} generations; lower generations")
+            raise ConfigurationError(
+                "too_many_generations", limit=run.steps, count=wanted.generations, key="generations"
+            )
         self._ends = np.linspace(0, run.steps, wanted.generations + 1).astype(int).tolist()
         self.trials(0)
 
@@ -111,11 +113,9 @@ class Population(Trainer):
         earned = evaluated or {policy: value for (policy, kind), value in found.items() if kind == "return"}
         policy = self._wanted.policy
         if policy is not None and policy not in earned:
-            raise ConfigurationError(f"{trial.folder} tells no score of policy {policy!r}; correct policy")
+            raise ConfigurationError("score_of_policy_missing", file=trial.folder, policy=policy, key="policy")
         if not earned:
-            raise ConfigurationError(
-                f"{trial.folder} tells no score, as no episode ended in it; raise steps, or lower generations"
-            )
+            raise ConfigurationError("score_missing", file=trial.folder, key="steps")
         return earned[policy] if policy is not None else float(np.mean([*earned.values()]))
 
     def _following(self, members: list[Member]) -> list[Member]:

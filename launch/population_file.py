@@ -15,13 +15,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from launch.configuration import preset_names
 from launch.machines import NamedMachines
-from protocol.document import read_mapping
+from protocol.document import fault_in, read_mapping
 from protocol.errors import ConfigurationError
 from protocol.section import Section
 
 __all__ = ["Choices", "PopulationFile", "Range", "read_population"]
 
 _RESERVED = ("seed", "steps", "until", "schedule", "actors")
+_BRANCHES = ("function-after[_ordered(), Range]", "Choices")
 
 
 class Range(Section):
@@ -35,9 +36,9 @@ class Range(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.low < self.high:
-            raise ValueError(f"low {self.low} is not below high {self.high}; exchange them")
+            raise ConfigurationError("range_bounds_reversed", low=self.low, high=self.high, key="low")
         if self.scale == "log" and self.low <= 0:
-            raise ValueError(f"scale is log and low is {self.low}; give a positive one, or scale: linear")
+            raise ConfigurationError("log_range_not_positive", value=self.low, key="low")
         return self
 
     def draw(self, random: np.random.Generator) -> int | float:
@@ -105,18 +106,12 @@ class PopulationFile(Section):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if len({*self.seeds}) < len(self.seeds):
-            raise ValueError(f"seeds {[*self.seeds]} names one twice; every population needs its own")
+            raise ConfigurationError("seed_repeated", value=[*self.seeds], key="seeds")
         for key in self.settings:
             if key in _RESERVED or "network" in key.split("."):
-                raise ValueError(
-                    f"settings has {key!r}, which weights cannot be taken over with or the population sets itself; "
-                    "remove it"
-                )
+                raise ConfigurationError("population_setting_not_allowed", key=key)
         if self.exploit and not int(self.exploit * self.members):
-            raise ValueError(
-                f"exploit {self.exploit:g} of {self.members} members is nobody; raise exploit or members, or set "
-                "exploit to 0"
-            )
+            raise ConfigurationError("exploit_of_nobody", value=self.exploit, count=self.members, key="exploit")
         return self
 
     @property
@@ -160,13 +155,7 @@ def read_population(path: Path) -> PopulationFile:
     try:
         found = PopulationFile.model_validate(told)
     except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if part not in ("Range", "Choices"))
-        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            keys = ", ".join(PopulationFile.model_fields)
-            raise ConfigurationError(f"{path}: unknown key {place!r}; a population has {keys}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"{path}: {f'{place}: ' if place else ''}{said}; correct it") from None
+        raise fault_in(path, fault, PopulationFile, _BRANCHES) from None
     if found.run in preset_names():
         return found
     return found.model_copy(update={"run": str(path.parent / found.run)})

@@ -97,8 +97,7 @@ def python(*command: str) -> list[str]:
         places = list(found.submodule_search_locations or ()) if found is not None else []
         if not places or Path(places[0]).resolve().parent != home:
             raise ConfigurationError(
-                f"the package {name!r} that Python finds is {places[0] if places else 'missing'}, not Rookery's in "
-                f"{home}; uninstall the other one or use a virtual environment of its own"
+                "package_name_taken", name=name, found=places[0] if places else "missing", expected=home
             )
     return [sys.executable, "-P", "-m", *command]
 

@@ -55,7 +55,7 @@ class Revival:
         if not self._together or not again:
             return
         if stage != "running":
-            raise RunFailed("a worker died at the very end of a run in lock-step; start the run anew in another folder")
+            raise RunFailed("lockstep_worker_lost_late")
         for process in kept:
             if not process.again_at:
                 process.popen.kill()
@@ -90,7 +90,7 @@ class Revival:
                 process.done = True
                 return
             self.last_words(process)
-            raise RunFailed(f"{process.role} {why}{again}; the log is {process.output}")
+            raise RunFailed("worker_lost", peer=process.role, reason=why, again=again, file=process.output)
         process.again_at = now + pause
         comma = "," if process.fault else ";"
         when = f" in {pause:g} s" if pause else ""

@@ -29,14 +29,14 @@ def new_project(name: str, where: Path, kind: str = "single") -> list[Path]:
     ConfigurationError for a name that Python cannot import, or means something else by, and for a folder that is there.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
-        raise ConfigurationError(f"{name!r} is no name of a module; use small letters, digits and _, as in my_env")
+        raise ConfigurationError("module_name_invalid", value=name)
     if _known(name):
-        raise ConfigurationError(f"Python knows another module called {name!r}; choose another name")
+        raise ConfigurationError("module_name_taken", value=name)
     folder = where / name
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise ConfigurationError(f"{folder} is there already; choose another name, or remove it") from None
+        raise ConfigurationError("project_already_there", file=folder) from None
     imports, check = _CHECKS[kind]
     written = []
     for template, file in ((f"{kind}.py", f"{name}.py"), ("train.yaml", "train.yaml"), ("test.py", f"test_{name}.py")):

@@ -18,7 +18,6 @@ import yaml
 from protocol.clients.python import cartpole, noise
 from protocol.conformance import Finding, check_server, check_simulator
 from protocol.errors import ConfigurationError, RookeryError, WireError
-from protocol.simulator import SimulatorFault
 from protocol.simulator_line import addresses_of, ended
 from protocol.simulator_serve import serve
 from protocol.sockets import check_bind
@@ -64,10 +63,7 @@ def simulate(
     --conform wants two free copies, and its steps are trained on: give it a run of its own.
     """
     if sum(map(bool, (connect, conform, listen))) != 1 or bool(what) != bool(connect):
-        raise ConfigurationError(
-            "simulate plays, or checks; give a simulator with --connect ENDPOINT, or --conform ENDPOINT, or --listen "
-            "HOST:PORT"
-        )
+        raise ConfigurationError("simulate_options_conflict")
     if connect:
         played = _play(what, connect, name, episodes, keys)
         click.echo(f"{name}: {played}{'; the run has ended' if ended(connect) else ''}")
@@ -77,7 +73,7 @@ def simulate(
     else:
         host, _, port = listen.rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigurationError(f"{listen!r} is no port to listen at; write HOST:PORT")
+            raise ConfigurationError("listen_address_invalid", value=listen)
         check_bind(host, keys, insecure=False)
         findings = check_simulator(host, int(port), _world(world), _say_where, keys, patience)
     sys.exit(_tell(findings))
@@ -103,14 +99,14 @@ def _play(what: str, endpoint: str, name: str, episodes: int | None, keys: str) 
         return f"{serve(environment, endpoint, name, episodes=episodes, keys=keys)} episodes"
     simulators = {"cartpole": cartpole.main, "noise": noise.main}
     if what not in simulators:
-        raise ConfigurationError(f"there is no simulator {what!r}; it is one of cartpole, noise and gymnasium:ID")
+        raise ConfigurationError("simulator_unknown", value=what)
     return f"{simulators[what](endpoint, name, episodes, keys)} steps"
 
 
 def _address(endpoint: str) -> str:
     known = addresses_of(endpoint)
     if not known:
-        raise ConfigurationError(f"no actor serves simulators in {endpoint}; give tcp://HOST:PORT or a run's folder")
+        raise ConfigurationError("simulators_not_served", file=endpoint)
     return known[0]
 
 
@@ -118,7 +114,7 @@ def _environment(what: str) -> Any:
     try:
         return gymnasium.make(what.removeprefix(_GYMNASIUM))
     except gymnasium.error.Error as fault:
-        raise ConfigurationError(f"{what} cannot be made ({fault}); correct its ID") from None
+        raise ConfigurationError("gymnasium_not_made", value=what, reason=str(fault)) from None
 
 
 def _world(what: str) -> World:
@@ -129,16 +125,16 @@ def _world(what: str) -> World:
         return parse_world(json.dumps(yaml.safe_load(Path(what).read_text())))
     except (OSError, TypeError, yaml.YAMLError, WireError) as fault:
         said = " ".join(str(fault).split())
-        raise ConfigurationError(f"{what} holds no world ({said}); give a tree as protocol/README.md has it") from None
+        raise ConfigurationError("world_file_invalid", file=what, reason=said) from None
 
 
 def main() -> None:
     """The command; every error of ours is one sentence and its own exit code."""
     try:
         simulate(prog_name="rookery simulate")
-    except (RookeryError, SimulatorFault) as fault:
-        click.echo(f"rookery: {fault}", err=True)
-        sys.exit(getattr(fault, "exit_code", 1))
+    except RookeryError as fault:
+        click.echo(f"rookery: {fault.coded}", err=True)
+        sys.exit(fault.exit_code)
 
 
 if __name__ == "__main__":

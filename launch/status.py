@@ -57,13 +57,13 @@ def find(source: str) -> Place:
         pass  # no port: told below
     folder = Path(source)
     if not (folder / "config.yaml").is_file():
-        raise ConfigurationError(f"{source!r} is no run's folder and no address; write runs/NAME or http://HOST:PORT")
+        raise ConfigurationError("run_address_invalid", value=source)
     announced, kept = folder / "coordinator.json", folder / "token"
     try:
         url = str(json.loads(announced.read_text())["http"]) if announced.is_file() else ""
         token = token or (kept.read_text().strip() if kept.is_file() else "")
     except (OSError, ValueError, KeyError) as fault:
-        raise ConfigurationError(f"cannot read {fault}; is {folder} the folder of a run of this release?") from None
+        raise ConfigurationError("run_folder_unreadable", reason=str(fault), file=folder) from None
     return Place(url, token, folder)
 
 
@@ -87,16 +87,16 @@ def look(place: Place) -> dict[str, Any]:
         with fault:
             refused = f"{fault.code}: {fault.read().decode(errors='replace').strip()}"
     except http.client.HTTPException:
-        refused = "what is no HTTP; the page of a coordinator at tcp://HOST:PORT is http://HOST:PORT+9"
+        refused = "what is no HTTP (the page of a coordinator at tcp://HOST:PORT is http://HOST:PORT+9)"
     except (OSError, ValueError):
         pass  # nobody coordinates it any more: what it left tells
     summary = None if place.folder is None else place.folder / "summary.json"
     if summary is not None and summary.is_file():
         return {"stage": "over", "summary": json.loads(summary.read_text())}
     if refused:
-        raise Refused(f"{place.url} answers {refused}")
+        raise Refused("coordinator_answer_unusable", peer=place.url, reason=refused)
     where = place.url or f"{place.folder}, a run in one process"
-    raise Timeout(f"no coordinator answers at {where}; is the run going on, and does its --bind allow others?")
+    raise Timeout("coordinator_silent", peer=where)
 
 
 @click.command()

@@ -66,7 +66,7 @@ def run_all(trials: list[Trial], machines: Machines, sequential: bool, tell: Cal
             for trial, where, _ in running:
                 machines.ended(where, trial.cores)
     if interrupt.count:
-        raise ConfigurationError("interrupted; the same command goes on with what is left")
+        raise ConfigurationError("sweep_interrupted")
     return failed
 
 
@@ -143,7 +143,7 @@ def done(trial: Trial) -> bool:
     """Whether the run reached its end; ConfigurationError if the folder holds a run of another configuration."""
     config, summary = trial.folder / "config.yaml", trial.folder / "summary.json"
     if config.is_file() and parse_run(read_mapping(config)) != trial.run:
-        raise ConfigurationError(f"{trial.folder} holds a run with another configuration; give the sweep another --out")
+        raise ConfigurationError("sweep_run_differs", file=trial.folder)
     return summary.is_file() and bool(json.loads(summary.read_text())["complete"])
 
 
@@ -189,6 +189,9 @@ def sweep(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
     if failed:
         raise ConfigurationError(
-            f"{len(failed)} of {len(trials)} runs failed ({', '.join(trial.name for trial in failed)}); see the .out "
-            f"files in {folder}, and give the same command to try them again"
+            "sweep_runs_failed",
+            count=len(failed),
+            total=len(trials),
+            runs=[trial.name for trial in failed],
+            file=folder,
         )

@@ -50,7 +50,7 @@ class Together(Trainer):
     def __init__(self, name: str, trainers: Sequence[Trainer]) -> None:
         self.name, self._going = name, list(trainers)
         if len({one.name for one in trainers}) < len(trainers):
-            raise ConfigurationError(f"two trainers of {name} have the same name; name them apart")
+            raise ConfigurationError("trainer_names_collide", name=name)
 
     def train(self) -> bool:
         """One iteration of each."""
@@ -64,7 +64,7 @@ def train(trainer: Trainer, most: int) -> int:
     for count in range(most + 1):
         if not trainer.train():
             return count
-    raise ConfigurationError(f"{trainer.name} did not end within {most} iterations; raise generations, or correct it")
+    raise ConfigurationError("trainer_not_finished", name=trainer.name, limit=most, key="generations")
 
 
 def played(play: Play, trials: list[Trial]) -> None:
@@ -72,7 +72,4 @@ def played(play: Play, trials: list[Trial]) -> None:
     failed = play(trials)
     if failed:
         names = ", ".join(trial.name for trial in failed)
-        raise ConfigurationError(
-            f"{len(failed)} of {len(trials)} runs failed ({names}); see the .out files beside their folders, and give "
-            "the same command to try them again"
-        )
+        raise ConfigurationError("trainer_runs_failed", count=len(failed), total=len(trials), runs=names)

@@ -99,10 +99,10 @@ class Admission:
         if len(pile.messages) > 1:
             ends = records["number"][header.count - 1 : -1 : header.count]
             if (ends < np.array(pile.afters[1:], np.uint64)).any():
-                raise WireError("messages that follow something which is not between them")
+                raise WireError("messages_out_of_order")
         ring = self._ring(key, header)
         if int(records["slot"].max()) >= ring.slots or int(np.bitwise_or.reduce(records["sequence"])) & 1:
-            raise WireError(f"a record of a slot that is unfinished or beyond the {ring.slots} of its ring")
+            raise WireError("record_slot_not_readable", limit=ring.slots)
         place = place_of(records["slot"])
         if "final_row" in ring.columns:
             check_final_rows(ring.columns["final_row"][place], layout)
@@ -119,7 +119,7 @@ class Admission:
         fields = len(layout.fields)
         expected = 1 + fields + self.shelf.frames(header.common)
         if len(frames) != expected:
-            raise WireError(f"{len(frames)} frames after a header of segments, expected {expected}")
+            raise WireError("segment_frames_wrong", count=len(frames), expected=expected)
         records = read_records(frames[0].buffer, header.count, layout)
         packed = frames[1 : fields + 1]
         columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
@@ -137,9 +137,7 @@ class Admission:
         common: Common | None,
     ) -> int:
         if sum(len(parcel.records) for parcel in self.parked) > _PARKED * self.pool.slots:
-            raise WireError(
-                f"more than {_PARKED} times the pool's {self.pool.slots} segments wait for room; keep to the credit"
-            )
+            raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)
         known = int(np.count_nonzero(records["number"] <= self.announced.get(key, 0)))
         if known:
             columns = {name: column[known:] for name, column in columns.items()}
@@ -216,11 +214,11 @@ class Admission:
             return known
         path = Path(header.ring)
         if not path.name.startswith(PREFIX):
-            raise SharedMemoryError(f"{header.ring!r} is no ring's name; use the same release")
+            raise SharedMemoryError("ring_name_invalid", value=header.ring)
         ring = Ring.attach(path, self.layout, self.counters)
         if ring.nonce != header.nonce:
             ring.close()
-            raise SharedMemoryError(f"{header.ring} is not the memory that {header.actor} writes; set transport: tcp")
+            raise SharedMemoryError("ring_not_of_actor", ring=header.ring, peer=header.actor, key="transport")
         if known is not None:
             self.left.append(known)
         self.rings[key] = ring

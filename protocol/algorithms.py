@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section
 from protocol.spaces import Label
 
@@ -142,10 +143,7 @@ class IMPALA(Streamed):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.rho_clip < self.c_clip:
-            raise ValueError(
-                f"rho_clip {self.rho_clip:g} is less than c_clip {self.c_clip:g}, and V-trace then need not converge; "
-                "raise rho_clip or lower c_clip"
-            )
+            raise ConfigurationError("rho_clip_below_c_clip", value=self.rho_clip, limit=self.c_clip, key="rho_clip")
         return self
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section
 
 __all__ = ["Multiprocessing", "without_aliases"]
@@ -31,12 +32,10 @@ def without_aliases(data: Mapping[str, Any]) -> dict[str, Any]:
     data = dict(data)
     if "train_interval" in data:
         if data.get("publish_interval", data["train_interval"]) != data["train_interval"]:
-            raise ValueError(
-                "train_interval and publish_interval name the same thing with different values; keep publish_interval"
-            )
+            raise ConfigurationError("publish_interval_ambiguous", key="train_interval")
         data["publish_interval"] = data.pop("train_interval")
     if "model_config" in data:
         if "network" in data:
-            raise ValueError("model_config and network name the same thing; keep network")
+            raise ConfigurationError("network_ambiguous", key="model_config")
         data["network"] = data.pop("model_config") or {}
     return data

@@ -222,22 +222,15 @@ class ExperienceReceiver:
 
     def _intake_of(self, header: Segments) -> Admission:
         if header.run != self._run:
-            raise WireError(
-                f"segments of run {header.run!r} at a learner of run {self._run!r}; check the coordinator's address"
-            )
+            raise WireError("segments_of_other_run", value=header.run, expected=self._run)
         intake = self._intakes.get(header.policy)
         self._admit((header.actor, header.incarnation))
         if intake is None:
-            raise WireError(f"segments of policy {header.policy!r}, which this learner does not serve")
+            raise WireError("segments_of_unserved_policy", policy=header.policy)
         if header.layout != intake.layout.hash:
-            raise WireError(
-                f"segments of layout {header.layout}, expected {intake.layout.hash}; "
-                "use the same configuration and release"
-            )
+            raise WireError("segments_layout_differs", value=header.layout, expected=intake.layout.hash)
         if header.inline and header.count > intake.pool.slots:
-            raise WireError(
-                f"{header.count} segments in a message, the pool has {intake.pool.slots}; send fewer at once"
-            )
+            raise WireError("segments_exceed_pool", count=header.count, limit=intake.pool.slots)
         return intake
 
     def _admit(self, key: Key) -> None:
@@ -246,10 +239,7 @@ class ExperienceReceiver:
         if key in self._roll or key in self._strangers:
             return
         if len(self._strangers) >= _STRANGERS:
-            raise WireError(
-                f"segments of actor {key[0]!r}, of which the coordinator never told, beside those of {_STRANGERS} "
-                "others; start actors with the coordinator's address"
-            )
+            raise WireError("segments_of_unknown_actor", peer=key[0], limit=_STRANGERS)
         self._strangers.add(key)
 
     def _salvage(self, intake: Admission, key: Key, path: Path | None) -> None:
@@ -272,7 +262,7 @@ class ExperienceReceiver:
 
     def _quarantine(self, fault: RookeryError, host: str = "here") -> None:
         self._counters.add("quarantined_messages")
-        reason = str(fault)
+        reason = fault.coded
         if reason not in self._quarantined and len(self._quarantined) < 100:
             self._quarantined.add(reason)
             log.warning("event=message_refused host=%s reason=%s", host, reason)

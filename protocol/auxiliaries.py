@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.algorithms import Network
+from protocol.errors import ConfigurationError
 from protocol.learned import Learned
 from protocol.section import Section
 from protocol.spaces import Label
@@ -59,13 +60,15 @@ class AuxiliaryConfig(Learned):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.network.recurrent is not None:
-            raise ValueError("an auxiliary has no recurrent networks; leave network.recurrent out")
+            raise ConfigurationError("auxiliary_recurrent", key="network.recurrent")
         if self.network.share_layers:
-            raise ValueError("an auxiliary has no value that could share layers; leave network.share_layers out")
+            raise ConfigurationError("auxiliary_shares_layers", key="network.share_layers")
         segments = self.algorithm.segments
         if segments is not None and segments < self.algorithm.minibatches:
-            raise ValueError(
-                f"{segments} segments make no {self.algorithm.minibatches} minibatches; raise segments or lower "
-                "minibatches"
+            raise ConfigurationError(
+                "fewer_segments_than_minibatches",
+                count=segments,
+                minibatches=self.algorithm.minibatches,
+                key="algorithm.segments",
             )
         return self

@@ -78,14 +78,14 @@ def around(message: Message, name: str) -> tuple[bytes, bytes]:
 def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     """The message in frame 0 and the raw frames after it; WireError, in one sentence, for anything else."""
     if not frames:
-        raise WireError("a message without frames; send a header first")
+        raise WireError("message_empty")
     first = frames[0]
     fields = _unpack(first.buffer if isinstance(first, zmq.Frame) else first)
     kind = fields.pop("type", None)
     found = _CLASSES.get(kind) if kind.__class__ is str else None
     if found is None:
         _check_number(fields)
-        raise WireError("a message of unknown type; see the types in protocol/README.md")
+        raise WireError("message_type_unknown")
     cls, validate, known = found
     if known is None:
         _check_number(fields)
@@ -94,25 +94,22 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     try:
         message = validate(fields)
     except ValidationError as fault:
-        raise WireError(f"a {cls.type} message {_complaint(fault)}") from None
+        raise WireError("message_field_invalid", message=cls.type, **_complaint(fault)) from None
     if not cls.arrays and len(frames) > 1:
-        raise WireError(f"a {cls.type} message with {len(frames) - 1} frames too many; send its header alone")
+        raise WireError("message_frames_unexpected", message=cls.type, count=len(frames) - 1)
     return message, frames[1:]
 
 
 def _check_number(fields: dict[str, Any]) -> None:
     number, (oldest, newest) = fields.get("schema_number"), schema.SPOKEN
     if number.__class__ is not int or not oldest <= number <= newest:
-        raise WireError(
-            f"a message of schema {repr(number)[:_QUOTED]}, this release speaks {schema.SPOKEN}; "
-            "install the same release, or the one before or after it, everywhere"
-        )
+        raise WireError("message_schema_unknown", value=repr(number)[:_QUOTED], choices=str(schema.SPOKEN))
 
 
 def _unpack(raw: bytes | memoryview) -> dict[str, Any]:
     """The header's map; WireError where it breaks a limit."""
     if len(raw) > MAX_HEADER:
-        raise WireError(f"a header of {len(raw)} bytes; at most {MAX_HEADER} are allowed")
+        raise WireError("header_too_large", count=len(raw), limit=MAX_HEADER)
     try:
         if len(raw) <= LARGEST:
             fields = msgpack.unpackb(raw, max_bin_len=0, max_ext_len=0)
@@ -120,17 +117,15 @@ def _unpack(raw: bytes | memoryview) -> dict[str, Any]:
             count = _counter()
             fields = msgpack.unpackb(raw, object_hook=count, list_hook=count, **_LIMITS)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as fault:
-        raise WireError(
-            f"a header that is no msgpack within the limits ({type(fault).__name__}); see protocol/README.md"
-        ) from None
+        raise WireError("header_not_msgpack", reason=type(fault).__name__) from None
     if not isinstance(fields, dict):
-        raise WireError("a header that is no map; see protocol/README.md")
+        raise WireError("header_not_map")
     level = [value for value in fields.values() if value.__class__ in _CONTAINERS]
     depth = 1
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise WireError(f"a header nested deeper than {MAX_DEPTH}; see protocol/README.md")
+            raise WireError("header_too_deep", limit=MAX_DEPTH)
         level = [
             inner
             for outer in level
@@ -154,10 +149,12 @@ def _counter() -> Callable[[Any], Any]:
     return count
 
 
-def _complaint(fault: ValidationError) -> str:
-    """What is wrong, in the words of the first fault. Listing very many would take longer than finding them."""
+def _complaint(fault: ValidationError) -> dict[str, str]:
+    """Which field is wrong and what is wrong with it, in the words of the first fault. Listing very many would take
+    longer than finding them."""
     if fault.error_count() > _TOO_MANY:
-        return f"with {fault.error_count()} faults; see its fields in protocol/README.md"
+        return {"field": "", "reason": f"with {fault.error_count()} faults; see its fields in protocol/README.md"}
     first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"]))[:_QUOTED]
-    return f"whose {place} is wrong: {first['msg']}; see its fields in protocol/README.md"
+    reason = f"whose {place} is wrong: {first['msg']}; see its fields in protocol/README.md"
+    return {"field": place, "reason": reason}

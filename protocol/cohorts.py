@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
 __all__ = ["Computing", "Learners", "settled"]
@@ -29,15 +30,12 @@ def settled(learners: Learners, said: bool, processes: int | None) -> Learners:
         placed = [policy for policies in learners.values() for policy in policies]
         for policy in placed:
             if placed.count(policy) > 1:
-                raise ValueError(f"learners names {policy!r} more than once; a policy has one learner")
+                raise ConfigurationError("policy_in_two_cohorts", policy=policy, key="learners")
     if processes is None:
         return learners
     if not said:
         return "cohort"
     if learners != "cohort":
         what = "lists cohorts" if isinstance(learners, dict) else f"is {learners}"
-        raise ValueError(
-            f"learners {what}, which leaves nothing for num_learner_processes to say; keep one of the two, or set "
-            "learners: cohort"
-        )
+        raise ConfigurationError("learners_conflict", reason=what, key="num_learner_processes")
     return learners

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section, Settings
 
 __all__ = ["STRUCTURES", "Adversarial", "Curriculum", "Id", "Member", "Split", "check_structure"]
@@ -68,15 +69,12 @@ def check_structure(members: Collection[str] | None, given: Mapping[str, Any]) -
     names members only, and all that it has to. `given`: those that are there, by their key."""
     if members is None:
         for name in given:
-            raise ValueError(f"{name} orders members and there are none; add members, or remove {name}")
+            raise ConfigurationError("structure_without_members", key=name)
         return
     if len(given) > 1:
-        raise ValueError(f"{_all(given)} are given, and members have one structure; keep one of them")
+        raise ConfigurationError("several_structures", value=_all(given))
     if not given and len(members) > 1:
-        raise ValueError(
-            f"the members {_all(members)} have no structure that says when each is played; "
-            f"add one of {', '.join(STRUCTURES)}"
-        )
+        raise ConfigurationError("structure_missing", members=_all(members), choices=list(STRUCTURES))
     for structure in given.values():
         match structure:
             case Split():
@@ -90,20 +88,20 @@ def check_structure(members: Collection[str] | None, given: Mapping[str, Any]) -
 def _check_prior(members: Collection[str], prior: Mapping[str, float]) -> None:
     _known("prior", prior, members)
     for lacking in (one for one in members if one not in prior):
-        raise ValueError(f"prior lacks {lacking!r}, which is never played then; add it, or remove the member")
+        raise ConfigurationError("prior_lacks_member", environment=lacking, key="prior")
 
 
 def _check_split(members: Collection[str], split: Split) -> None:
     for name, side in (("train", split.train), ("test", split.test)):
         _known(f"split.{name}", side, members)
         for one in (one for i, one in enumerate(side) if one in side[:i]):
-            raise ValueError(f"split.{name} names {one!r} twice; remove one")
+            raise ConfigurationError("split_repeats_member", side=name, environment=one, key=f"split.{name}")
     both = [one for one in split.train if one in split.test]
     if both:
-        raise ValueError(f"{both[0]!r} is in both split.train and split.test; remove it from one of them")
+        raise ConfigurationError("member_in_both_splits", environment=both[0], key="split")
     for one in members:
         if one not in split.train and one not in split.test:
-            raise ValueError(f"{one!r} is in neither split.train nor split.test; add it to one of them")
+            raise ConfigurationError("member_in_no_split", environment=one, key="split")
 
 
 def _check_curriculum(members: Collection[str], curriculum: Curriculum) -> None:
@@ -111,22 +109,19 @@ def _check_curriculum(members: Collection[str], curriculum: Curriculum) -> None:
     _known("curriculum.after", (*after, *(one for before in after.values() for one in before)), members)
     cycle = _cycle(after)
     if cycle:
-        raise ValueError(
-            f"curriculum.after goes in a circle, so none of it is ever open: {' after '.join(map(repr, cycle))}; "
-            "remove one of these"
-        )
+        raise ConfigurationError("curriculum_circular", value=" after ".join(map(repr, cycle)), key="curriculum.after")
     _known("curriculum.threshold", curriculum.threshold, members)
     before = {one for early in after.values() for one in early}
     for one in (one for one in members if one in before and one not in curriculum.threshold):
-        raise ValueError(f"curriculum.threshold lacks {one!r}, which others come after; add its mean return")
+        raise ConfigurationError("curriculum_threshold_missing", environment=one, key="curriculum.threshold")
     for one in (one for one in curriculum.threshold if one not in before):
-        raise ValueError(f"curriculum.threshold names {one!r}, which nothing comes after; remove it")
+        raise ConfigurationError("curriculum_threshold_unused", environment=one, key="curriculum.threshold")
 
 
 def _known(key: str, named: Iterable[str], members: Collection[str]) -> None:
     for one in named:
         if one not in members:
-            raise ValueError(f"{key} names {one!r}, which is no member; the members are {', '.join(members)}")
+            raise ConfigurationError("member_unknown", key=key, environment=one, choices=list(members))
 
 
 def _cycle(after: Mapping[str, tuple[str, ...]]) -> list[str]:

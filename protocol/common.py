@@ -171,10 +171,7 @@ class CommonWriter:
             for gone in [number for number in self._slots if number not in held]:
                 self._free.append(self._slots.pop(gone))
         if not self._free:
-            raise EnvironmentFault(
-                f"all {self.ring.slots * self.moments} moments of common observations are still referred to; the "
-                "agents act more seldom than the world's action_period says: correct it or leave it out"
-            )
+            raise EnvironmentFault("common_moments_used_up", count=self.ring.slots * self.moments)
         slot = self._slots[block] = self._free.popleft()
         record = self.ring.table[slot : slot + 1]
         record["number"], record["state"] = block + 1, FINISHED

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.algorithms import PPO, Streamed
+from protocol.errors import ConfigurationError
 from protocol.off_policy import DQN, IQN
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ def check_compiled(config: PolicyConfig) -> None:
     """ValueError unless its steps can be made in memory that never moves, by one process."""
     algorithm = config.algorithm
     if not isinstance(algorithm, Streamed | IQN | DQN):
-        raise ValueError(
-            f"compile is for the steps of ppo, impala, iqn and dqn, and this is {algorithm.name}; leave compile out"
-        )
+        raise ConfigurationError("compile_not_supported", algorithm=algorithm.name, key="compile")
     why = ""
     if isinstance(algorithm, Streamed) and algorithm.central_critic:
         why = "central_critic, whose steps are"
@@ -33,4 +32,4 @@ def check_compiled(config: PolicyConfig) -> None:
     elif config.record:
         why = "record, whose segments are learned again to the bit by steps that are"
     if why:
-        raise ValueError(f"compile is set, and so is {why} made one operation at a time; remove one of the two")
+        raise ConfigurationError("compile_conflict", reason=why, key="compile")

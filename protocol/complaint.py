@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in one sentence. In flow: pydantic's fault. Out flow: key, fault and remedy."""
+"""What is wrong with a configuration. In flow: pydantic's fault. Out flow: an error of ours with the key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, get_args
 
 from pydantic import AliasChoices, BaseModel, ValidationError
 
+from protocol.errors import ConfigurationError
+
 __all__ = ["complaint"]
 
 _SAID = 500
@@ -16,7 +18,7 @@ _NEAR = 0.75
 Sections = frozenset[type[BaseModel]]
 
 
-def complaint(fault: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+def complaint(fault: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigurationError:
     """The first fault of data for `model`. `prefix`: the place of that data in the whole."""
     first = fault.errors()[0]
     parts = [prefix] if prefix else []
@@ -26,14 +28,15 @@ def complaint(fault: ValidationError, model: type[BaseModel], prefix: str = "") 
             parts.append(str(part))
     place = ".".join(parts)
     if first["type"] == "extra_forbidden":
-        return (
-            f"unknown configuration key {place[:_SAID]!r}{_meant(first['loc'], model, '.'.join(parts[:-1]))}; "
-            "remove it or correct its spelling (launch/configuration.md has all keys)"
-        )
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return f"{place}: {message}" if place else message
-    return f"{place[:_SAID]}: {message[:_SAID]}, got {repr(first['input'])[:_SAID]}; correct it"
+        meant = _meant(first["loc"], model, ".".join(parts[:-1]))
+        return ConfigurationError("unknown_key", key=place[:_SAID], meant=meant)
+    told = first.get("ctx", {}).get("error")
+    if isinstance(told, ConfigurationError):
+        inner = told.facts.get("key", "")
+        key = inner if inner.startswith(place) else f"{place}.{inner}".rstrip(".")
+        return told.within(place, key=key) if place else told
+    reason = first["msg"].removeprefix("Value error, ")[:_SAID]
+    return ConfigurationError("value_invalid", key=place[:_SAID], reason=reason, value=repr(first["input"])[:_SAID])
 
 
 def _meant(loc: tuple[int | str, ...], model: type[BaseModel], section: str) -> str:

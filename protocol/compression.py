@@ -26,17 +26,13 @@ def check_fields(fields: Sequence[str], layout: Layout) -> None:
     names = [field.name for field in layout.fields]
     for name in fields:
         if name not in names:
-            raise ConfigurationError(
-                f"compress names {name!r}, which no segment has; the fields are {', '.join(names)}"
-            )
+            raise ConfigurationError("compress_field_unknown", field=name, choices=names, key="policy.compress")
 
 
 def check_package(fields: Sequence[str]) -> None:
     """ConfigurationError if `fields` are to travel compressed and the package that does it is missing here."""
     if fields and zstandard is None:
-        raise ConfigurationError(
-            "compress needs the package zstandard; install it (pip install 'rookery[compress]') or remove the key"
-        )
+        raise ConfigurationError("zstandard_missing", key="policy.compress")
 
 
 def compress(data: Any) -> bytes:
@@ -47,14 +43,14 @@ def compress(data: Any) -> bytes:
 def decompress(data: Any, nbytes: int) -> bytes:
     """The `nbytes` bytes in `data`; WireError for any other number of them, before a byte of it is unpacked."""
     if zstandard is None:
-        raise WireError("a compressed field, and no package zstandard here; install it or remove the key compress")
+        raise WireError("zstandard_missing_for_field", key="policy.compress")
     try:
         announced = zstandard.frame_content_size(data)
         if announced == nbytes:
             return zstandard.ZstdDecompressor(max_window_size=2**27).decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as fault:
-        raise WireError(f"a compressed field that is damaged ({fault}); use the same release") from None
-    raise WireError(f"a compressed field of {announced} bytes, expected {nbytes}; use the same release")
+        raise WireError("compressed_field_damaged", reason=str(fault)) from None
+    raise WireError("compressed_size_wrong", count=announced, expected=nbytes)
 
 
 def unpacked(frames: Sequence[Any], names: Sequence[str], count: int, layout: Layout) -> list[Any]:

@@ -105,9 +105,7 @@ class PolicyConfig(Learned):
             if isinstance(data.get("algorithm"), Mapping):
                 data["algorithm"] = {"name": "ppo", **data["algorithm"]}
                 if (name := data["algorithm"]["name"]) in FIXED:
-                    raise ValueError(
-                        f"{name} is a policy of its own, nothing that all have in common; write policies.NAME.algorithm"
-                    )
+                    raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
         return data
 
     @model_validator(mode="after")
@@ -117,46 +115,40 @@ class PolicyConfig(Learned):
         if self.compile:
             check_compiled(self)
         if self.network.recurrent is not None and not isinstance(algorithm, Streamed):
-            raise ValueError(
-                f"{algorithm.name} has no recurrent networks; leave network.recurrent out, or use the algorithm ppo"
-            )
+            raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.recurrent")
         if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
-            raise ValueError(
-                "share_layers is for ppo and impala without a central critic, where a policy and its value see the "
-                "same; leave network.share_layers out"
-            )
+            raise ConfigurationError("layers_not_shareable", key="network.share_layers")
         if isinstance(algorithm, Replayed):
             if algorithm.learning_starts > algorithm.buffer_capacity:
-                raise ValueError(
-                    f"learning_starts {algorithm.learning_starts} can never be reached with buffer_capacity "
-                    f"{algorithm.buffer_capacity}; lower learning_starts or raise buffer_capacity"
+                raise ConfigurationError(
+                    "learning_starts_unreachable",
+                    value=algorithm.learning_starts,
+                    limit=algorithm.buffer_capacity,
+                    key="algorithm.learning_starts",
                 )
             if self.flow == "drop_newest":
-                raise ValueError(
-                    "flow drop_newest cannot serve replay, whose ring overwrites its oldest; use block or drop_oldest"
-                )
+                raise ConfigurationError("drop_newest_with_replay", key="flow")
         if isinstance(algorithm, Streamed):
             if algorithm.zero_start and self.network.recurrent is None:
-                raise ValueError("zero_start is for recurrent networks; set network.recurrent, or leave zero_start out")
+                raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
             segments = algorithm.segments
             if segments is not None and segments % algorithm.minibatches:
-                raise ValueError(
-                    f"{segments} segments cannot be divided into {algorithm.minibatches} minibatches; "
-                    "make segments a multiple"
+                raise ConfigurationError(
+                    "minibatches_do_not_divide",
+                    count=segments,
+                    minibatches=algorithm.minibatches,
+                    key="algorithm.segments",
                 )
         return self
 
     def _static(self) -> None:
         """ValueError where algorithm, dataset and record do not go together."""
         if isinstance(self.algorithm, BC) and self.dataset is None:
-            raise ValueError("bc clones what is in a dataset; set policy.dataset.path or policy.dataset.minari")
+            raise ConfigurationError("dataset_missing", key="dataset")
         if self.dataset is not None and isinstance(self.algorithm, Streamed):
-            raise ValueError(
-                f"{self.algorithm.name} learns from its own newest actions only, which no dataset holds; use bc, iqn, "
-                "dqn or sac for it"
-            )
+            raise ConfigurationError("dataset_not_on_policy", algorithm=self.algorithm.name, key="dataset")
         if self.dataset is not None and self.record:
-            raise ValueError("record keeps what actors send, and a dataset is there already; leave record out")
+            raise ConfigurationError("record_with_dataset", key="record")
 
 
 class Run(Section):
@@ -256,7 +248,7 @@ class Run(Section):
         if mode is not None:
             given = "publish_mode" in self.policy.model_fields_set
             if given and self.policy.publish_mode != mode:
-                raise ValueError("multiprocessing.mode and policy.publish_mode differ; keep policy.publish_mode")
+                raise ConfigurationError("publish_mode_conflict", key="multiprocessing.mode")
             object.__setattr__(self, "policy", self.policy.model_copy(update={"publish_mode": mode}))
         learning = []
         learners = settled(self.learners, "learners" in self.model_fields_set, self.num_learner_processes)
@@ -267,17 +259,17 @@ class Run(Section):
                     learning.append(self.policy_config(name))
             except ValidationError as fault:
                 model = FixedConfig if fault.title == FixedConfig.__name__ else PolicyConfig
-                raise ValueError(complaint(fault, model, f"policies.{name}")) from None
+                raise complaint(fault, model, f"policies.{name}") from None
         if self.until is not None and self.until > self.steps:
-            raise ValueError(f"until {self.until} is beyond steps {self.steps}; lower it, or leave it out")
+            raise ConfigurationError("until_beyond_steps", value=self.until, limit=self.steps, key="until")
         if self.target_return is not None and not self.actors:
-            raise ValueError("target_return needs actors, as nobody earns anything without; leave it out")
+            raise ConfigurationError("target_return_without_actors", key="target_return")
         if self.lockstep:
             check_lockstep(self, [self.policy, *learning])
         if self.league is not None:
             check_league(self)
         if self.replay is not None and any(config.record for config in (self.policy, *learning)):
-            raise ValueError("record keeps what actors send, and replay learns what was kept; leave record out")
+            raise ConfigurationError("record_with_replay", key="policy.record")
         return self
 
     @property
@@ -315,8 +307,8 @@ class Run(Section):
         """
         try:
             override = without_aliases(self.policies.get(name, {}))
-        except ValueError as fault:
-            raise ConfigurationError(f"policies.{name}: {fault}") from None
+        except ConfigurationError as fault:
+            raise fault.within(f"policies.{name}", key=f"policies.{name}.{fault.key}", policy=name) from None
         base = self.policy.model_dump()
         for key, value in override.items():
             if key in ("algorithm", "network") and isinstance(value, Mapping):
@@ -338,15 +330,17 @@ class Run(Section):
         expected = self.multiprocessing.num_agents
         if expected is not None and expected != len(mapping):
             raise ConfigurationError(
-                f"multiprocessing.num_agents is {expected} but {world.id} has {len(mapping)} agents; "
-                "set environment.settings to make them equal or remove the key"
+                "agent_count_differs",
+                expected=expected,
+                environment=world.id,
+                count=len(mapping),
+                key="multiprocessing.num_agents",
             )
         players = self.league.players if self.league is not None else ()
         for policy in self.policies:
             if policy not in mapping.values() and policy not in players:
                 raise ConfigurationError(
-                    f"policies names {policy!r}, which no agent uses; "
-                    f"the policies are {', '.join(sorted(set(mapping.values())))}"
+                    "policy_not_used", policy=policy, choices=sorted(set(mapping.values())), key="policies"
                 )
         return mapping
 
@@ -356,4 +350,4 @@ def parse_run(data: Mapping[str, Any]) -> Run:
     try:
         return Run.model_validate(dict(data))
     except ValidationError as fault:
-        raise ConfigurationError(complaint(fault, Run)) from None
+        raise complaint(fault, Run) from None

@@ -55,26 +55,24 @@ class ControlClient:
 
     def join(self, seconds: float) -> Welcome:
         """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent."""
-        end, told, refused = time.monotonic() + seconds, time.monotonic() + 3, ""
+        end, told = time.monotonic() + seconds, time.monotonic() + 3
+        refused: Refused | None = None
         while True:
             answer = self._ask(end)
             if isinstance(answer, Welcome):
                 return self._enter(answer)
             if answer is not None:
+                refused = Refused.heard(answer.reason)
                 if not answer.retry:
-                    raise Refused(answer.reason)
-                refused = answer.reason
+                    raise refused
                 time.sleep(min(0.2, max(0.0, end - time.monotonic())))
             if self.orphaned:
-                raise Timeout("the supervisor that started this worker is gone; start the run again")
+                raise Timeout("supervisor_gone")
             left = end - time.monotonic()
             if left <= 0:
-                if refused:
-                    raise Refused(f"{refused} (waited {seconds:g} s)")
-                raise Timeout(
-                    f"no coordinator answered at {self._coordinator} within {seconds:g} s; start `rookery coordinator` "
-                    "there or correct --coordinator"
-                )
+                if refused is not None:
+                    raise refused.within(f"after {seconds:g} s")
+                raise Timeout("no_coordinator_answered", peer=self._coordinator, seconds=seconds)
             if time.monotonic() >= told:
                 told = time.monotonic() + 10
                 log.warning("event=waiting for=coordinator address=%s seconds_left=%.0f", self._coordinator, left)

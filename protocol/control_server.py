@@ -11,13 +11,13 @@ import zmq
 
 from protocol import SCHEMA, schema
 from protocol.codec import decode, encode
-from protocol.errors import WireError
+from protocol.errors import Refused, RookeryError, WireError
 from protocol.library_messages import Fetch
 from protocol.messages import Beat, Join, Leave, Message, Refusal
 from protocol.schema import Schemas
 from protocol.sockets import peer_host, poll
 
-__all__ = ["ControlServer", "check_schemas"]
+__all__ = ["ControlServer", "check_schemas", "refusal"]
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ControlServer:
                 message = _request(frames)
                 _check_role(message, identity)
             except WireError as fault:
-                self._refuse(identity, peer, str(fault))
+                self._refuse(identity, peer, fault.coded)
                 continue
             self._numbers[peer] = _number(message)
             found.append((peer, message))
@@ -100,7 +100,7 @@ class ControlServer:
             log.warning("event=message_refused host=%s reason=%s", peer_host(identity), reason)
         if self._faults[peer] == _FAULTS:
             self.quarantined_peers += 1
-            reason = f"{_FAULTS} messages of this connection were refused and it is not listened to any more; {reason}"
+            reason = Refused("connection_quarantined", count=_FAULTS, reason=reason).coded
             log.warning("event=peer_quarantined host=%s messages=%d", peer_host(identity), _FAULTS)
         self.answer(peer, Refusal(reason=reason))
 
@@ -108,7 +108,7 @@ class ControlServer:
 def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave | Fetch:
     message, _ = decode(frames)
     if not isinstance(message, Join | Beat | Leave | Fetch):
-        raise WireError(f"a {message.type} message is no request to a coordinator; see protocol/README.md")
+        raise WireError("message_not_a_request", message=message.type)
     return message
 
 
@@ -119,7 +119,7 @@ def _check_role(message: Message, identity: zmq.Frame) -> None:
     except zmq.ZMQError:  # no keys are used
         return
     if isinstance(message, Join) and role and message.role != role:
-        raise WireError(f"a join as {message.role} with the key of role {role}; give each worker the keys of its role")
+        raise WireError("role_key_mismatch", role=message.role, expected=role)
 
 
 def _number(message: Message) -> int:
@@ -129,6 +129,11 @@ def _number(message: Message) -> int:
     return message.schema_number
 
 
-def check_schemas(join: Join) -> str:
-    """Empty, or why a worker that speaks these schemas may not join."""
+def check_schemas(join: Join) -> Refused | None:
+    """None, or why a worker that speaks these schemas may not join."""
     return schema.disagreement(f"this worker (release {join.release})", Schemas(join.oldest_schema, join.newest_schema))
+
+
+def refusal(fault: RookeryError, retry: bool = False) -> Refusal:
+    """What a worker is told that is refused something. `retry`: not yet."""
+    return Refusal(reason=fault.coded, retry=retry)

@@ -56,8 +56,11 @@ def blocks_of(credits: int, segments: int) -> int:
     if credits % segments:
         below, above = credits // segments * segments, -(-credits // segments) * segments
         raise ConfigurationError(
-            f"credits {credits} is no multiple of the {segments} segments that are announced at once (one for each of "
-            f"environment.copies); make credits {f'{below} or {above}' if below else above}"
+            "credits_not_a_multiple",
+            credits=credits,
+            segments=segments,
+            choices=f"{below} or {above}" if below else above,
+            key="policy.credits",
         )
     return credits // segments
 
@@ -76,14 +79,17 @@ class Credit:
         needed = writers + max(credits, 1)
         if blocks < needed or credits < 1:
             raise ConfigurationError(
-                f"{blocks} blocks with {credits} credits would deadlock: {writers} are always being written and "
-                f"{max(credits, 1)} must be able to travel; raise credits (or buffer_capacity) so that there are at "
-                f"least {needed} blocks"
+                "credits_would_deadlock",
+                blocks=blocks,
+                credits=credits,
+                writers=writers,
+                travelling=max(credits, 1),
+                limit=needed,
+                key="policy.credits",
             )
         if credits >= HIGH_WATER:
             raise ConfigurationError(
-                f"{credits} messages in flight could fill a socket, which holds {HIGH_WATER} and would then lose some; "
-                f"lower credits, or raise environment.copies so that a message carries more segments"
+                "credits_exceed_socket_queue", credits=credits, limit=HIGH_WATER, key="policy.credits"
             )
         self._blocks, self._credits = blocks, credits
         self._flow = flow

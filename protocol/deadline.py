@@ -37,4 +37,4 @@ class Deadline:
     def check(self) -> None:
         """Raises Timeout if the time is up."""
         if self.passed:
-            raise Timeout(f"{self.what} within {self.seconds:g} s")
+            raise Timeout("deadline_passed", what=self.what, seconds=self.seconds)

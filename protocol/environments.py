@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.collection import STRUCTURES, Adversarial, Curriculum, Id, Member, Split, check_structure
+from protocol.errors import ConfigurationError
 from protocol.section import Section, Settings
 from protocol.spaces import Label
 
@@ -72,17 +73,20 @@ class EnvironmentConfig(Section):
     @model_validator(mode="after")
     def _divisible(self) -> Self:
         if self.async_factor > 1 and not self.processes:
-            raise ValueError(
-                f"async_factor {self.async_factor} needs processes that step one group while another one's actions are "
-                "chosen; set processes to 1 or more, or async_factor to 1"
+            raise ConfigurationError(
+                "async_factor_without_processes", value=self.async_factor, key="environment.async_factor"
             )
         shares = max(1, self.processes) * self.async_factor
         if self.copies % shares:
             below, above = self.copies // shares * shares, -(-self.copies // shares) * shares
             nearest = f"{below} or {above}" if below else f"{above}"
-            raise ValueError(
-                f"copies {self.copies} cannot be divided into {self.async_factor} groups over {self.processes} "
-                f"processes equally; set copies to {nearest}"
+            raise ConfigurationError(
+                "copies_do_not_divide",
+                copies=self.copies,
+                groups=self.async_factor,
+                processes=self.processes,
+                choices=nearest,
+                key="environment.copies",
             )
         return self
 
@@ -92,12 +96,12 @@ class EnvironmentConfig(Section):
             self.members, {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         )
         if self.members is None and self.id == COLLECTION:
-            raise ValueError(f"id is {COLLECTION} but there are no members; add them, or name a world")
+            raise ConfigurationError("collection_without_members", value=COLLECTION, key="environment.members")
         if self.members is not None:
             if self.id != COLLECTION:
-                raise ValueError(f"id is {self.id} and there are members, which name their own; remove one of the two")
+                raise ConfigurationError("id_beside_members", value=self.id, key="environment.id")
             if self.settings:
-                raise ValueError("settings stand beside members, which have their own; move them there")
+                raise ConfigurationError("settings_beside_members", key="environment.settings")
         return self
 
     def member(self, name: str) -> EnvironmentConfig:

@@ -1,15 +1,24 @@
-"""Every error a user can meet: one sentence that says what is wrong and what to do."""
+"""Errors that a user or a peer can see: each has a type, a `kind` that stays while its sentence is reworded, and facts.
+
+The sentences stand in `protocol/sentences.py`, one for each kind; protocol/errors.md lists them.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from string import Formatter
+from typing import Any, NoReturn, Self
+
+from protocol.sentences import SENTENCES
 
 __all__ = [
     "ConfigurationError",
+    "DiskFault",
     "EnvironmentFault",
     "Refused",
     "RookeryError",
@@ -23,14 +32,63 @@ __all__ = [
 ]
 
 
+class _Words(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Names are listed with commas between; a shape stays in brackets."""
+        if isinstance(value, list | tuple):
+            return ", ".join(value) if all(isinstance(one, str) for one in value) else str(list(value))
+        return format(value, format_spec)
+
+
+_WORDS = _Words()
+_SENTENCES = {kind: sentence for of_type in SENTENCES.values() for kind, sentence in of_type.items()}
+_CODED = re.compile(r"(.*) \[([a-z][a-z0-9_]*)\]\s*", re.DOTALL)
+
+
 class RookeryError(Exception):
-    """Base of all errors raised on purpose; `exit_code` is what a worker ends with."""
+    """Base of all errors raised on purpose; `exit_code` is what a worker ends with.
+
+    `kind` is a short identifier. `facts` are what the sentence is about, each an attribute of the error too: `key` (of
+    the configuration), `file`, `line`, `peer`, `policy`, `agent`, `environment` and others.
+    """
 
     exit_code = 1
 
+    def __init__(self, kind: str, /, **facts: Any) -> None:
+        super().__init__(_WORDS.vformat(_SENTENCES[kind], (), facts))
+        self.kind, self.facts = kind, facts
 
-class ConfigurationError(RookeryError):
-    """The configuration cannot work; nothing was started."""
+    def __getattr__(self, name: str) -> Any:
+        facts = self.__dict__.get("facts", {})
+        if name not in facts:
+            raise AttributeError(f"{type(self).__name__} {self.__dict__.get('kind')!r} has no fact {name!r}")
+        return facts[name]
+
+    @property
+    def coded(self) -> str:
+        """The sentence with the kind behind it: how an error is shown, logged and told to other processes."""
+        return f"{self} [{self.kind}]"
+
+    @classmethod
+    def heard(cls, coded: str) -> Self:
+        """The error that another process told as `coded`; of its facts the sentence is left."""
+        found = _CODED.fullmatch(coded)
+        return cls._said(*found.groups()) if found else cls("unexplained", reason=coded)
+
+    def within(self, place: object, **facts: Any) -> Self:
+        """The same error, with the `place` that it was found in before its sentence, and `facts` added or replaced."""
+        return self._said(f"{place}: {self}", self.kind, **{**self.facts, **facts})
+
+    @classmethod
+    def _said(cls, sentence: str, kind: str, /, **facts: Any) -> Self:
+        fault = cls.__new__(cls)
+        Exception.__init__(fault, sentence)
+        fault.kind, fault.facts = kind, facts
+        return fault
+
+
+class ConfigurationError(RookeryError, ValueError):
+    """The configuration, or a value in it, cannot work; nothing was started."""
 
     exit_code = 2
 
@@ -71,6 +129,12 @@ class TrainingFault(RookeryError):
     exit_code = 8
 
 
+class DiskFault(RookeryError):
+    """A file cannot be written."""
+
+    exit_code = 10
+
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DISK = _FULL | {
     errno.EACCES,
@@ -97,20 +161,23 @@ def told_in_a_sentence(other: str = "another --run-dir") -> Iterator[None]:
     try:
         yield
     except RookeryError as fault:
-        sys.stderr.write(f"rookery: {fault}\n")
-        sys.exit(fault.exit_code)
+        _end(fault)
     except OSError as fault:
-        said = disk_fault(fault, other)
-        if not said:
+        told = disk_fault(fault, other)
+        if told is None:
             raise
-        sys.stderr.write(f"rookery: {said}\n")
-        sys.exit(1)
+        _end(told)
 
 
-def disk_fault(fault: BaseException, other: str = "another --run-dir") -> str:
-    """The sentence for a file that cannot be written, with what `other` to give; empty for any other error."""
+def _end(fault: RookeryError) -> NoReturn:
+    sys.stderr.write(f"rookery: {fault.coded}\n")
+    sys.exit(fault.exit_code)
+
+
+def disk_fault(fault: BaseException, other: str = "another --run-dir") -> DiskFault | None:
+    """What to say of a file that cannot be written, with what `other` to give; None for any other error."""
     if not isinstance(fault, OSError) or fault.errno not in _DISK:
-        return ""
-    place = f" {os.fspath(fault.filename)}" if fault.filename else ""
-    remedy = "free some room" if fault.errno in _FULL else "make it writable"
-    return f"cannot write{place}: {fault.strerror}; {remedy} or give {other}"
+        return None
+    file = os.fspath(fault.filename) if fault.filename else ""
+    facts = {"file": file, "place": file and f" {file}", "reason": fault.strerror, "other": other}
+    return DiskFault("disk_full" if fault.errno in _FULL else "file_not_writable", **facts)

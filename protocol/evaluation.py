@@ -10,6 +10,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section
 
 __all__ = ["EvaluationConfig"]
@@ -30,5 +31,5 @@ class EvaluationConfig(Section):
     @model_validator(mode="after")
     def _due(self) -> Self:
         if self.every_steps is None and self.every_seconds is None:
-            raise ValueError("nothing says when; set evaluation.every_steps or evaluation.every_seconds")
+            raise ConfigurationError("evaluation_without_interval", key="evaluation")
         return self

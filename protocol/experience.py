@@ -331,14 +331,14 @@ class ExperienceSender:
         try:
             ack, _ = decode(frames[1:])
             if not isinstance(ack, Ack) or (ack.actor, ack.incarnation) != (self._actor, self._incarnation):
-                raise WireError(f"a {ack.type} message where an acknowledgement of this actor is expected")
+                raise WireError("message_not_an_acknowledgement", message=ack.type)
             if ack.settled > self._credit.announced:
-                raise WireError(f"an acknowledgement of number {ack.settled}, which was never announced")
+                raise WireError("acknowledgement_never_announced", value=ack.settled)
         except WireError as fault:
             self._counters.add("refused_acks")
             if str(fault) not in self._refused and len(self._refused) < 100:
                 self._refused.add(str(fault))
-                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
+                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault.coded)
             return None
         return ack
 

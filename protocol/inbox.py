@@ -45,7 +45,7 @@ class Opener:
                 return known[0], after
         header, _ = decode(frames)
         if not isinstance(header, Segments):
-            raise WireError(f"a {header.type} message where segments are expected")
+            raise WireError("message_not_segments", message=header.type)
         if len(raw) <= _LARGEST and (header.common is None or not header.inline):
             self._remember(raw, header)
         return header, header.after
@@ -80,14 +80,14 @@ class Pile:
             return frames[0]
         expected = self.header.count * RECORD.itemsize
         if any(len(frame) != expected for frame in frames):
-            raise WireError(f"frames of records with other than {expected} bytes; send {RECORD.itemsize} a segment")
+            raise WireError("record_frames_wrong_size", expected=expected, size=RECORD.itemsize)
         return b"".join(frames)
 
 
 def records_frame(frames: list[zmq.Frame]) -> Any:
     """The records, the one frame behind a header of segments in memory."""
     if len(frames) != 2:
-        raise WireError(f"{len(frames) - 1} frames after a header of segments, expected 1")
+        raise WireError("record_frames_miscounted", count=len(frames) - 1)
     return frames[1].buffer
 
 

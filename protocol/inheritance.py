@@ -68,14 +68,18 @@ def deliver_inheritance(
         try:
             ring = Ring.attach(path, layout)
         except RookeryError as fault:  # taken by a sweep, or damaged by the death: nothing to save in it
-            log.warning("event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault)
+            log.warning(
+                "event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
+            )
             continue
         settled = _settled(context, route, actor, incarnation, seconds, on_wait)
         blocks = _blocks(ring, settled or 0, layout, block)
         try:
             moments = _moments(run, actor, incarnation, common, ring, blocks, block)
         except RookeryError as fault:
-            log.warning("event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault)
+            log.warning(
+                "event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
+            )
             ring.remove()
             continue
         count = sum(each.segments for each in blocks)
@@ -115,7 +119,7 @@ def _moments(
         oldest, newest = int(referred.min()), int(referred.max())
         if not moments.has(oldest, newest):
             moments.ring.close()
-            raise SharedMemoryError(f"{path} lacks moments {oldest} to {newest}")
+            raise SharedMemoryError("inherited_moments_missing", file=path, oldest=oldest, newest=newest)
         moments.hold((ring.nonce, slots.start), oldest, newest)
     return moments
 
@@ -150,7 +154,7 @@ def _settled(
             try:
                 ack, _ = decode(frames[1:])
             except WireError as fault:
-                log.warning("event=message_refused policy=%s reason=%s", route.policy, fault)
+                log.warning("event=message_refused policy=%s reason=%s", route.policy, fault.coded)
                 continue
             if isinstance(ack, Ack) and (ack.actor, ack.incarnation) == (actor, incarnation):
                 return ack.settled

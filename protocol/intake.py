@@ -49,11 +49,11 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
     """[n] of RECORD, a copy: numbers that grow, rows that the layout has."""
     buffer = _buffer(frame)
     if len(buffer) != count * RECORD.itemsize or count == 0:
-        raise WireError(f"{len(buffer)} bytes of records for {count} segments, expected {RECORD.itemsize} each")
+        raise WireError("records_wrong_size", value=len(buffer), count=count, expected=RECORD.itemsize)
     records = np.frombuffer(bytearray(buffer), RECORD)
     numbers = records["number"]
     if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not (numbers[1:] > numbers[:-1]).all():
-        raise WireError("records whose segment numbers do not grow from 1; number segments consecutively")
+        raise WireError("segment_numbers_not_growing")
     check_rows(records, layout)
     return records
 
@@ -63,8 +63,12 @@ def check_rows(records: NDArray[np.void], layout: Layout) -> None:
     valid, before = records["valid"], records["before"]
     if int((valid - _ONE).max()) >= layout.length or int(before.max()) > layout.before:  # 0 - 1 is the largest
         raise WireError(
-            f"a record with {int(valid.min())} to {int(valid.max())} rows and {int(before.max())} of history, its "
-            f"layout has 1 to {layout.length} and {layout.before}; use the same configuration and release"
+            "record_rows_beyond_layout",
+            least=int(valid.min()),
+            most=int(valid.max()),
+            history=int(before.max()),
+            limit=layout.length,
+            history_limit=layout.before,
         )
 
 
@@ -77,10 +81,16 @@ def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str,
     for form, frame in zip(layout.forms, frames, strict=True):
         buffer = frame.buffer if frame.__class__ is zmq.Frame else frame
         if len(buffer) != form.nbytes * count:
-            raise _wrong_size(f"field {form.name!r}", len(buffer), form.nbytes * count)
+            raise WireError(
+                "frame_wrong_size",
+                what=f"field {form.name!r}",
+                value=len(buffer),
+                expected=form.nbytes * count,
+                field=form.name,
+            )
         column = np.frombuffer(buffer, form.dtype)
         if form.truth and len(buffer) and int(column.view(np.uint8).max()) > 1:
-            raise WireError(f"field {form.name!r} with a truth value that is neither 0 nor 1; send one byte, 0 or 1")
+            raise WireError("segment_truth_value_wrong", field=form.name)
         columns[form.name] = column.reshape(count, *form.shape)
     if "final_row" in columns:
         check_final_rows(columns["final_row"], layout)
@@ -91,7 +101,7 @@ def read_frame(frame: Any, expected: int, what: str) -> Any:
     """The bytes of a frame, of which there must be so many."""
     buffer = _buffer(frame)
     if len(buffer) != expected:
-        raise _wrong_size(what, len(buffer), expected)
+        raise WireError("frame_wrong_size", what=what, value=len(buffer), expected=expected)
     return buffer
 
 
@@ -104,7 +114,7 @@ def shown(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
 def check_final_rows(final_row: NDArray, layout: Layout) -> None:
     """WireError unless every entry [n, K] of the side table names one of the T rows, or none (-1)."""
     if final_row.size and (int(final_row.min()) < -1 or int(final_row.max()) >= layout.length):
-        raise WireError(f"a final_row outside -1..{layout.length - 1}; use the same configuration and release")
+        raise WireError("final_row_outside_layout", limit=layout.length - 1, field="final_row")
 
 
 def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
@@ -126,7 +136,7 @@ def check_rows_finite(
         return
     for field in layout.fields:
         if field.name in names and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
-            raise WireError(f"field {field.name!r} with a number that is not finite; send numbers")
+            raise WireError("segment_field_not_finite", field=field.name)
 
 
 def doubtful(column: NDArray) -> bool:
@@ -190,16 +200,16 @@ class ActionCheck:
             else:
                 outside = bool(((action < low) | (action > high)).any())
             if outside:
-                raise WireError(f"an {name} outside {_span(low, high)}; use the same configuration and release")
+                raise WireError("segment_action_outside_space", field=name, expected=_span(low, high))
         for name in self._numbers:
             if not np.isfinite(taken(name)).all():
-                raise WireError(f"an {name} that is not finite; send numbers")
+                raise WireError("segment_action_not_finite", field=name)
         for name, mask, low, sizes in self._masked:
             legal = taken(mask)
             index = (taken(name) - low).reshape(*legal.shape[:-1], len(sizes))
             index = index + np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
             if not np.take_along_axis(legal, index, -1).all():
-                raise WireError(f"an {name} that its mask forbids; choose among those that are legal")
+                raise WireError("segment_action_not_legal", field=name)
 
 
 def _range(space: Any) -> tuple[Any, Any, tuple[int, ...]]:
@@ -217,10 +227,6 @@ def _range(space: Any) -> tuple[Any, Any, tuple[int, ...]]:
 
 def _span(low: Any, high: Any) -> str:
     return f"{low}..{high}" if np.ndim(low) == 0 and np.ndim(high) == 0 else "the choices of its elements"
-
-
-def _wrong_size(what: str, found: int, expected: int) -> WireError:
-    return WireError(f"{what} with {found} bytes, expected {expected}; use the same release")
 
 
 def _buffer(frame: Any) -> Any:

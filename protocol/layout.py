@@ -36,7 +36,7 @@ class Field:
 
     def __post_init__(self) -> None:
         if self.dtype not in _ALLOWED:
-            raise WireError(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {', '.join(sorted(_ALLOWED))}")
+            raise WireError("layout_dtype_not_allowed", field=self.name, value=self.dtype, choices=sorted(_ALLOWED))
 
 
 class Form(NamedTuple):
@@ -161,8 +161,7 @@ def common_of(world: World) -> Box | None:
     leaf = leaves[0]
     if len(leaves) > 1 or leaf.owner or leaf.evaluation_only or not isinstance(leaf.space, Box):
         raise ConfigurationError(
-            f"{world.id} has the common observations {', '.join(leaf.name for leaf in leaves)}; give the outermost "
-            "population one box that all agents may see, and leave other common observations out"
+            "common_observations_not_one_box", environment=world.id, fields=[leaf.name for leaf in leaves]
         )
     return leaf.space
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section
 from protocol.spaces import Label
 
@@ -62,15 +63,12 @@ class LeagueConfig(Section):
 def check_league(run: Run) -> None:
     """ValueError where the section does not go together with the rest of `run`."""
     if run.lockstep:
-        raise ValueError(
-            "schedule is lockstep, and who meets whom in a league depends on when members join; remove schedule or "
-            "league"
-        )
+        raise ConfigurationError("league_in_lockstep", key="league")
     if run.multiprocessing.enabled is False or run.replay is not None:
-        raise ValueError("a league is kept by a coordinator, and this run is of one process without one; remove league")
+        raise ConfigurationError("league_without_coordinator", key="league")
     if not run.actors:
-        raise ValueError("a league has to be played and the run has no actors; raise actors, or remove league")
+        raise ConfigurationError("league_without_actors", key="league")
     if run.auxiliaries:
-        raise ValueError("auxiliaries watch whole streams, which a league has not; remove auxiliaries or league")
+        raise ConfigurationError("league_with_auxiliaries", key="league")
     if run.environment.members is not None:
-        raise ValueError("a league is of one environment; set environment.id instead of environment.members")
+        raise ConfigurationError("league_of_several_environments", key="league")

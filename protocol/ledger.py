@@ -58,7 +58,7 @@ class Ledger:
                 raise ValueError(f"actor {actor!r} of incarnation {incarnation} cannot be entered in a ledger")
             index = len(self._index)
             if index == _ENTRIES:
-                raise SharedMemoryError(f"the ledger is full after {_ENTRIES} actor incarnations; start a new run")
+                raise SharedMemoryError("ledger_full", limit=_ENTRIES)
             self._table["actor"][index] = actor.encode()
             self._settled[index] = number
             self._count[index] = count

@@ -47,21 +47,15 @@ class LibraryClient:
         while len(data) < size:
             part = self._ask(self._wanted(member, checksum, len(data)), end, stop)
             if part is None:
-                raise Timeout(
-                    f"the coordinator at {self._coordinator} gave no part of {member} within {seconds:g} s; start it "
-                    "again, or see its log"
-                )
+                raise Timeout("library_part_silent", peer=self._coordinator, member=member, seconds=seconds)
             told, frame = part
             data += frame
             size, end = told.size, time.monotonic() + seconds
             if len(data) > size or (not frame and size):
-                raise Refused(f"the coordinator's parts of {member} do not make {size} bytes; start it again")
+                raise Refused("library_parts_incomplete", member=member, size=size)
         found = hashlib.blake2b(data, digest_size=16).hexdigest()
         if found != checksum:
-            raise Refused(
-                f"{member} should have the checksum {checksum} but came with {found}; the library's file was changed "
-                "or damaged: put it back, or begin the run in another folder"
-            )
+            raise Refused("library_file_checksum_wrong", member=member, expected=checksum, value=found)
         return bytes(data)
 
     def _wanted(self, member: str, checksum: str, offset: int) -> Fetch:
@@ -90,9 +84,9 @@ class LibraryClient:
             try:
                 message, rest = decode(frames)
             except WireError as fault:
-                raise Refused(f"what the coordinator answered is no part of a file: {fault}") from None
+                raise Refused("library_answer_malformed", reason=str(fault)) from None
             if isinstance(message, Refusal) and not message.retry:
-                raise Refused(message.reason)
+                raise Refused.heard(message.reason)
             if isinstance(message, Part) and _answers(message, wanted) and len(rest) == 1:
                 self._took = time.monotonic() - began
                 return message, bytes(memoryview(rest[0]))

@@ -34,7 +34,7 @@ class RegionLock:
 
     def __init__(self, descriptor: int, path: Path, timeout: float, counters: Counters | None = None) -> None:
         if not hasattr(fcntl, "F_OFD_SETLK"):
-            raise SharedMemoryError("this system has no locks that end with their owner; set policy.ring: lock_free")
+            raise SharedMemoryError("region_locks_unsupported", key="policy.ring")
         self._descriptor, self._path, self._timeout, self._counters = descriptor, path, timeout, counters
 
     @contextmanager
@@ -84,8 +84,12 @@ class RegionLock:
             self._counters.add("lock_timeouts")
         purpose = "reading" if kind == fcntl.F_RDLCK else "writing"
         raise Timeout(
-            f"process {os.getpid()} could not lock {self._path} for {purpose} within {self._timeout:g} s; end the "
-            "process that hangs while it uses this ring, raise lock_timeout or set policy.ring: lock_free"
+            "region_lock_timeout",
+            pid=os.getpid(),
+            file=self._path,
+            purpose=purpose,
+            seconds=self._timeout,
+            key="policy.ring",
         )
 
     def _try(self, byte: int, kind: int) -> bool:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.errors import ConfigurationError
 from protocol.fixed import ScriptedPolicy
 
 if TYPE_CHECKING:
     from protocol.config import PolicyConfig, Run
 
 __all__ = ["check_lockstep", "dealt", "round_before"]
-
-_AT_ALL = "which lock-step cannot keep in step; remove"
 
 
 def round_before(turn: int, length: int) -> int | None:
@@ -50,49 +49,42 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
         ("precision: bfloat16", run.precision == "bfloat16"),
     ):
         if there:
-            raise ValueError(f"schedule is lockstep and there is {key}, {_AT_ALL} it")
+            raise ConfigurationError("lockstep_setting_forbidden", setting=key, key="schedule")
     if where.copies % run.act_block:
-        raise ValueError(
-            f"schedule is lockstep and environment.copies {where.copies} cannot be divided into blocks of "
-            f"{run.act_block}; make it a multiple of act_block"
+        raise ConfigurationError(
+            "lockstep_copies_do_not_divide", copies=where.copies, act_block=run.act_block, key="schedule"
         )
     if not run.actors or run.groups % run.actors:
-        raise ValueError(
-            f"schedule is lockstep and {run.groups} blocks of {run.act_block} copies cannot be dealt to {run.actors} "
-            "actors equally; set actors to a divisor of the number of blocks, or change environment.copies or act_block"
+        raise ConfigurationError(
+            "lockstep_blocks_do_not_divide",
+            blocks=run.groups,
+            act_block=run.act_block,
+            actors=run.actors,
+            key="schedule",
         )
     for name in run.policies if run.cuts else ():
         fixed = run.fixed(name)
         if isinstance(fixed, ScriptedPolicy) and fixed.entry != "constant":
-            raise ValueError(
-                f"schedule is lockstep and policy {name!r} is scripted, a program that tells no state for a cut; set "
-                "cut_rounds to 0"
-            )
+            raise ConfigurationError("lockstep_cut_with_script", policy=name, key="schedule")
     for config in policies:
         _check_policy(config, policies[0])
 
 
 def _check_policy(config: PolicyConfig, first: PolicyConfig) -> None:
     if config.flow not in (None, "block"):
-        raise ValueError(
-            f"schedule is lockstep and a policy has flow {config.flow}, which drops; set flow to block, or leave it out"
-        )
+        raise ConfigurationError("lockstep_flow_drops", value=config.flow, key="schedule")
     if config.flush_after is not None:
-        raise ValueError(f"schedule is lockstep and a policy has flush_after, a time, {_AT_ALL} it")
+        raise ConfigurationError("lockstep_with_flush_after", key="schedule")
     if config.wire_weights != "float32":
-        raise ValueError(
-            f"schedule is lockstep and a policy has wire_weights {config.wire_weights}, which rounds for some actors "
-            "only; set it to float32"
-        )
+        raise ConfigurationError("lockstep_wire_weights_rounded", value=config.wire_weights, key="schedule")
     if config.compile:
-        raise ValueError(
-            "schedule is lockstep and a policy has compile, which gives other bits where there is no compiler; set "
-            "compile to false"
-        )
+        raise ConfigurationError("lockstep_with_compile", key="schedule")
     if config.dataset is not None:
-        raise ValueError("schedule is lockstep and a policy has a dataset, where nobody acts; remove schedule")
+        raise ConfigurationError("lockstep_with_dataset", key="schedule")
     if config.segment_length != first.segment_length:
-        raise ValueError(
-            f"schedule is lockstep and policies have segments of {first.segment_length} and {config.segment_length} "
-            "rows; give all the same segment_length, as a round ends for all at once"
+        raise ConfigurationError(
+            "lockstep_segment_lengths_differ",
+            expected=first.segment_length,
+            value=config.segment_length,
+            key="schedule",
         )

@@ -44,7 +44,7 @@ class Mailbox:
         copies = int(words[_COPIES])
         stride = _stride(self.nbytes)
         if len(buffer) < _PAGE + copies * stride or not 1 <= copies <= 2 or int(words[_ACTIVE]) >= copies:
-            raise SharedMemoryError(f"{self.path} is damaged; remove it with `rookery clean`")
+            raise SharedMemoryError("mailbox_damaged", file=self.path)
         self._words = [words[16 + i * _WORDS : 16 + (i + 1) * _WORDS] for i in range(copies)]
         self._copies = [
             np.ndarray((self.nbytes,), np.uint8, buffer=buffer, offset=_PAGE + i * stride) for i in range(copies)
@@ -76,15 +76,12 @@ class Mailbox:
         memory = SharedFile.attach(path)
         try:
             if memory.size < _PAGE or bytes(memory.buffer[: len(_MAGIC)]) != _MAGIC:
-                raise SharedMemoryError(f"{path} is no mailbox; remove it with `rookery clean`")
+                raise SharedMemoryError("not_a_mailbox", file=path)
             mailbox = cls(memory)
             other = int(mailbox._header[_HASH]) != int(manifest_hash[:16], 16)
             if other or mailbox.nbytes != (mailbox.nbytes if nbytes is None else nbytes):
                 mailbox._forget()
-                raise SharedMemoryError(
-                    f"{path} holds weights of another network; "
-                    "start all workers with the same configuration and release"
-                )
+                raise SharedMemoryError("mailbox_of_another_network", file=path)
             return mailbox
         except BaseException:
             memory.close()

@@ -57,7 +57,7 @@ class Manifest:
     @classmethod
     def parse(cls, text: str) -> Manifest:
         """The manifest whose `text` this is; WireError if it is none, or its entries overlap or are out of place."""
-        fault = WireError("entries of weights that are no manifest; use the same release")
+        fault = WireError("manifest_malformed")
         try:
             manifest = cls([Entry(e["name"], e["dtype"], tuple(e["shape"]), e["offset"]) for e in json.loads(text)])
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -105,7 +105,7 @@ class Manifest:
     def unpack(self, data: NDArray[np.uint8], wire: Wire) -> NDArray[np.uint8]:
         """The flat weights [nbytes] that `pack` made `data` of; WireError if the size is another."""
         if len(data) != self.packed_bytes(wire):
-            raise WireError(f"weights of {len(data)} bytes, expected {self.packed_bytes(wire)}; use the same release")
+            raise WireError("weights_wrong_size", value=len(data), expected=self.packed_bytes(wire))
         if wire == "float32":
             return data
         flat = np.zeros(self.nbytes, np.uint8)

@@ -35,7 +35,7 @@ def memory_dir() -> Path:
     if given:
         path = Path(given)
         if not path.is_dir():
-            raise SharedMemoryError(f"ROOKERY_MEMORY is {given!r}, which is no folder; create it or unset the variable")
+            raise SharedMemoryError("memory_folder_missing", file=given, key="ROOKERY_MEMORY")
         return path
     shm = Path("/dev/shm")
     return shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
@@ -74,7 +74,7 @@ class SharedFile:
             except FileExistsError:
                 if unlink_if_unused(path) or time.monotonic() < end:  # it may be in the hands of a sweep
                     continue
-                raise SharedMemoryError(f"{path} is in use by another process; stop the run that uses it") from None
+                raise SharedMemoryError("shared_memory_in_use", file=path) from None
             _lock_shared(descriptor, path)
             if os.fstat(descriptor).st_nlink:
                 break
@@ -94,14 +94,14 @@ class SharedFile:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except (OSError, ValueError) as fault:
             reason = fault.strerror if isinstance(fault, OSError) else fault
-            raise SharedMemoryError(f"cannot open shared memory {path}: {reason}; its owner may have ended") from None
+            raise SharedMemoryError("shared_memory_unopenable", file=path, reason=reason) from None
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SharedMemoryError(f"{path} is no plain file; it cannot be shared memory")
+                raise SharedMemoryError("shared_memory_not_plain_file", file=path)
             _lock_shared(descriptor, path)
             status = os.fstat(descriptor)
             if status.st_nlink == 0 or status.st_size == 0:
-                raise SharedMemoryError(f"shared memory {path} was just removed; its owner has ended")
+                raise SharedMemoryError("shared_memory_just_removed", file=path)
             return cls(path, descriptor, status.st_size)
         except BaseException:
             os.close(descriptor)
@@ -130,9 +130,7 @@ def _lock_shared(descriptor: int, path: Path) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
-                raise SharedMemoryError(
-                    f"{path} is locked by another process for {_LOCK_SECONDS:g} s; stop that process"
-                ) from None
+                raise SharedMemoryError("shared_memory_locked", file=path, seconds=_LOCK_SECONDS) from None
             time.sleep(0.001)
 
 
@@ -149,7 +147,7 @@ def reserve(descriptor: int, path: Path, size: int, remedy: str) -> None:
         if fault.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise SharedMemoryError(
-            f"{path.parent} has no room for {size / 2**20:.1f} MiB of shared memory; {remedy}"
+            "no_room_for_shared_memory", file=path.parent, size=size / 2**20, remedy=remedy
         ) from None
 
 

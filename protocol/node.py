@@ -26,9 +26,7 @@ def node_name(given: str = "") -> str:
     containers without a common /dev/shm are two nodes. ConfigurationError if `given` is no label."""
     if given:
         if not _LABEL.fullmatch(given):
-            raise ConfigurationError(
-                f"the node {given!r} is no name; give --node at most 128 letters, digits, dots, dashes and underscores"
-            )
+            raise ConfigurationError("node_name_malformed", value=given)
         return given
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     digest = hashlib.sha256(f"{boot}/{memory_dir().stat().st_dev}".encode()).hexdigest()[:8]

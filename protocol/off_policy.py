@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section
 
 __all__ = ["C51", "DQN", "IQN", "QMIX", "SAC", "VDN", "Replayed", "ValueBased"]
@@ -122,7 +123,7 @@ class C51(ValueBased):
     @model_validator(mode="after")
     def _span(self) -> Self:
         if self.v_min >= self.v_max:
-            raise ValueError(f"v_min {self.v_min:g} is not below v_max {self.v_max:g}; raise v_max or lower v_min")
+            raise ConfigurationError("value_span_empty", low=self.v_min, high=self.v_max, key="v_min")
         return self
 
 

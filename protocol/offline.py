@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from protocol.errors import ConfigurationError
 from protocol.section import Section
 
 __all__ = ["BC", "Dataset"]
@@ -27,7 +28,7 @@ class Dataset(Section):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.path is None) == (self.minari is None):
-            raise ValueError("a dataset is a path or a minari ID; give exactly one of the two")
+            raise ConfigurationError("dataset_source_not_one")
         return self
 
 

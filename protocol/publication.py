@@ -100,7 +100,7 @@ class Publication:
             self.wake()
         self._thread.join(_END_SECONDS)
         if self._thread.is_alive():
-            raise Timeout(f"the publication of weights did not end within {_END_SECONDS:g} s; kill this process")
+            raise Timeout("publication_did_not_end", seconds=_END_SECONDS)
         self._here.close(linger=0)
 
     def _guarded(self) -> None:

@@ -155,10 +155,7 @@ class Ring:
         try:
             header = _read_header(memory.buffer, path, layout)
             if header["layout"] != layout.hash:
-                raise SharedMemoryError(
-                    f"{path} holds segments of layout {header['layout']}, expected {layout.hash}; "
-                    "start actor and learner with the same configuration and release"
-                )
+                raise SharedMemoryError("ring_layout_differs", file=path, value=header["layout"], expected=layout.hash)
             return cls(layout, memory=memory, counters=counters, **{k: header[k] for k in _OPTIONS})
         except BaseException:
             memory.close()
@@ -331,10 +328,10 @@ def _table_bytes(slots: int) -> int:
 
 def _read_header(buffer: memoryview, path: Path, layout: Layout) -> dict[str, Any]:
     if len(buffer) < _PAGE or bytes(buffer[:8]) != _MAGIC:
-        raise SharedMemoryError(f"{path} is not a ring; remove it with `rookery clean`")
+        raise SharedMemoryError("not_a_ring", file=path)
     length = int.from_bytes(buffer[8:12], "little")
     if not 0 < length < _PAGE - 12 - 8 * _WORDS:
-        raise SharedMemoryError(f"{path} has a damaged header; remove it with `rookery clean`")
+        raise SharedMemoryError("ring_header_damaged", file=path)
     try:
         header = json.loads(bytes(buffer[12 : 12 + length]))
         slots = int(header["slots"])
@@ -345,10 +342,8 @@ def _read_header(buffer: memoryview, path: Path, layout: Layout) -> dict[str, An
         if timeout is not None and not 0 < float(timeout) <= threading.TIMEOUT_MAX:
             raise ValueError("no timeout")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise SharedMemoryError(f"{path} has a damaged header; remove it with `rookery clean`") from None
+        raise SharedMemoryError("ring_header_damaged", file=path) from None
     same = found["layout"] == layout.hash
     if slots < 1 or len(buffer) < _PAGE + _table_bytes(slots) + (layout.offsets(slots)[1] if same else 0):
-        raise SharedMemoryError(
-            f"{path} announces {slots} slots, which its size contradicts; remove it with `rookery clean`"
-        )
+        raise SharedMemoryError("ring_slots_contradict_size", file=path, slots=slots)
     return found

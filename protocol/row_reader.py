@@ -88,16 +88,14 @@ class RowReader:
         """The rows that another process made; nothing is created. SharedMemoryError where they are gone or others."""
         if description.layout != spec.layout.hash:
             raise SharedMemoryError(
-                f"rows {description.name} have layout {description.layout}, expected {spec.layout.hash}; give the same "
-                "shape and segment_length on both sides"
+                "rows_layout_differs", rows=description.name, value=description.layout, expected=spec.layout.hash
             )
         counters = counters or Counters(None, cls.COUNTERS, cls.SECONDS)
         ring = Ring.attach(memory_dir() / description.name, spec.layout, counters)
         if ring.slots != spec.slots:
             ring.close()
             raise SharedMemoryError(
-                f"rows {description.name} have {ring.slots} slots, expected {spec.slots}; give the same capacity on "
-                "both sides"
+                "rows_capacity_differs", rows=description.name, value=ring.slots, expected=spec.slots
             )
         return RowReader(ring, spec, counters, seed, clock)
 
@@ -132,7 +130,7 @@ class RowReader:
 
         found = window.whole(copy)
         if found is None:
-            raise SharedMemoryError("rows are overwritten faster than they can be copied; raise capacity")
+            raise SharedMemoryError("rows_overwritten_too_fast", field="capacity")
         state, action, reward, done = found[1]
         return state, action, reward, done
 

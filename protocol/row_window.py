@@ -40,7 +40,7 @@ class RowSpec:
 
     def __post_init__(self) -> None:
         if min(self.capacity, self.frames, *self.shape, self.segment_length) < 1 or self.segment_length > 65_535:
-            raise ConfigurationError(f"{self} describes no rows; give positive sizes, segment_length up to 65535")
+            raise ConfigurationError("row_spec_malformed", value=self)
 
     @cached_property
     def layout(self) -> Layout:

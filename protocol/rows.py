@@ -49,8 +49,12 @@ class Rows(RowReader):
     ) -> None:
         if backpressure is not None and not spec.frames + 2 <= backpressure <= spec.capacity:
             raise ConfigurationError(
-                f"backpressure of {backpressure} rows with {spec.frames} frames and a capacity of {spec.capacity} "
-                f"would never give a batch; give {spec.frames + 2} to {spec.capacity}"
+                "rows_backpressure_never_batches",
+                backpressure=backpressure,
+                frames=spec.frames,
+                capacity=spec.capacity,
+                least=spec.frames + 2,
+                most=spec.capacity,
             )
         path = None if name is None else memory_dir() / f"{PREFIX}{name}"  # so that a sweep finds it
         counters = counters or Counters(None, self.COUNTERS, self.SECONDS)
@@ -66,7 +70,7 @@ class Rows(RowReader):
         """For who is to attach; ConfigurationError for private rows."""
         path = self._ring.path
         if path is None:
-            raise ConfigurationError("rows without a name are private to their process; give them one to attach them")
+            raise ConfigurationError("rows_are_private")
         return Description(path.name, self.spec.layout.hash)
 
     def add(self, state: ArrayLike, action: Any, reward: Any, done: Any) -> bool:
@@ -82,7 +86,7 @@ class Rows(RowReader):
         m = len(np.atleast_1d(action))
         columns = self._columns(m, {"state": state, "action": action, "reward": reward, "done": done})
         if EMPTY in columns["action"]:
-            raise EnvironmentFault(f"action {EMPTY} marks rows without one; choose another number for it")
+            raise EnvironmentFault("row_action_reserved", value=EMPTY, field="action")
         taken = m
         if self._backpressure is not None:
             taken = max(0, min(m, self._backpressure - (self._added - self._window.settled())))
@@ -118,7 +122,7 @@ class Rows(RowReader):
         arrays = dict(zip(("state", "action", "reward", "done"), self[:], strict=True))
         arrays |= {f"extra.{name}": np.asarray(value) for name, value in self.extra_data.items()}
         if any(array.dtype.hasobject for array in arrays.values()):
-            raise ConfigurationError("extra_data holds objects, which could only be pickled; give plain arrays")
+            raise ConfigurationError("extra_data_not_plain")
         aside = path.with_name(f".{path.name}")
         with aside.open("wb") as file:
             np.savez(file, **arrays)
@@ -133,7 +137,7 @@ class Rows(RowReader):
             m = len(arrays["action"])
             columns = self._columns(m, {name: arrays[name] for name in ("state", "action", "reward", "done")})
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, EnvironmentFault) as fault:
-            raise ConfigurationError(f"{path} holds no rows for {self.spec}: {fault}; save them again") from None
+            raise ConfigurationError("rows_file_unreadable", file=path, expected=self.spec, reason=str(fault)) from None
         self.clear()
         self.extra_data = {n.removeprefix("extra."): a for n, a in arrays.items() if n.startswith("extra.")}
         self._put(columns, m)
@@ -145,9 +149,9 @@ class Rows(RowReader):
             target = self._ring.columns[name]
             shape = (m, *target.shape[2:])
             if array.shape != shape:
-                raise EnvironmentFault(f"{name} has shape {list(array.shape)}, expected {list(shape)}; reshape it")
+                raise EnvironmentFault("row_shape_wrong", field=name, value=list(array.shape), expected=list(shape))
             if not _fits(array.dtype, target.dtype):
-                raise EnvironmentFault(f"{name} is of type {array.dtype}, expected {target.dtype}; convert it")
+                raise EnvironmentFault("row_type_wrong", field=name, value=array.dtype, expected=target.dtype)
         return columns
 
     def _put(self, columns: dict[str, NDArray], m: int) -> None:

@@ -39,20 +39,16 @@ def agreed(theirs: Schemas) -> int | None:
     return newest if newest >= max(theirs.oldest, SPOKEN.oldest) else None
 
 
-def disagreement(who: str, theirs: Schemas) -> str:
-    """Empty if `who` can be spoken with, else why not, and what to do."""
+def disagreement(who: str, theirs: Schemas) -> Refused | None:
+    """None if `who` can be spoken with, else why not, and what to do."""
     if agreed(theirs) is not None:
-        return ""
-    return (
-        f"{who} speaks {theirs}, the other end (release {protocol.RELEASE}) {SPOKEN}; "
-        "install the same release, or the one before or after it, on both"
-    )
+        return None
+    return Refused("schemas_differ", peer=who, value=str(theirs), release=protocol.RELEASE, expected=str(SPOKEN))
 
 
 def spoken_with(route: Route) -> int:
     """The number to send to the learner behind `route` in; Refused if there is none."""
     theirs = Schemas(route.oldest_schema, route.newest_schema)
-    number = agreed(theirs)
-    if number is None:
-        raise Refused(disagreement(f"the learner {route.learner!r}", theirs))
-    return number
+    if (differs := disagreement(f"the learner {route.learner!r}", theirs)) is not None:
+        raise differs
+    return min(theirs.newest, SPOKEN.newest)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from protocol.errors import ConfigurationError
+
 __all__ = ["Section", "Settings"]
 
 
@@ -25,10 +27,7 @@ def _stays(settings: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, RecursionError):
         again = None
     if again != settings:
-        raise ValueError(
-            "something in it is no text, number, truth, list or mapping (a date, .nan), or a key of it is no text, and "
-            "would be another when it is written and read again; quote it"
-        )
+        raise ConfigurationError("settings_not_plain_data")
     return settings
 
 

@@ -54,9 +54,9 @@ class Keys:
         mode = stat.S_IMODE(status.st_mode)
         lent = status.st_uid == 0 and os.geteuid() != 0  # by root to our group: how Kubernetes mounts a Secret
         if mode & ~(_LENT if lent else _PRIVATE):
-            raise ConfigurationError(f"{path} can be read by others (mode {mode:04o}); run chmod 600 {path}")
+            raise ConfigurationError("key_file_readable_by_others", file=path, mode=mode)
         if zmq.curve_public(secret) != known[role]:
-            raise ConfigurationError(f"{path} does not belong to {role}.public; copy both from one folder of keys")
+            raise ConfigurationError("key_pair_mismatch", file=path, role=role)
         return cls(role, known[role], secret, known)
 
     def serve(self, socket: zmq.Socket[bytes], door: str) -> None:
@@ -123,7 +123,7 @@ def new_keys(folder: Path) -> list[Path]:
     """Makes a pair of keys for every role; ConfigurationError if `folder` holds keys already."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.glob("*.secret")):
-        raise ConfigurationError(f"{folder} holds keys already; give another folder or remove them")
+        raise ConfigurationError("keys_exist_already", file=folder)
     written = []
     for role in ROLES:
         public, secret = zmq.curve_keypair()
@@ -142,13 +142,11 @@ def _read(path: Path) -> bytes:
     try:
         key = path.read_bytes().strip()
     except OSError as fault:
-        raise ConfigurationError(
-            f"cannot read {path} ({fault.strerror}); make keys with `rookery keys new {path.parent}` or copy them there"
-        ) from None
+        raise ConfigurationError("key_file_unreadable", file=path, reason=fault.strerror, folder=path.parent) from None
     try:
         whole = len(key) == _Z85_KEY and len(z85.decode(key)) == 32
     except (ValueError, KeyError, IndexError):
         whole = False
     if not whole:
-        raise ConfigurationError(f"{path} holds no key; make keys with `rookery keys new {path.parent}`")
+        raise ConfigurationError("key_file_malformed", file=path, folder=path.parent)
     return key

@@ -56,7 +56,7 @@ class Shelf:
     def agree(self, told: CommonRows | None) -> bool:
         """Whether segments refer to moments; WireError if only one side thinks so."""
         if (self._layout is None) != (told is None):
-            raise WireError("segments whose actor sees other common observations; use the same configuration")
+            raise WireError("common_observations_differ")
         return told is not None
 
     def near(self, key: Key, told: CommonRows | None) -> Common | None:
@@ -68,10 +68,10 @@ class Shelf:
         if known is None or (known.ring.nonce, int(known.writer)) != (told.nonce, told.writer):
             path = Path(told.ring)
             if not path.name.startswith(PREFIX):
-                raise SharedMemoryError(f"{told.ring!r} is no ring's name; use the same release")
+                raise SharedMemoryError("ring_name_malformed", file=told.ring)
             ring = self._attach(path, told.nonce)
             if ring.nonce != told.nonce:
-                raise SharedMemoryError(f"{told.ring} is not the memory that {key[0]} writes; set transport: tcp")
+                raise SharedMemoryError("memory_of_another_writer", file=told.ring, peer=key[0], key="transport")
             if known is not None:
                 self._left.append(ref(known))
             known = self._near[key] = Common(ring, told.writer)
@@ -150,7 +150,7 @@ class Shelf:
         ring = Ring.attach(path, self._layout)
         if nonce and ring.nonce != nonce:
             ring.close()
-            raise SharedMemoryError(f"{path} is not the memory that was announced; set transport: tcp")
+            raise SharedMemoryError("memory_not_the_announced", file=path, key="transport")
         self._rings[ring.nonce] = ring
         return ring
 
@@ -183,7 +183,7 @@ class _Store:
         for (first, count), frame in zip(told.sent, frames, strict=True):
             block, row = divmod(first, self._moments)
             if count == 0 or row + count > self._moments or not self._may_refer(key, block):
-                raise WireError("moments beyond a block, or of one that is not alive; use the same configuration")
+                raise WireError("moments_beyond_block")
             values = read_frame(frame, count * self._row, "moments")
             slot = self._slot(key, block, common)
             new = ~self._here[slot, row : row + count]  # a frame that was sent again may hold anything by now
@@ -222,9 +222,7 @@ class _Store:
         slot = self._slots[key].get(block)
         if slot is None:
             if not self._free:
-                raise WireError(
-                    f"moments of more than {self.ring.slots} blocks are referred to; use the same configuration"
-                )
+                raise WireError("moments_of_too_many_blocks", limit=self.ring.slots)
             slot = self._slots[key][block] = self._free.pop(0)
             record = self.ring.table[slot : slot + 1]
             record["stream"], record["number"], record["state"] = common.writer, block + 1, FINISHED

@@ -102,7 +102,7 @@ class Simulator:
     def world(self) -> World:
         """The agents and spaces of the run."""
         if self.session.world is None:
-            raise ConfigurationError("the simulator is not connected; use it inside `with`, or call connect first")
+            raise ConfigurationError("simulator_not_connected")
         return self.session.world
 
     def connect(self) -> None:
@@ -126,9 +126,7 @@ class Simulator:
                 return
             if time.monotonic() >= end:
                 silent = f"no actor answered at {self._line.address}" if self._line.address else "no actor serves yet"
-                raise Timeout(
-                    f"{refused or silent} (waited {self._patience:g} s); start the run, or correct the endpoint"
-                )
+                raise Timeout("simulator_not_admitted", reason=refused or silent, seconds=self._patience)
 
     def act(
         self,
@@ -237,7 +235,7 @@ class Simulator:
     def _only(self) -> str:
         cast = self.session.cast
         if cast is None or len(cast.names) != 1:
-            raise ConfigurationError("the world has several agents; name one, or use act_all and end_all")
+            raise ConfigurationError("agent_not_named")
         return cast.names[0]
 
     def _ask(self, shown: Shown) -> None:
@@ -264,7 +262,7 @@ class Simulator:
         by `end` is no error, unless it has been silent for longer than the patience."""
         now = time.monotonic()
         if now >= (self._heard_at + self._patience if quietly else end):
-            raise Timeout(f"the actor at {self._line.address} gave no answer within {self._patience:g} s; see its log")
+            raise Timeout("actor_silent", peer=self._line.address, seconds=self._patience)
         event = self._receive(max(0.0, min(_ASK_EVERY, end - now)))
         if event is not None:
             self._heed(event)
@@ -289,7 +287,7 @@ class Simulator:
                 self._rejoin()
             case Wrong(code, _, reason):
                 self._request = None
-                raise SimulatorFault(code, reason)
+                raise SimulatorFault("simulator_refused", code=code, reason=reason)
 
     def _rejoin(self) -> None:
         """The actor does not know this simulator (any more): in again, as at the start of another episode."""

@@ -58,10 +58,7 @@ class Stopgap:
 
     def __init__(self, kind: Fallback, script: Script | None, cast: Cast) -> None:
         if kind == "scripted" and script is None:
-            raise ConfigurationError(
-                "late actions are to be replaced by a script (scripted), but the simulator has none; give it `script`, "
-                "or another fallback"
-            )
+            raise ConfigurationError("fallback_without_script", field="script")
         self._kind, self._script, self._cast = kind, script, cast
         self._done: dict[tuple[str, tuple[str, ...]], Any] = {}
 
@@ -132,7 +129,7 @@ def _among(leaf: Leaf, array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[
     for i, count in enumerate(counts):
         legal = np.flatnonzero(mask[at : at + count])
         if not len(legal):
-            raise EnvironmentFault(f"{leaf.owner}: its mask leaves no choice; allow one")
+            raise EnvironmentFault("mask_leaves_no_choice", agent=leaf.owner)
         if chosen[i] - starts[i] not in legal:
             chosen[i] = starts[i] + legal[0]
         at += count

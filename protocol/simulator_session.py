@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from protocol.codec import decode, encode
-from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.frequent import Asked, Given, frequent, pack
 from protocol.schema import SPOKEN
 from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Ping, Pong, Reset
@@ -30,12 +30,8 @@ class RunOver(Exception):
     """No more actions are given: the run, or this actor's part of it, is over. No error."""
 
 
-class SimulatorFault(Exception):
-    """The actor did not take in what it was told, or lets nobody in; `code` is for programs."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(f"{reason} ({code})")
-        self.code = code
+class SimulatorFault(RookeryError):
+    """The actor did not take in what it was told, or lets nobody in, for a `reason`; `code` is for programs."""
 
 
 class Shown(NamedTuple):
@@ -76,7 +72,7 @@ class Wrong:
     def again(self) -> str:
         """Why it was not let in, if it may be later; else SimulatorFault."""
         if self.fatal or self.code not in _AGAIN:
-            raise SimulatorFault(self.code, self.reason)
+            raise SimulatorFault("simulator_refused", code=self.code, reason=self.reason)
         return self.reason
 
 
@@ -148,7 +144,7 @@ class Session:
         cast, body = self._known, []
         if truncated:
             if last is None or set(last) != set(rewards):
-                raise EnvironmentFault("an episode was cut, but not all last observations are given; give them")
+                raise EnvironmentFault("last_observations_missing")
             body = [b"".join(cast.of(name).observation(last[name], name) for name in rewards)]
         message = End(
             schema_number=self._schema,
@@ -195,7 +191,7 @@ class Session:
     @property
     def _known(self) -> Cast:
         if self.cast is None:
-            raise ConfigurationError("the simulator is not connected; use it inside `with`, or call connect first")
+            raise ConfigurationError("simulator_not_connected")
         return self.cast
 
     @property
@@ -206,9 +202,7 @@ class Session:
         world = parse_world(admit.world)
         expected = self._expected
         if expected is not None and expected.population != world.population:
-            raise ConfigurationError(
-                f"the run's world {world.id!r} has other agents or spaces than this simulator; give both the same"
-            )
+            raise ConfigurationError("simulator_world_differs", environment=world.id)
         self.admitted, self.world, self.cast = admit, world, Cast(world)
         self.episode, self.playing, self._number = 0, False, 0
         self._asked.clear()

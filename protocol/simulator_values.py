@@ -52,10 +52,10 @@ class Values:
         record = self._place.masked
         if record is None:
             if value is not None:
-                raise EnvironmentFault(f"{name}: a mask came, but its world has none; leave it out")
+                raise EnvironmentFault("action_mask_unexpected", agent=name)
             return {}
         if value is None:
-            raise EnvironmentFault(f"{name}: its mask of legal actions is missing; give it with each observation")
+            raise EnvironmentFault("action_mask_missing", agent=name)
         arrays = {}
         for leaf in record.leaves:
             given = value if not record.nested else value[leaf.name.partition(".")[2]]
@@ -100,7 +100,7 @@ class Cast:
         found = self._values.get(name)
         if found is None:
             some = ", ".join(self.names[:8])
-            raise EnvironmentFault(f"there is no agent {name!r} in this world; its agents are {some}")
+            raise EnvironmentFault("world_lacks_agent", agent=name, choices=some)
         return found
 
 
@@ -118,5 +118,5 @@ def _choice_of(place: Place) -> np.dtype[Any] | None:
 
 def _bytes(leaf: Leaf, array: Any) -> bytes:
     if isinstance(leaf.space, Box) and array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise EnvironmentFault(f"{leaf.owner}: {leaf.name} has a number that is not finite; correct the simulator")
+        raise EnvironmentFault("simulator_value_not_finite", agent=leaf.owner, field=leaf.name)
     return np.ascontiguousarray(array, np.dtype(leaf.space.dtype).newbyteorder("<")).tobytes()

@@ -79,10 +79,7 @@ def is_loopback(host: str) -> bool:
 def check_bind(host: str, keys: str, insecure: bool) -> None:
     """Refuses an address that others can reach without keys, unless told `--insecure`."""
     if not keys and not insecure and not is_loopback(host):
-        raise ConfigurationError(
-            f"binding {host} would open an unauthenticated socket to the network; make keys with `rookery keys new "
-            "DIR` and pass --keys DIR to every worker, or pass --insecure on a network where you trust every machine"
-        )
+        raise ConfigurationError("bind_without_keys", peer=host)
 
 
 def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
@@ -126,10 +123,7 @@ class Ports:
         most messages of one peer that wait, in each direction. `http`: besides, a plain socket at base + 9.
         """
         if self._chosen > LAST_BASE:  # ZeroMQ would bind another port instead
-            raise ConfigurationError(
-                f"there is no port {self._chosen + BLOCK - 1}; "
-                f"choose a base of at most {LAST_BASE} with --bind HOST:PORT"
-            )
+            raise ConfigurationError("port_out_of_range", value=self._chosen + BLOCK - 1, limit=LAST_BASE)
         for attempt in range(200):
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
             try:
@@ -144,8 +138,7 @@ class Ports:
                 self.close()
                 if self._chosen or attempt == 199 or fault.errno != errno.EADDRINUSE:
                     raise ConfigurationError(
-                        f"cannot bind ports {base} to {base + BLOCK - 1} of {self._host} ({fault.strerror}); "
-                        "choose another with --bind HOST:PORT or stop what uses them"
+                        "ports_not_bindable", first=base, last=base + BLOCK - 1, peer=self._host, reason=fault.strerror
                     ) from None
         raise AssertionError("unreachable")
 
@@ -213,7 +206,7 @@ def connect(
     `queue` False: while the peer is away nothing is kept for it, sending raises zmq.Again at once.
     `largest`: bytes of the largest frame that is taken in, if other than `LARGEST` says.
     """
-    refused = ConfigurationError(f"{address!r} is no address; write tcp://HOST:PORT")
+    refused = ConfigurationError("address_malformed", value=address)
     try:
         parts = urlsplit(address)
         valid = parts.scheme == "tcp" and bool(parts.hostname) and bool(parts.port)

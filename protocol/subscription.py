@@ -82,7 +82,7 @@ class Subscription:
             try:
                 message, rest = decode(frames)
             except WireError as fault:
-                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault)
+                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault.coded)
                 continue
             beacons = beacons or isinstance(message, Beacon)
             if isinstance(message, Weights) and topic == self._topic:

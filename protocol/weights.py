@@ -236,20 +236,14 @@ class WeightSubscriber:
 
     def _beacon(self, beacon: Beacon) -> None:
         if beacon.manifest != self._manifest.hash or beacon.nbytes != self._manifest.nbytes:
-            raise WireError(
-                f"the learner of {self._policy!r} has another network than this actor; "
-                "use the same configuration and release"
-            )
+            raise WireError("learner_of_another_network", policy=self._policy)
         self.newest = max(self.newest, Version(beacon.incarnation, beacon.version))
         if self._mailbox is not None or self._remote:
             return
         if self._transport != "tcp" and beacon.mailbox:
             self._attach(beacon)
         if self._mailbox is None and self._transport == "memory":
-            raise SharedMemoryError(
-                f"transport is memory but the learner of {self._policy!r} cannot be reached through it; "
-                "start both on one node with the same ROOKERY_MEMORY, or set transport: auto"
-            )
+            raise SharedMemoryError("learner_memory_unreachable", policy=self._policy, key="transport")
         self._remote = self._mailbox is None
 
     def _attach(self, beacon: Beacon) -> None:
@@ -266,7 +260,7 @@ class WeightSubscriber:
 
     def _snapshot(self, header: Weights, frames: Sequence[zmq.Frame]) -> None:
         if header.manifest != self._manifest.hash or len(frames) != 1:
-            raise WireError(f"weights of another network than {self._policy!r} here; use the same configuration")
+            raise WireError("learner_of_another_network", policy=self._policy)
         data = np.frombuffer(frames[0].buffer, np.uint8)
         if zlib.crc32(data.data) != header.crc:
             self.torn += 1

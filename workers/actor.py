@@ -266,10 +266,7 @@ def main(life: Life) -> None:
     lent = lend(life, welcome) if where.id == EXTERNAL else None
     environment = Checked(deal(run, welcome.index) if run.lockstep else make(where, outside=lent))
     if environment.world != parse_world(welcome.world):
-        raise ConfigurationError(
-            f"{run.environment.id} has other agents or spaces here than at the coordinator; "
-            "install the same version on both"
-        )
+        raise ConfigurationError("actor_world_differs", environment=run.environment.id)
     actor = Actor(life, welcome, environment, run)
     try:
         actor.run()

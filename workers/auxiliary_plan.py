@@ -58,22 +58,26 @@ def plan_auxiliaries(run: Run, policies: Mapping[str, PolicyPlan]) -> dict[str, 
             wanted.add(policy.curiosity.auxiliary)
     for name in plans:
         if name not in wanted:
-            raise ConfigurationError(
-                f"no policy uses the auxiliary {name!r}; name it as algorithm.curiosity.auxiliary of one, or remove it"
-            )
+            raise ConfigurationError("auxiliary_unused", auxiliary=name, key=f"auxiliaries.{name}")
     return plans
 
 
 def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]) -> AuxiliaryPlan:
     known = ", ".join(policies)
     if not policies:
-        raise ConfigurationError(f"auxiliary {name!r} has nobody to watch, as no policy learns; remove it")
+        raise ConfigurationError("auxiliary_watches_nobody", auxiliary=name, key=f"auxiliaries.{name}")
     if name in policies:
-        raise ConfigurationError(f"auxiliary {name!r} is called like a policy; give it a name that none of {known} has")
+        raise ConfigurationError(
+            "auxiliary_named_like_policy", auxiliary=name, choices=known, key=f"auxiliaries.{name}"
+        )
     for other in config.watches:
         if other not in policies:
             raise ConfigurationError(
-                f"auxiliary {name!r} watches {other!r}, which is no policy that learns; name some of {known}"
+                "auxiliary_watches_no_learner",
+                auxiliary=name,
+                policy=other,
+                choices=known,
+                key=f"auxiliaries.{name}.watches",
             )
     watched = [policy for policy in policies.values() if policy.name in config.watches or not config.watches]
     first = watched[0]
@@ -93,13 +97,16 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
     )
     if plan.batch_segments < config.algorithm.minibatches:
         raise ConfigurationError(
-            f"auxiliary {name!r}: a batch of {plan.batch_segments} segments makes no {config.algorithm.minibatches} "
-            "minibatches; lower algorithm.minibatches, or raise algorithm.segments or environment.copies"
+            "auxiliary_batch_too_small",
+            auxiliary=name,
+            count=plan.batch_segments,
+            minibatches=config.algorithm.minibatches,
+            key=f"auxiliaries.{name}",
         )
     try:
         plan.credit()  # refuses what would deadlock
     except ConfigurationError as fault:
-        raise ConfigurationError(f"auxiliary {name!r}: {fault}") from None
+        raise fault.within(f"auxiliary {name!r}", auxiliary=name, key=f"auxiliaries.{name}") from None
     compression.check_fields(config.compress, plan.layout)
     return plan
 
@@ -126,14 +133,25 @@ def _check_alike(name: str, first: PolicyPlan, policy: PolicyPlan) -> None:
     one, other = first.interface.shown, policy.interface.shown
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         raise ConfigurationError(
-            f"auxiliary {name!r} watches {first.name!r}, which is shown {one.dtype} {list(one.shape)}, and "
-            f"{policy.name!r}, which is shown {other.dtype} {list(other.shape)}; give each an auxiliary of its own, by "
-            "`watches`"
+            "auxiliary_observations_differ",
+            auxiliary=name,
+            policy=first.name,
+            dtype=one.dtype,
+            shape=list(one.shape),
+            other=policy.name,
+            other_dtype=other.dtype,
+            other_shape=list(other.shape),
+            key=f"auxiliaries.{name}",
         )
     if first.many != policy.many:
         raise ConfigurationError(
-            f"auxiliary {name!r} watches {first.name!r}, whose agents stand for {first.many}, and {policy.name!r}, "
-            f"whose stand for {policy.many}; give each an auxiliary of its own, by `watches`"
+            "auxiliary_agent_counts_differ",
+            auxiliary=name,
+            policy=first.name,
+            count=first.many,
+            other=policy.name,
+            other_count=policy.many,
+            key=f"auxiliaries.{name}",
         )
 
 
@@ -142,13 +160,17 @@ def _check_consumer(policy: PolicyPlan, name: str, plans: Mapping[str, Auxiliary
     if name not in plans:
         there = f"one of {', '.join(plans)}" if plans else "one that you add there"
         raise ConfigurationError(
-            f"policy {policy.name!r}: algorithm.curiosity.auxiliary is {name!r}, which is not under auxiliaries; name "
-            f"{there}"
+            "unknown_auxiliary", policy=policy.name, value=name, choices=there, key="algorithm.curiosity.auxiliary"
         )
     mine, its = policy.interface.shown, plans[name].interface.shown
     if (mine.shape, mine.dtype) != (its.shape, its.dtype):
         raise ConfigurationError(
-            f"policy {policy.name!r} is shown {mine.dtype} {list(mine.shape)}, and the auxiliary {name!r} that it is "
-            f"curious by knows {its.dtype} {list(its.shape)}; let it use one that watches policies which are shown the "
-            "same"
+            "curiosity_observations_differ",
+            policy=policy.name,
+            dtype=mine.dtype,
+            shape=list(mine.shape),
+            auxiliary=name,
+            other_dtype=its.dtype,
+            other_shape=list(its.shape),
+            key="algorithm.curiosity.auxiliary",
         )

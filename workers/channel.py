@@ -36,7 +36,7 @@ class Channel:
         behind = self._blocks.credit.paced and self._blocks.credit.backlog
         slots = None if behind else self._blocks.take()
         if slots is None:
-            raise TrainingFault(f"policy {self._policy!r} found no room for segments; raise credits")
+            raise TrainingFault("segments_exhausted", policy=self._policy, key="credits")
         return slots
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:

@@ -55,10 +55,7 @@ def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]
     branching = [BRANCHES if _branches(plan) else "" for plan in plans]
     if run.cohort == "branches":
         if device != "cuda":
-            raise ConfigurationError(
-                f"cohort: branches are streams of a CUDA device, and learners here compute on {device!r}; set cohort: "
-                "auto, or run learners on a machine with such a device"
-            )
+            raise ConfigurationError("cohort_branches_need_cuda", device=device, key="cohort")
         return branching
     found = _alike(run, plans, device)
     if run.cohort == "auto" and device == "cuda":
@@ -145,10 +142,7 @@ def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
     said."""
     if run.cohort == "branches" and (run.lockstep or run.device in ("cpu", "mps")):
         what = "schedule is lockstep" if run.lockstep else f"device is {run.device!r}"
-        raise ConfigurationError(
-            f"cohort: branches are streams of a CUDA device that nobody waits for, but {what}; set cohort: auto, or "
-            "device: cuda with schedule: asynchronous"
-        )
+        raise ConfigurationError("cohort_branches_impossible", reason=what, key="cohort")
     if run.cohort == "stacked":
         _check_stacks(run, plans)
     if not isinstance(run.learners, dict):
@@ -157,27 +151,20 @@ def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
         for member in members:
             if member not in plans:
                 raise ConfigurationError(
-                    f"learners.{name} names {member!r}, which is nothing that learns; name some of {', '.join(plans)}"
+                    "cohort_member_unknown", cohort=name, value=member, choices=list(plans), key=f"learners.{name}"
                 )
         if name in plans and name not in members:
-            raise ConfigurationError(
-                f"the cohort {name!r} is called like a policy that is not in it; give it another name"
-            )
+            raise ConfigurationError("cohort_named_like_policy", cohort=name, key=f"learners.{name}")
 
 
 def _check_stacks(run: Run, plans: Mapping[str, Plan]) -> None:
     """ConfigurationError unless all policies of each process are of one kind."""
     if run.lockstep:
-        raise ConfigurationError(
-            "cohort: stacked gives other bits for other company, which schedule: lockstep rules out; set cohort: "
-            "in_turn, or leave it out"
-        )
+        raise ConfigurationError("cohort_stacked_in_lockstep", key="cohort")
     kinds = {name: kind_of(plan) for name, plan in plans.items()}
     for learner, (first, *others) in learners_of(run, list(plans), kinds).items():
         for other in others:
             if not kinds[first] or kinds[other] != kinds[first]:
                 raise ConfigurationError(
-                    f"cohort: stacked, but {first!r} and {other!r}, which share {learner}, are no two ppo, impala, "
-                    "iqn or dqn policies without records and with equal observations, actions, network, algorithm, "
-                    "segments and compile; set cohort: auto, or put them into different cohorts by `learners`"
+                    "cohort_policies_not_stackable", policy=first, other=other, peer=learner, key="cohort"
                 )

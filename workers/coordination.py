@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 from protocol.config import Run
-from protocol.control_server import ControlServer
+from protocol.control_server import ControlServer, refusal
+from protocol.errors import Refused
 from protocol.library_messages import Fetch
 from protocol.memory import sweep
 from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
@@ -196,8 +197,7 @@ class Coordinator:
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
                 elif isinstance(message, Join):
-                    reason = "this run has ended; start another with `rookery train`"
-                    self._server.answer(peer, Refusal(reason=reason, retry=self._resident))
+                    self._server.answer(peer, refusal(Refused("run_has_ended"), retry=self._resident))
 
     def close(self) -> None:
         """Closes files and sweeps what dead workers left."""
@@ -215,7 +215,7 @@ class Coordinator:
         if peer in self._server.gone:  # it had asked several times
             return
         if self._done_with(join):
-            self._server.answer(peer, Refusal(reason="this run is ending; wait for the next", retry=True))
+            self._server.answer(peer, refusal(Refused("run_is_ending"), retry=True))
             return
         again = self._members.welcomed(join) is not None
         answer = self._members.join(join, self._tally.steps())

@@ -62,15 +62,16 @@ def command(
         context = open_context(keys, "coordinator")
         code = _run(context, config, run_dir.resolve(), bind, advertise, resident, until_end)
     except RookeryError as fault:
-        log.error("event=failed error=%s", fault)
-        click.echo(f"coordinator: {fault}", err=True)
+        log.error("event=failed kind=%s error=%s", fault.kind, fault)
+        click.echo(f"coordinator: {fault.coded}", err=True)
         code = fault.exit_code
     except OSError as fault:
-        said = disk_fault(fault)
-        if not said:
+        told = disk_fault(fault)
+        if told is None:
             raise
-        log.exception("event=failed error=%s", said)
-        click.echo(f"coordinator: {said}", err=True)
+        log.exception("event=failed kind=%s error=%s", told.kind, told)
+        click.echo(f"coordinator: {told.coded}", err=True)
+        code = told.exit_code
     finally:
         if context is not None:
             context.destroy(linger=0)
@@ -80,7 +81,7 @@ def command(
 def _host_of(bind: str) -> str:
     host, _, port = bind.rpartition(":")
     if not host or not port.isdigit():
-        raise ConfigurationError(f"--bind {bind!r} is no HOST:PORT; write for example 127.0.0.1:5600")
+        raise ConfigurationError("bind_not_host_port", value=bind)
     return host
 
 
@@ -96,15 +97,9 @@ def _run(
     run = read_run(config)
     host, port = _host_of(bind), bind.rpartition(":")[2]
     if run.multiprocessing.enabled is False:
-        raise ConfigurationError(
-            "multiprocessing.enabled is false, which means one process without a coordinator; use `rookery train`, or "
-            "remove the key"
-        )
+        raise ConfigurationError("coordinator_without_processes", key="multiprocessing.enabled")
     if run.replay is not None:
-        raise ConfigurationError(
-            f"replay is {run.replay}, which one process learns from without a coordinator; use `rookery train`, or "
-            "remove the key"
-        )
+        raise ConfigurationError("replay_with_coordinator", file=run.replay, key="replay")
     world = describe(run.environment, run.cuts)
     plan_all(run, world)
     check_fixed(run, world)

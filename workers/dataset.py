@@ -29,17 +29,14 @@ def recorded_in(run: Path, policy: str | None) -> tuple[Recorded, Manifest]:
     """What the run in the folder `run` recorded of `policy` (None: the only one). ConfigurationError in a sentence."""
     names = sorted(path.parent.name for path in (run / "datasets").glob(f"*/{MANIFEST}"))
     if not names:
-        raise ConfigurationError(f"{run} holds no recorded segments; give the folder of a run with policy.record")
+        raise ConfigurationError("no_recorded_segments", file=run)
     if len(names) > 1 if policy is None else policy not in names:
         fault = "recorded several policies" if policy is None else f"recorded no policy {policy!r}"
-        raise ConfigurationError(f"{run} {fault}; give --policy one of {', '.join(names)}")
+        raise ConfigurationError("policy_option_needed", file=run, reason=fault, choices=list(names))
     folder = run / "datasets" / (policy or names[0])
     needed, free = _COPIES * sum(path.stat().st_size for path in folder.glob(FILES)), psutil.virtual_memory().available
     if needed > free:
-        raise ConfigurationError(
-            f"{folder} needs {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} are free; record less, or use "
-            "a machine with more"
-        )
+        raise ConfigurationError("recording_exceeds_memory", file=folder, needed=needed / 2**30, free=free / 2**30)
     return Recorded(folder, folder.name), read_manifest(folder)[0]
 
 

@@ -30,8 +30,19 @@ __all__ = ["Layer", "examine", "main"]
 
 _LOOKS = 3
 """Batches after which the absence of a finding says something."""
-_WORDS = re.compile(r"event=(?:failed|crashed|worker_failed) error=(.+)")
-_SHAPES = re.compile(r"should be \S*\[.*\] but is |should have the shape|has shape ")
+_WORDS = re.compile(r"event=(?:failed kind=(\S+)|crashed) error=(.+)")
+_SHAPES = {
+    "array_form_mismatch",
+    "array_is_ragged",
+    "array_shape_wrong",
+    "behavior_observation_shapes",
+    "row_shape_wrong",
+    "shape_differs_from_layout",
+    "vector_array_mismatch",
+}
+"""Kinds of errors."""
+_FORM = re.compile(r"\b(?:bool|u?int\d+|float\d+)\[")
+"""Of an array, among what a world's data should be."""
 State = Literal["ok", "FAILS", "not judged"]
 
 
@@ -65,9 +76,7 @@ class _Evidence:
 def examine(folder: Path) -> list[Layer]:
     """The layers of every policy of the run in `folder`, policy after policy; ConfigurationError if it is no run's."""
     if not (folder / "config.yaml").is_file():
-        raise ConfigurationError(
-            f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
-        )
+        raise ConfigurationError("folder_without_config", file=folder)
     words = _last_words(folder / read_run(folder / "config.yaml").log_dir)
     found: list[Layer] = []
     for evidence in _evidence(folder):
@@ -77,9 +86,7 @@ def examine(folder: Path) -> list[Layer]:
             faults = {layer: says} if layer else {}
         found += _layers(evidence, faults, notes)
     if not found:
-        raise ConfigurationError(
-            words or f"no worker began in {folder}, or no policy learns; see its logs, or let the run go on for longer"
-        )
+        raise ConfigurationError.heard(words) if words else ConfigurationError("nothing_to_examine", file=folder)
     return found
 
 
@@ -147,7 +154,7 @@ def _stopped(evidence: _Evidence, words: str) -> tuple[str, str]:
     """The layer, and what to do, where a worker failed or a policy got no update at all; both empty otherwise."""
     if words:
         layer = "computation" if words.startswith("learner") else "data"
-        return ("shape" if _SHAPES.search(words) else layer), words
+        return ("shape" if _of_shape(words) else layer), words
     if evidence.train_steps:
         return "", ""
     made, received = evidence.produced, evidence.received
@@ -171,8 +178,14 @@ def _last_words(logs: Path) -> str:
     for path in sorted(logs.glob("*.log")):
         said = _WORDS.search(path.read_text(errors="replace"))
         if said:
-            return f"{path.stem}: {said[1]}"
+            kind = f" [{said[1]}]" if said[1] else ""
+            return f"{path.stem}: {said[2]}{kind}"
     return ""
+
+
+def _of_shape(words: str) -> bool:
+    kind = ConfigurationError.heard(words).kind
+    return kind in _SHAPES or (kind in ("agent_data_invalid", "world_data_invalid") and bool(_FORM.search(words)))
 
 
 @click.command(name="doctor", context_settings={"help_option_names": ["-h", "--help"]})

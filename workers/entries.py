@@ -35,18 +35,15 @@ def find(entry: str, key: str, forms: str) -> Callable[..., Any]:
         missing = fault.name or module
         if missing == module or module.startswith(f"{missing}."):
             raise ConfigurationError(
-                f"{key} {entry!r} names module {module!r}, which is not found in {here} nor installed; "
-                f"correct it or start in its folder ({key} is one of {forms})"
+                "module_not_found", key=key, value=entry, module=module, file=here, choices=forms
             ) from None
-        raise ConfigurationError(
-            f"{entry} needs a package that is missing; run: pip install {missing.partition('.')[0]}"
-        ) from fault
+        raise ConfigurationError("package_missing", value=entry, package=missing.partition(".")[0]) from fault
     except AttributeError:
-        raise ConfigurationError(f"module {module!r} has nothing called {name!r}; correct {key} {entry!r}") from None
+        raise ConfigurationError("name_not_in_module", module=module, name=name, key=key, value=entry) from None
     except Exception as fault:
-        raise ConfigurationError(f"{entry} cannot be imported ({said(fault)}); correct that module") from fault
+        raise ConfigurationError("module_import_failed", value=entry, reason=said(fault)) from fault
     if not callable(found):
-        raise ConfigurationError(f"{entry} is neither a function nor a class; correct {key}")
+        raise ConfigurationError("entry_not_callable", value=entry, key=key)
     function: Callable[..., Any] = found
     return function
 

@@ -58,9 +58,7 @@ def evaluate(
 def run_in(folder: Path) -> Run:
     """The configuration of the run in `folder`; ConfigurationError if there is none."""
     if not (folder / "config.yaml").is_file():
-        raise ConfigurationError(
-            f"{folder} is no run's folder (it has no config.yaml); give the one `rookery train` told"
-        )
+        raise ConfigurationError("folder_without_config", file=folder)
     return read_run(folder / "config.yaml")
 
 
@@ -69,10 +67,7 @@ def frozen_policies(folder: Path, run: Run, world: World, others: Mapping[str, s
     mapping = run.policy_of(world)
     for name in others:
         if name not in mapping.values():
-            raise ConfigurationError(
-                f"--policy names {name!r}, which no agent uses; "
-                f"the policies are {', '.join(sorted({*mapping.values()}))}"
-            )
+            raise ConfigurationError("policy_option_unused", policy=name, choices=sorted({*mapping.values()}))
     found = {}
     for name in dict.fromkeys(mapping.values()):
         if name in others:

@@ -28,7 +28,7 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     """Writes the policy called `policy` (None: the only one) of the run in the folder `run`, as of the checkpoint
     `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
     if not (run / "config.yaml").is_file():
-        raise ConfigurationError(f"{run} is no run's folder (it has no config.yaml); give the one `rookery train` told")
+        raise ConfigurationError("folder_without_config", file=run)
     name = _policy(run, policy, read_run(run / "config.yaml"))
     step, manifest, found = find(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
@@ -46,13 +46,13 @@ def _policy(run: Path, policy: str | None, config: Run) -> str:
     saved = sorted(path.name for path in folder.iterdir() if checkpoint.steps(path)) if folder.is_dir() else []
     names = [name for name in saved if name not in config.auxiliaries]
     if not names:
-        raise ConfigurationError(f"{run} has no checkpoint yet; wait for the first one, or train longer")
+        raise ConfigurationError("run_without_checkpoint", file=run)
     if policy in names:
         return policy
     if policy is None and len(names) == 1:
         return names[0]
     fault = "has several policies" if policy is None else f"has no checkpoint of a policy {policy!r}"
-    raise ConfigurationError(f"{run} {fault}; give --policy one of {', '.join(names)}")
+    raise ConfigurationError("policy_option_needed", file=run, reason=fault, choices=list(names))
 
 
 @click.command(name="export", context_settings={"help_option_names": ["-h", "--help"]})

@@ -85,48 +85,44 @@ def check_frozen(plan: FixedPlan, world: World) -> None:
         ):
             if trained != here:
                 raise ConfigurationError(
-                    f"policy {plan.name!r}: the agent that {path} was trained as {what} {_said(trained)}, and "
-                    f"{mine.name!r} of {world.id} {_said(here)}; give a policy that was trained on the same spaces"
+                    "policy_trained_on_other_spaces",
+                    policy=plan.name,
+                    file=path,
+                    what=what,
+                    trained=_said(trained),
+                    agent=mine.name,
+                    environment=world.id,
+                    expected=_said(here),
                 )
 
 
 def _trained_on(path: Path) -> tuple[Agent, Box | None]:
     """What the policy in the file or checkpoint `path` sees and does, as deployed, and what all see beside."""
     if not path.exists():
-        raise ConfigurationError(
-            f"there is no {path} from {Path.cwd()}; give the path of a file that `rookery export` wrote, or of a "
-            "checkpoint"
-        )
+        raise ConfigurationError("policy_file_missing", file=path, folder=Path.cwd())
     if path.is_dir():
         return _of_checkpoint(path)
     try:
         with safe_open(path, framework="np") as file:
             text = (file.metadata() or {}).get(KEY)
     except (OSError, SafetensorError) as fault:
-        raise ConfigurationError(
-            f"{path} cannot be read as an exported policy ({fault}); write it by `rookery export`, as safetensors"
-        ) from None
+        raise ConfigurationError("exported_policy_unreadable", file=path, reason=str(fault)) from None
     manifest = parse_manifest(path, text)
     return manifest.agent, manifest.common
 
 
 def _of_checkpoint(path: Path) -> tuple[Agent, Box | None]:
     if not (path / "manifest.json").is_file():
-        raise ConfigurationError(
-            f"{path} is a folder and no checkpoint, which is RUN/checkpoints/POLICY/TRAIN_STEP; give one of these, or "
-            "a file that `rookery export` wrote"
-        )
+        raise ConfigurationError("folder_is_no_checkpoint", file=path)
     try:
         facts = json.loads((path / "manifest.json").read_text())
         agent = Agent.model_validate(facts["agent"])
         common = TypeAdapter(Box | None).validate_python(facts["common"])
         learned = facts["config"]["algorithm"]["name"]
     except (OSError, ValueError, KeyError, TypeError, ValidationError):
-        raise ConfigurationError(
-            f"checkpoint {path} does not tell what its policy sees and does; use the release that wrote it"
-        ) from None
+        raise ConfigurationError("checkpoint_without_spaces", file=path) from None
     if learned == RND().name:
-        raise ConfigurationError(f"{path} is of an auxiliary, which acts for nobody; give the checkpoint of a policy")
+        raise ConfigurationError("checkpoint_of_auxiliary", file=path)
     deployed = World(id="alone", population=DictPopulation(agents=(agent,), common=common)).deployed()
     return deployed.agents[0], common_of(deployed)
 

@@ -125,32 +125,33 @@ def plan_league(run: Run, world: World) -> LeaguePlan | None:
         own = league.players[name].agents if name in league.players else None
         if run.fixed(name) is not None:
             if name in league.players:
-                raise ConfigurationError(f"league.players names {name!r}, which does not learn; remove it there")
+                raise ConfigurationError("league_player_does_not_learn", policy=name, key="league.players")
             continue
         for agent in own or ():
             if agent not in numbers:
                 raise ConfigurationError(
-                    f"league.players.{name}.agents names {agent!r}, which is no agent of {world.id}; "
-                    f"its agents are {', '.join(numbers)}"
+                    "league_player_of_unknown_agent",
+                    policy=name,
+                    agent=agent,
+                    environment=world.id,
+                    choices=list(numbers),
+                    key=f"league.players.{name}.agents",
                 )
         where[name] = tuple(numbers[a] for a in (own or [a for a, policy in mapping.items() if policy == name]))
         if not where[name]:
-            raise ConfigurationError(f"the league's player {name!r} sits nowhere; set league.players.{name}.agents")
+            raise ConfigurationError("league_player_without_seat", policy=name, key=f"league.players.{name}.agents")
     seats = tuple(sorted({agent for agents in where.values() for agent in agents}))
     homes = sum(map(len, where.values()))
     copies = run.environment.copies // run.groups
     share = int(copies * (1 - league.arena)) // homes
     if not share:
         raise ConfigurationError(
-            f"a league with {homes} places to learn in needs {homes} copies beside its arena, and there are "
-            f"{int(copies * (1 - league.arena))}; raise environment.copies, or lower league.arena"
+            "league_copies_too_few", expected=homes, count=int(copies * (1 - league.arena)), key="environment.copies"
         )
     rows = run.steps * share / (copies * len(world.agents))
     if rows < league.snapshot_every:
         raise ConfigurationError(
-            f"league.snapshot_every is {league.snapshot_every} and a player learns from about {int(rows)} rows in the "
-            "whole run for each of its seats, so no member would ever join and the league never begin; lower "
-            "snapshot_every, or raise steps"
+            "league_snapshots_never_due", value=league.snapshot_every, rows=int(rows), key="league.snapshot_every"
         )
     players = {name: _player(run, league, name, agents, where, seats, rows) for name, agents in where.items()}
     plan = LeaguePlan(league, players, seats, copies, share)
@@ -173,26 +174,22 @@ def _player(
     for other in opponents or ():
         if other not in where:
             raise ConfigurationError(
-                f"league.players.{name}.opponents names {other!r}, which is no player; the players are "
-                f"{', '.join(where)}"
+                "league_opponent_unknown",
+                policy=name,
+                opponent=other,
+                choices=list(where),
+                key=f"league.players.{name}.opponents",
             )
         if other not in able:
             raise ConfigurationError(
-                f"league.players.{name}.opponents names {other!r}, which does not sit in all seats opposite to {name}; "
-                f"name others, or set league.players.{other}.agents"
+                "league_opponent_not_opposite", policy=name, opponent=other, key=f"league.players.{name}.opponents"
             )
     if not able:
-        raise ConfigurationError(
-            f"nobody can sit opposite to the league's player {name!r}, in all other seats at once; let one policy play "
-            "them (agents), or set league.players"
-        )
+        raise ConfigurationError("league_player_without_opponents", policy=name, key="league.players")
     told = {key: getattr(own, key, None) for key in ("matchmaking", "latest", "fresh")}
     chosen = {key: getattr(league, key) if value is None else value for key, value in told.items()}
     if chosen["matchmaking"] == "nash" and not league.arena:
-        raise ConfigurationError(
-            "league.matchmaking is nash and league.arena is 0, so the members' game would never be measured; raise "
-            "league.arena"
-        )
+        raise ConfigurationError("league_nash_without_arena", key="league.arena")
     most = 1 + int(rows * len(agents) / league.snapshot_every)
     return PlayerPlan(name, agents, tuple(opponents or [o for o in where if o in able]), most=most, **chosen)
 
@@ -200,28 +197,17 @@ def _player(
 def _check_size(plan: LeaguePlan) -> None:
     most, size = len(plan.members), plan.config.size
     if most > size:
-        raise ConfigurationError(
-            f"the league would grow to {most} members and its library holds {size}; raise league.size or "
-            "league.snapshot_every, or lower steps"
-        )
+        raise ConfigurationError("league_library_too_small", count=most, limit=size, key="league.size")
 
 
 def _check_world(run: Run, world: World) -> None:
     mapping = run.policy_of(world)
     learning = [agent for agent, policy in mapping.items() if run.fixed(policy) is None]
     if run.environment.id == EXTERNAL:
-        raise ConfigurationError("simulators play with whom they want, which is no league; remove league")
+        raise ConfigurationError("league_with_simulators", key="league")
     if len(learning) < 2:
-        raise ConfigurationError(
-            f"a league needs two agents or more whose policies learn, and {world.id} has {len(learning)} here; remove "
-            "league, or the fixed strategies"
-        )
+        raise ConfigurationError("league_needs_two_learners", environment=world.id, count=len(learning), key="league")
     if any(place.many > 1 for place in world.places):
-        raise ConfigurationError(
-            f"{world.id} has an agent that stands for many, who cannot be told apart; remove league"
-        )
+        raise ConfigurationError("league_with_varying_agents", environment=world.id, key="league")
     if common_of(world) is not None:
-        raise ConfigurationError(
-            f"{world.id} has observations that are common to all agents, which a league cannot record by copy; choose "
-            "a world without, or remove league"
-        )
+        raise ConfigurationError("league_with_common_observations", environment=world.id, key="league")

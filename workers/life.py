@@ -79,7 +79,7 @@ class Options:
         if not host:
             host, port = self.bind, "0"
         if not port.isdigit() or int(port) > 65_535:
-            raise ConfigurationError(f"--bind {self.bind!r} is no HOST:PORT; write for example 127.0.0.1:5610")
+            raise ConfigurationError("bind_not_host_port", value=self.bind)
         return host, int(port)
 
 
@@ -155,15 +155,15 @@ class Life:
         except Stop:
             log.info("event=stopped role=%s", self.role)
         except RookeryError as fault:
-            error, code = str(fault), fault.exit_code
-            log.error("event=failed error=%s", fault)
-            print(f"{self.role}: {fault}", file=sys.stderr)  # noqa: T201 - the worker's last word
+            error, code = fault.coded, fault.exit_code
+            log.error("event=failed kind=%s error=%s", fault.kind, fault)
+            print(f"{self.role}: {error}", file=sys.stderr)  # noqa: T201 - the worker's last word
         except Exception as fault:
-            said = disk_fault(fault)
-            if said:
-                error, code = said, 1
-                log.exception("event=failed error=%s", said)
-                print(f"{self.role}: {said}", file=sys.stderr)  # noqa: T201 - the worker's last word
+            told = disk_fault(fault)
+            if told is not None:
+                error, code = told.coded, told.exit_code
+                log.exception("event=failed kind=%s error=%s", told.kind, told)
+                print(f"{self.role}: {error}", file=sys.stderr)  # noqa: T201 - the worker's last word
                 return code
             error, code = traceback.format_exc(), 1
             log.exception("event=crashed error=%s", type(fault).__name__)
@@ -214,7 +214,7 @@ def claim(run: Run, folder: Path) -> int:
     Raises ConfigurationError if another run uses it, or if it holds the state of a run with another configuration.
     """
     if not Path(os.path.normpath(folder / run.log_dir)).is_relative_to(folder):
-        raise ConfigurationError(f"log_dir {run.log_dir!r} leaves the run's folder; give a relative path without ..")
+        raise ConfigurationError("log_folder_outside_run", value=run.log_dir, key="log_dir")
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -225,9 +225,7 @@ def claim(run: Run, folder: Path) -> int:
             and config.exists()
             and parse_run(yaml.safe_load(config.read_text())) != run
         ):
-            raise ConfigurationError(
-                f"{folder} holds a run with another configuration; give that one ({config}) or another --run-dir"
-            )
+            raise ConfigurationError("run_configuration_differs", file=folder, expected=config)
         text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
         if not config.exists() or config.read_text() != text:  # one that returns needs no room on a full disk
             aside = folder / ".config.yaml"
@@ -235,7 +233,7 @@ def claim(run: Run, folder: Path) -> int:
             aside.rename(config)
     except BlockingIOError:
         os.close(lock)
-        raise ConfigurationError(f"{folder} is in use by another run; give another --run-dir") from None
+        raise ConfigurationError("folder_in_use", file=folder) from None
     except BaseException:
         os.close(lock)
         raise
@@ -281,7 +279,7 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
         try:
             life = Life(role, given, open_context(given.keys, role))
         except RookeryError as fault:
-            print(f"{role}: {fault}", file=sys.stderr)  # noqa: T201 - the worker's last word
+            print(f"{role}: {fault.coded}", file=sys.stderr)  # noqa: T201 - the worker's last word
             sys.exit(fault.exit_code)
         code = life.guard(body)
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer

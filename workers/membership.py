@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config import Run
-from protocol.control_server import check_schemas
+from protocol.control_server import check_schemas, refusal
+from protocol.errors import Refused
 from protocol.library_messages import Fetch
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from workers.disk import Disk
@@ -55,16 +56,16 @@ class Membership:
 
     def join(self, join: Join, steps: Steps) -> Member | Refusal:
         """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
-        if reason := check_schemas(join):
-            return Refusal(reason=reason)
+        if (differs := check_schemas(join)) is not None:
+            return refusal(differs)
         if self._was_away(join):
             return self._admit(join, join.name, join.incarnation, steps)
         if (member := self.welcomed(join)) is not None:
             return member
         if (name := self._had(join)) is not None:
             return self._admit(join, name, self._register.incarnations[name], steps)
-        if reason := self._unfit(join):
-            return Refusal(reason=reason)
+        if (unfit := self._unfit(join)) is not None:
+            return refusal(unfit)
         claimed = self._places.meant(join.role, join.name) if join.role in _KEY else ""
         name = claimed or self._vacant(join, steps)
         if name is None:
@@ -75,10 +76,10 @@ class Membership:
                 return self._taken(join, holder)
             self._end(holder)
         if join.role in ("actor", "learner") and self._places.index(join.role, name) is None:
-            names = ", ".join(self._places.names(join.role))
-            return Refusal(reason=f"this run has no {join.role} called {name!r}; its names are {names}")
+            choices = [*self._places.names(join.role)]
+            return refusal(Refused("identity_unknown", role=join.role, peer=name, choices=choices))
         if join.role == "actor" and self._places.quota(name, steps) <= 0:
-            return Refusal(reason=_NOTHING_LEFT, retry=self._patient)
+            return refusal(Refused("nothing_left_to_do"), self._patient)
         return self._admit(join, name, self._register.incarnations.get(name, 0) + 1, steps)
 
     def welcomed(self, join: Join) -> Member | None:
@@ -281,19 +282,19 @@ class Membership:
             return self._places.index(role, name) is not None
         return name.startswith(f"{role}-")
 
-    def _unfit(self, join: Join) -> str:
-        """Empty, or why this run has no use for a learner, or for a relay there."""
+    def _unfit(self, join: Join) -> Refused | None:
+        """None, or why this run has no use for a learner, or for a relay there."""
         if join.role in ("learner", "relay") and not self.learners_wanted:
-            return f"no policy of this run learns, which leaves nothing to do for a {join.role}; start none"
+            return Refused("nobody_learns", role=join.role)
         if join.role == "evaluation" and self._run.evaluation is None:
-            return "this run is not evaluated while it goes on; set evaluation.every_steps, or start no evaluation"
+            return Refused("no_evaluation_wanted", key="evaluation")
         if join.role == "relay" and self._ranked:
-            return f"policy {min(self._ranked)!r} has several ranks, which no relay tells apart; start none"
+            return Refused("ranks_not_relayed", policy=min(self._ranked))
         if join.role == "relay" and not join.node:
-            return "a relay that does not say which node it serves; give it --node"
+            return Refused("relay_without_node")
         if join.role == "relay" and self._run.transport != "auto":
-            return f"transport {self._run.transport} leaves nothing to relay; set transport: auto, or start no relay"
-        return ""
+            return Refused("nothing_to_relay", value=self._run.transport, key="transport")
+        return None
 
     def _vacant(self, join: Join, steps: Steps) -> str | None:
         """A name that nobody holds and that has something left to do. A node has one relay."""
@@ -312,21 +313,16 @@ class Membership:
 
     def _taken(self, join: Join, holder: Member) -> Refusal:
         if join.role == "relay":  # it takes over when that one has ended, or its lease has
-            return Refusal(reason=f"node {join.node} has a relay (pid {holder.pid}); stop one", retry=True)
-        return Refusal(
-            reason=f"the identity {holder.name!r} belongs to a living worker (host {holder.host}, pid {holder.pid}); "
-            "stop that one or leave out --name",
-            retry=self._patient or not holder.heard,
-        )
+            return refusal(Refused("relay_there_already", node=join.node, pid=holder.pid), True)
+        taken = Refused("identity_in_use", peer=holder.name, host=holder.host, pid=holder.pid)
+        return refusal(taken, self._patient or not holder.heard)
 
     def _full(self, role: Role) -> Refusal:
         holders = self.having(role)
         if role == "actor" and len(holders) < self._run.actors:
-            return Refusal(reason=_NOTHING_LEFT, retry=self._patient)
-        return Refusal(
-            reason=f"all {role}s of this run are there; raise {_KEY[role]} or stop one of them",
-            retry=self._patient or not all(holder.heard for holder in holders),
-        )
+            return refusal(Refused("nothing_left_to_do"), self._patient)
+        full = Refused("all_places_taken", role=role, key=_KEY[role])
+        return refusal(full, self._patient or not all(holder.heard for holder in holders))
 
     def knows(self, asking: Fetch) -> bool:
         """Whether a member asks."""
@@ -347,4 +343,3 @@ class Membership:
 
 _KEY = {"actor": "actors", "learner": "num_learner_processes"}
 """The roles whose number is configured, and by which key."""
-_NOTHING_LEFT = "all steps of this run are made or given to other actors; start another run"

@@ -59,7 +59,7 @@ def main(config: Path) -> None:
     try:
         click.echo(json.dumps(outline(read_run(config))))
     except RookeryError as fault:
-        click.echo(f"rookery: {fault}", err=True)
+        click.echo(f"rookery: {fault.coded}", err=True)
         sys.exit(fault.exit_code)
 
 

@@ -20,16 +20,13 @@ __all__ = ["blocks", "write_film", "write_map"]
 def write_film(path: Path, frames: Sequence[NDArray[np.uint8]], fps: float) -> None:
     """A GIF or MP4, as the ending of `path` says; ConfigurationError where that cannot be."""
     if path.suffix not in (".gif", ".mp4"):
-        raise ConfigurationError(f"{path} ends in no kind of film; end it in .gif or .mp4")
+        raise ConfigurationError("film_format_unknown", file=path)
     if not frames:
-        raise ConfigurationError(
-            "this world has no picture to make a film of; give it a render_rgb, or render_mode: rgb_array in "
-            "environment.settings"
-        )
+        raise ConfigurationError("world_without_picture")
     try:
         import imageio.v2 as imageio
     except ImportError:
-        raise ConfigurationError("films need the package imageio; run: pip install 'rookery[pictures]'") from None
+        raise ConfigurationError("film_package_missing", package="imageio") from None
     if path.suffix == ".gif":
         imageio.mimsave(path, list(frames), duration=1000 / fps, loop=0)
     else:
@@ -39,14 +36,12 @@ def write_film(path: Path, frames: Sequence[NDArray[np.uint8]], fps: float) -> N
 def write_map(path: Path, visits: NDArray[np.int64] | None) -> None:
     """A picture of counts [height, width], on a logarithmic scale; ConfigurationError where there are none."""
     if visits is None:
-        raise ConfigurationError(
-            "this world is no grid whose cells could be counted; make a film instead (-o FILE.gif)"
-        )
+        raise ConfigurationError("world_is_no_grid")
     try:
         from matplotlib.colors import LogNorm
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigurationError("maps need the package matplotlib; run: pip install 'rookery[pictures]'") from None
+        raise ConfigurationError("map_package_missing", package="matplotlib") from None
     figure = Figure(layout="constrained")
     axis = figure.subplots()
     shown = axis.imshow(np.ma.masked_equal(visits, 0), norm=LogNorm(vmin=1, vmax=max(2, int(visits.max()))))
@@ -55,7 +50,7 @@ def write_map(path: Path, visits: NDArray[np.int64] | None) -> None:
     try:
         figure.savefig(path, dpi=150)
     except ValueError as fault:
-        raise ConfigurationError(f"cannot write {path}: {' '.join(str(fault).split())}; end it in .png") from None
+        raise ConfigurationError("picture_not_written", file=path, reason=" ".join(str(fault).split())) from None
 
 
 def blocks(picture: NDArray[np.uint8]) -> str:

@@ -237,49 +237,43 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
     for place in places:
         if place.many != first.many:
             raise ConfigurationError(
-                f"policy {plan.name!r} is shared by {first.name!r}, which stands for {first.many} agents, and "
-                f"{place.name!r}, which stands for {place.many}; give them policies of their own"
+                "shared_policy_of_unequal_agents",
+                policy=plan.name,
+                agent=first.name,
+                count=first.many,
+                other=place.name,
+                other_count=place.many,
+                key="agents",
             )
     what = unlearnable(plan.config.algorithm, plan.interface)
     if what is not None:
-        raise ConfigurationError(f"policy {plan.name!r}: agent {first.name!r} {what}")
+        raise ConfigurationError("agent_not_learnable", policy=plan.name, agent=first.name, reason=what)
 
 
 def _check_sources(plan: PolicyPlan) -> None:
     """Experience comes from actors or from a dataset, for all policies of a run alike."""
     config = plan.config
     if config.dataset is not None and plan.actors:
-        raise ConfigurationError(
-            f"policy {plan.name!r} learns from a dataset, to which actors add nothing; set actors: 0, or leave "
-            "policy.dataset out"
-        )
+        raise ConfigurationError("dataset_with_actors", policy=plan.name, key="actors")
     if config.dataset is None and not plan.actors:
-        raise ConfigurationError(
-            f"policy {plan.name!r} has no dataset and the run no actors, so there is nothing to learn from; set "
-            "policy.dataset, or raise actors"
-        )
+        raise ConfigurationError("no_source_of_experience", policy=plan.name, key="policy.dataset")
     if plan.common is not None and (config.record or config.dataset is not None):
-        raise ConfigurationError(
-            f"policy {plan.name!r}: datasets do not hold what all agents observe in common; choose a world without "
-            "common observations, or leave policy.record and policy.dataset out"
-        )
+        raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")
 
 
 def _check_lockstep(plan: PolicyPlan, world: str) -> None:
     """What can be told only here of what lock-step cannot keep in step."""
     if world == "external":
-        raise ConfigurationError(
-            "schedule is lockstep and the environment is external, whose simulators ask when they want; remove schedule"
-        )
+        raise ConfigurationError("lockstep_with_simulators", key="schedule")
     if plan.common is not None:
-        raise ConfigurationError(
-            f"schedule is lockstep and {world} has observations that are common to all agents, which lock-step cannot "
-            "keep in step; choose a world without, or remove schedule"
-        )
+        raise ConfigurationError("lockstep_with_common_observations", environment=world, key="schedule")
     if plan.credit_blocks < plan.writers:
         raise ConfigurationError(
-            f"policy {plan.name!r}: credits {plan.config.credits} are less than the {plan.writers * plan.block} "
-            "segments that an actor sends before it waits in lock-step; raise credits, or leave it out"
+            "lockstep_credits_too_few",
+            policy=plan.name,
+            value=plan.config.credits,
+            expected=plan.writers * plan.block,
+            key="policy.credits",
         )
 
 
@@ -289,36 +283,45 @@ def _check(plan: PolicyPlan) -> None:
         reachable = plan.kept_rows
         if algorithm.learning_starts > reachable:
             raise ConfigurationError(
-                f"policy {plan.name!r}: learning_starts {algorithm.learning_starts} can never be reached, its rings "
-                f"keep {reachable} rows; raise buffer_capacity, or lower environment.copies, segment_length or "
-                "learning_starts"
+                "learning_starts_beyond_rings",
+                policy=plan.name,
+                value=algorithm.learning_starts,
+                limit=reachable,
+                key="policy.algorithm.learning_starts",
             )
         alone = reachable // plan.actors
         if algorithm.batch_size > alone:
             raise ConfigurationError(
-                f"policy {plan.name!r}: batch_size {algorithm.batch_size} is more than the {alone} rows that the ring "
-                "of one actor keeps; lower it or raise buffer_capacity"
+                "batch_exceeds_ring",
+                policy=plan.name,
+                value=algorithm.batch_size,
+                limit=alone,
+                key="policy.algorithm.batch_size",
             )
         if algorithm.checkpoint_replay and plan.common is not None:
             raise ConfigurationError(
-                f"policy {plan.name!r}: checkpoint_replay cannot keep rows that refer to common observations, "
-                "which lie elsewhere; leave it out"
+                "replay_kept_with_common_observations", policy=plan.name, key="policy.algorithm.checkpoint_replay"
             )
         if algorithm.frames - 1 > plan.config.segment_length:
             raise ConfigurationError(
-                f"policy {plan.name!r}: {algorithm.frames} frames need a segment_length of at least "
-                f"{algorithm.frames - 1}; raise it"
+                "segments_shorter_than_frames",
+                policy=plan.name,
+                frames=algorithm.frames,
+                expected=algorithm.frames - 1,
+                key="policy.segment_length",
             )
     elif isinstance(algorithm, PPO) and plan.batch_segments % algorithm.minibatches:
         raise ConfigurationError(
-            f"policy {plan.name!r}: a batch of {plan.batch_segments} segments cannot be divided into "
-            f"{algorithm.minibatches} minibatches; make algorithm.segments or environment.copies a multiple of "
-            f"{algorithm.minibatches}"
+            "minibatches_do_not_divide_batch",
+            policy=plan.name,
+            count=plan.batch_segments,
+            minibatches=algorithm.minibatches,
+            key="policy.algorithm.minibatches",
         )
     try:
         plan.credit()  # both refuse what would deadlock
         if isinstance(algorithm, Replayed):
             plan.governor()
     except ConfigurationError as fault:
-        raise ConfigurationError(f"policy {plan.name!r}: {fault}") from None
+        raise fault.within(f"policy {plan.name!r}", policy=plan.name) from None
     compression.check_fields(plan.config.compress, plan.layout)

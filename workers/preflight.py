@@ -98,7 +98,7 @@ def preflight(situation: Situation) -> Iterator[Check]:
         try:
             state, says = look(situation)
         except RookeryError as fault:
-            state, says = "FAILS", str(fault)
+            state, says = "FAILS", fault.coded
         yield Check(name, state, says)
 
 
@@ -266,7 +266,7 @@ def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: b
     with told_in_a_sentence():
         host, _, port = bind.rpartition(":")
         if not port.isdigit():
-            raise ConfigurationError(f"--bind is {bind!r}; give HOST:PORT, as 127.0.0.1:5600")
+            raise ConfigurationError("bind_not_host_port", value=bind)
         found = []
         for check in preflight(Situation(read_run(config), run_dir, host.strip("[]"), int(port), folder)):
             found.append(check)

@@ -44,7 +44,9 @@ def check_ranks(run: Run, name: str, config: PolicyConfig, policies: Collection[
         return
 
     def refuse(why: str, remedy: str) -> None:
-        raise ConfigurationError(f"policy {name!r} has {ranks} ranks, {why}; {remedy}, or set ranks: 1")
+        raise ConfigurationError(
+            "ranks_impossible", policy=name, count=ranks, reason=why, remedy=remedy, key="policy.ranks"
+        )
 
     if not isinstance(algorithm, OnStream):
         refuse(f"and {algorithm.name} cannot be trained by several", "use ppo or impala")

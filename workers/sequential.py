@@ -71,10 +71,7 @@ class Sequential:
 
     def __init__(self, run: Run, folder: Path) -> None:
         if run.league is not None:
-            raise ConfigurationError(
-                "a league is kept by a coordinator, and this run is of one process without one; leave --sequential "
-                "out, or remove league"
-            )
+            raise ConfigurationError("league_needs_coordinator", key="league")
         if run.lockstep:  # the reference knows nothing of how many actors there might be
             run = run.model_copy(update={"actors": 1})
         self._run, self._folder = run, folder
@@ -84,14 +81,10 @@ class Sequential:
         for plan in self._plans.values():
             if plan.ranks > 1:
                 raise ConfigurationError(
-                    f"policy {plan.name!r} has {plan.ranks} ranks, and this run is of one process; leave --sequential "
-                    "out, or set ranks: 1"
+                    "sequential_with_ranks", policy=plan.name, value=plan.ranks, key="policy.ranks"
                 )
             if plan.config.compile:
-                raise ConfigurationError(
-                    f"policy {plan.name!r} has compile, and this run is the reference, made one operation at a time; "
-                    "leave --sequential out, or set compile: false"
-                )
+                raise ConfigurationError("sequential_with_compile", policy=plan.name, key="policy.compile")
         auxiliaries = plan_auxiliaries(run, self._plans)
         names, hand = [*self._plans, *auxiliaries], Hand.of(run, 0, _NAME)
         self._table = Table()
@@ -149,8 +142,11 @@ class Sequential:
             while tape.advance() and not self._over:
                 if not member.step():
                     raise ConfigurationError(
-                        f"what {self._run.replay} tells does not suffice for update {member.update.train_steps} "
-                        f"of policy {member.name!r}; use the configuration of that run, its seed included"
+                        "replay_lacks_update",
+                        file=self._run.replay,
+                        step=member.update.train_steps,
+                        policy=member.name,
+                        key="replay",
                     )
                 member.save_if_due()
             member.finish()
@@ -324,16 +320,16 @@ def command(config: Path, run_dir: Path) -> None:
         sequential.finish(complete)
         os.close(lock)
     except RookeryError as fault:
-        log.error("event=failed error=%s", fault)
-        click.echo(f"sequential: {fault}", err=True)
+        log.error("event=failed kind=%s error=%s", fault.kind, fault)
+        click.echo(f"sequential: {fault.coded}", err=True)
         sys.exit(fault.exit_code)
     except OSError as fault:
-        said = disk_fault(fault)
-        if not said:
+        told = disk_fault(fault)
+        if told is None:
             raise
-        log.exception("event=failed error=%s", said)
-        click.echo(f"sequential: {said}", err=True)
-        sys.exit(1)
+        log.exception("event=failed kind=%s error=%s", told.kind, told)
+        click.echo(f"sequential: {told.coded}", err=True)
+        sys.exit(told.exit_code)
     sys.exit(0 if complete else INCOMPLETE)
 
 

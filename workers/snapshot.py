@@ -43,7 +43,7 @@ def put_back(whole: object, state: Mapping[str, NDArray], kinds: tuple[type, ...
     try:
         _Putting(state, {kind.__name__: kind for kind in kinds}).put(json.loads(state["tree"].tobytes()), whole)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as fault:
-        raise ConfigurationError(f"{type(whole).__name__} cannot go back to a state ({fault}); remove it") from None
+        raise ConfigurationError("state_not_restorable", what=type(whole).__name__, reason=str(fault)) from None
 
 
 def under(prefix: str, named: Mapping[str, _One]) -> dict[str, _One]:

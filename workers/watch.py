@@ -81,7 +81,7 @@ def watch(folder: Path, episodes: int, seed: int, others: dict[str, str], which:
     places = environments_of(run.environment, 1)
     name = place or next(iter(places))
     if name not in places:
-        raise ConfigurationError(f"{folder} has no environment {name!r}; give --environment one of {', '.join(places)}")
+        raise ConfigurationError("environment_option_unknown", file=folder, environment=name, choices=list(places))
     where = _seen(places[name])
     environment = Checked(make(where))
     try:
@@ -131,7 +131,7 @@ def main(
     importable()
     with told_in_a_sentence("another file"):
         if out is None and heat is None and not sys.stdout.isatty():
-            raise ConfigurationError("this is no terminal to show anything in; give -o FILE.gif")
+            raise ConfigurationError("no_terminal_to_show")
         taken = watch(
             run, episodes, seed, others, which, place, lambda world: _Camera(world, bool(out or heat), fps, turns)
         )

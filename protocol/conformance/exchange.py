@@ -52,7 +52,7 @@ class Talk:
     def say(self, *frames: bytes) -> None:
         """Sends a message as it is."""
         if not self._socket.poll(int(self._patience * 1000), zmq.POLLOUT):
-            raise Flaw("it takes in no message", "Frames")
+            raise Flaw("messages_not_taken", "Frames")
         dispatch(self._socket, frames)
 
     def hear(self, seconds: float | None = None) -> tuple[Message, Sequence[Any]] | None:
@@ -65,13 +65,11 @@ class Talk:
             try:
                 message, rest = decode(frames)
             except WireError as fault:
-                raise Flaw(f"it answered with {fault}", "Messages") from None
+                raise Flaw("answer_undecodable", "Messages", reason=fault) from None
             if not isinstance(message, _SAID):
-                raise Flaw(f"it said {message.type}, which no actor says to a simulator", "Frames")
+                raise Flaw("message_not_for_simulator", "Frames", message=message.type)
             if isinstance(message, Bye):
-                raise Flaw(
-                    f"it said bye ({message.reason}); let the run last longer than the checks", "The conversation, 9"
-                )
+                raise Flaw("actor_left_early", "The conversation, 9", reason=message.reason)
             if not isinstance(message, Pong) or message.clock:  # of itself it may say pong at any time
                 return message, rest
 
@@ -79,12 +77,12 @@ class Talk:
         """The answer to `to`, which must be of this kind."""
         heard = self.hear(seconds)
         if heard is None:
-            raise Flaw(f"{to} was not answered within {self._patience:g} s; {kind.type} was due", section)
+            raise Flaw("request_not_answered", section, request=to, seconds=self._patience, expected=kind.type)
         message, rest = heard
         if isinstance(message, kind):
             return message, rest
         said = f"fault {message.code} ({message.reason})" if isinstance(message, Fault) else message.type
-        raise Flaw(f"{to} was answered by {said}; {kind.type} was due", section)
+        raise Flaw("answer_of_wrong_type", section, request=to, answer=said, expected=kind.type)
 
     def enter(self, frame: bytes | None = None, **fields: Any) -> Admit:
         """Says hello, or `frame` in its place, until it is let in."""
@@ -98,14 +96,14 @@ class Talk:
             full = heard is not None and isinstance(heard[0], Fault) and heard[0].code == "full"
             if time.monotonic() > end or (heard is not None and not full):
                 said = "nothing" if heard is None else getattr(heard[0], "reason", heard[0].type)
-                raise Flaw(f"hello was answered by {said!r}; admit was due", "The conversation, 1")
+                raise Flaw("hello_not_admitted", "The conversation, 1", answer=said)
             time.sleep(_AGAIN / 4)
 
     def begin(self) -> Reset:
         """Of one that does not drive: is told to begin."""
         reset, _ = self.expect(Reset, "admit, or the end of an episode,", "The conversation, 3")
         if reset.episode != self.episode + 1 or reset.seed >= 2**31:
-            raise Flaw(f"reset names episode {reset.episode} and seed {reset.seed}, after {self.episode}", "`reset`")
+            raise Flaw("reset_misnumbered", "`reset`", episode=reset.episode, seed=reset.seed, previous=self.episode)
         self.episode, self.playing = reset.episode, True
         return reset
 
@@ -126,16 +124,19 @@ class Talk:
         assert self.place is not None
         if (act.answers, act.episode) != (message.number, message.episode):
             raise Flaw(
-                f"act answers observe {act.answers} of episode {act.episode}, but {message.number} of "
-                f"{message.episode} was asked",
+                "act_answers_other_observe",
                 "`act`",
+                answers=act.answers,
+                episode=act.episode,
+                expected=message.number,
+                wanted=message.episode,
             )
         wanted, sizes = nbytes(self.place.acted), [len(frame) for frame in rest]
         if sizes != [wanted]:
-            raise Flaw(f"act has frames of {sizes} bytes, not one of {wanted}", "Simulators")
+            raise Flaw("act_frames_wrong", "Simulators", sizes=sizes, expected=wanted)
         wrong = flaw(self.place.acted, bytes(rest[0]))
         if wrong:
-            raise Flaw(f"the action is not in its space: {wrong}", "Simulators")
+            raise Flaw("action_outside_space", "Simulators", reason=wrong)
         return act
 
     def end(self, truncated: bool) -> None:
@@ -149,7 +150,7 @@ class Talk:
         try:
             world = parse_world(admit.world)
         except WireError as fault:
-            raise Flaw(f"{fault}", "`admit`") from None
+            raise Flaw("admitted_world_invalid", "`admit`", reason=fault) from None
         self.place = world.places[0]
         self.agent = self.place.slots[0]
         self.number, self.episode, self.playing = 0, 0, False

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from protocol.errors import RookeryError
 
 __all__ = ["Finding", "Flaw"]
 
 
-class Flaw(Exception):
+class Flaw(RookeryError):
     """The other side breaks a rule of `section`. `code`: what a simulator is refused with for it."""
 
-    def __init__(self, sentence: str, section: str, code: str = "message") -> None:
-        super().__init__(sentence)
-        self.sentence, self.section, self.code = sentence, section, code
+    def __init__(self, kind: str, section: str, code: str = "message", /, **facts: Any) -> None:
+        super().__init__(kind, **facts)
+        self.section, self.code = section, code
 
 
 @dataclass(frozen=True, slots=True)

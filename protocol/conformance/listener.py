@@ -54,7 +54,7 @@ def check_simulator(
                 yield Finding(holds)
             except Flaw as flaw:
                 listener.blame(flaw)
-                yield Finding(holds, flaw.sentence, flaw.section)
+                yield Finding(holds, flaw.coded, flaw.section)
                 return
     finally:
         ports.close()
@@ -73,18 +73,20 @@ class _Listener:
     def blame(self, flaw: Flaw) -> None:
         """Tells it what was wrong."""
         if self._route:
-            self._tell(Fault(code=flaw.code, reason=flaw.sentence))
+            self._tell(Fault(code=flaw.code, reason=flaw.coded))
             poll([self._socket], _FAREWELL_MS)  # what is not sent yet would go with the port
 
     def _greets(self) -> None:
         """It says hello, and again until it is answered."""
         first, _ = self._hear(self._patience)
         if not isinstance(first, Hello):
-            raise Flaw(f"it said {first.type} before hello", _HELLO, "unknown")
+            raise Flaw("message_before_hello", _HELLO, "unknown", message=first.type)
         if not first.oldest_schema <= 1 <= first.newest_schema:
-            raise Flaw(f"it speaks schemas {first.oldest_schema} to {first.newest_schema}", "Schemas", "version")
+            raise Flaw(
+                "schemas_not_common", "Schemas", "version", oldest=first.oldest_schema, newest=first.newest_schema
+            )
         if first.world and first.world != self._hash:
-            raise Flaw(f"it was written for the world {first.world}, this is {self._hash}", "`hello`", "world")
+            raise Flaw("hello_for_other_world", "`hello`", "world", value=first.world, expected=self._hash)
         self._hello = first
         self._again("while nothing answered")
 
@@ -99,7 +101,7 @@ class _Listener:
         request = self._request()
         message, _ = self._hear(_ALIVE, "while its observe was not answered")
         if not isinstance(message, Ping):
-            raise Flaw(f"it said {message.type} while its observe was not answered; ping was due", _LIVES)
+            raise Flaw("ping_missing", _LIVES, message=message.type)
         self._tell(Pong(clock=message.clock, pace="waiting"))
         self._act(*request)
         self._answer()
@@ -128,7 +130,7 @@ class _Listener:
             continue  # what was under way
         message = self._heard(_SILENCE)
         if message is not None:
-            raise Flaw(f"it said {message[0].type} after bye", _BYE)
+            raise Flaw("message_after_bye", _BYE, message=message[0].type)
 
     @property
     def _hash(self) -> str:
@@ -143,10 +145,10 @@ class _Listener:
         message, _ = self._hear(_ALIVE, when)
         if not isinstance(message, Hello):
             raise Flaw(
-                f"it said {message.type} {when}; hello was due", _LIVES if self._said.observes else _HELLO, "unknown"
+                "hello_missing", _LIVES if self._said.observes else _HELLO, "unknown", message=message.type, when=when
             )
         if message != self._known:
-            raise Flaw(f"it says another hello {when}; name and token stay as they were", "`hello`")
+            raise Flaw("hello_changed", "`hello`", when=when)
 
     def _admit(self, incarnation: int) -> None:
         hello = self._known
@@ -199,12 +201,12 @@ class _Listener:
             elif isinstance(message, Hello) and message == self._known and not self._said.observes:
                 continue  # it crossed with admit
             else:
-                raise Flaw(f"it said {message.type} ({getattr(message, 'reason', '')}) before all was checked", _BYE)
+                raise Flaw("left_before_checked", _BYE, message=message.type, reason=getattr(message, "reason", ""))
 
     def _hear(self, seconds: float, when: str = "") -> tuple[Message, Sequence[Any]]:
         heard = self._heard(seconds)
         if heard is None:
-            raise Flaw(f"it said nothing for {seconds:g} s {when}".rstrip(), _LIVES)
+            raise Flaw("peer_silent", _LIVES, seconds=seconds, when=when and f" {when}")
         return heard
 
     def _heard(self, seconds: float) -> tuple[Message, Sequence[Any]] | None:
@@ -219,7 +221,7 @@ class _Listener:
                 message, arrays = decode(rest)
             except WireError as fault:
                 self._route = self._route or route
-                raise Flaw(str(fault), "Messages") from None
+                raise Flaw("message_undecodable", "Messages", reason=fault) from None
             if isinstance(message, Hello) and (self._hello is None or message.token == self._hello.token):
                 self._route = route
             if route == self._route or not self._route:

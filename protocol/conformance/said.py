@@ -39,10 +39,10 @@ class Said:
     def observe(self, message: Observe, frames: Sequence[Any]) -> list[Place]:
         """Where those stand who are to act."""
         if not message.agents:
-            raise Flaw("an observe names no agent; name those that are to act", "`observe`", "agent")
+            raise Flaw("observe_without_agents", "`observe`", "agent")
         places = self._named(message.agents)
         if message.number <= self._number:
-            raise Flaw(f"observe {message.number} came after {self._number}; count each of them", "`observe`", "number")
+            raise Flaw("observe_number_not_rising", "`observe`", "number", value=message.number, previous=self._number)
         self._expect_episode(message)
         self._check_rewards(message)
         for name in message.elements:
@@ -54,7 +54,7 @@ class Said:
             wrong = flaw(place.observed, frame[at : at + seen])
             wrong = wrong or mask_flaw(place, frame[at + seen : at + seen + masks])
             if wrong:
-                raise Flaw(f"of agent {name!r}, {wrong}", "Simulators", "value")
+                raise Flaw("observation_invalid", "Simulators", "value", agent=name, reason=wrong)
             at += seen + masks
         self._number, self.episode, self._playing = message.number, message.episode, True
         self._open.update(message.agents)
@@ -65,21 +65,21 @@ class Said:
         """Whether the episode is over for everybody."""
         if not self._playing or message.episode != self.episode:
             state = f"episode {self.episode} goes on" if self._playing else "none goes on"
-            raise Flaw(f"the end of episode {message.episode} came, but {state}", _ENDS, "episode")
+            raise Flaw("end_of_other_episode", _ENDS, "episode", episode=message.episode, state=state)
         places = self._named(message.agents)
         idle = [name for name in message.agents if name not in self._open]
         if idle:
-            raise Flaw(f"agent {idle[0]!r} ended, but had not acted since it began or ended", _ENDS, "order")
+            raise Flaw("end_of_idle_agent", _ENDS, "order", agent=idle[0])
         forgotten = self._open.difference(message.agents)
         if message.over and forgotten:
-            raise Flaw(f"the episode is over, but not told for agent {min(forgotten)!r}", _ENDS, "order")
+            raise Flaw("end_of_agent_missing", _ENDS, "order", agent=min(forgotten))
         self._check_rewards(message)
         size = sum(nbytes(place.observed) for place in places) if message.truncated else 0
         frame, at = _only(frames, size, f"an end that is {'' if message.truncated else 'not '}cut"), 0
         for name, place in zip(message.agents, places, strict=True) if message.truncated else ():
             wrong = flaw(place.observed, frame[at : at + nbytes(place.observed)])
             if wrong:
-                raise Flaw(f"of what agent {name!r} saw last, {wrong}", "Simulators", "value")
+                raise Flaw("last_observation_invalid", "Simulators", "value", agent=name, reason=wrong)
             at += nbytes(place.observed)
         self._open.difference_update(message.agents)
         self._playing = not message.over
@@ -90,33 +90,35 @@ class Said:
         unknown = [name for name in agents if name not in self._places]
         if unknown:
             some = ", ".join([*self._places][:8])
-            raise Flaw(f"there is no agent {unknown[0]!r}; the agents are {some}", "`place`", "agent")
+            raise Flaw("agent_unknown_to_world", "`place`", "agent", agent=unknown[0], choices=some)
         if len(set(agents)) < len(agents):
-            raise Flaw("a message names an agent twice", _ASKS, "agent")
+            raise Flaw("agent_named_twice", _ASKS, "agent")
         return [self._places[name] for name in agents]
 
     def _expect_episode(self, message: Observe) -> None:
         if not self._playing and not self._drives:
-            raise Flaw("it observes before it is told reset; begin when that comes", _ASKS, "episode")
+            raise Flaw("observe_before_reset", _ASKS, "episode")
         wanted = self.episode if self._playing else self.episode + 1
         if message.episode != wanted:
-            raise Flaw(f"an observe of episode {message.episode} came, expected {wanted}", _ENDS, "episode")
+            raise Flaw("observe_of_wrong_episode", _ENDS, "episode", episode=message.episode, expected=wanted)
 
     def _check_rewards(self, message: Observe | End) -> None:
         if message.rewards and len(message.rewards) != len(message.agents):
             raise Flaw(
-                f"{len(message.rewards)} rewards came for {len(message.agents)} agents; give each one, or none",
+                "rewards_count_wrong",
                 f"`{message.type}`",
                 "reward",
+                count=len(message.rewards),
+                expected=len(message.agents),
             )
         for name, reward in zip(message.agents, message.rewards, strict=False):
             if reward and name not in self._open:
-                raise Flaw(f"agent {name!r} is rewarded, but has done nothing in this episode", _EARNS, "reward")
+                raise Flaw("reward_without_action", _EARNS, "reward", agent=name)
 
     def _check_element(self, places: list[Place], name: str) -> None:
         for place in places:
             if name not in {leaf.path[0] for leaf in place.acted.leaves if leaf.path}:
-                raise Flaw(f"the action of agent {place.name!r} has no element {name!r}", _PARTS, "element")
+                raise Flaw("action_element_unknown", _PARTS, "element", agent=place.name, field=name)
 
 
 def _only(frames: Sequence[Any], size: int, what: str) -> bytes:
@@ -125,5 +127,5 @@ def _only(frames: Sequence[Any], size: int, what: str) -> bytes:
         return b""
     if len(frames) != 1 or len(frames[0]) != size:
         sizes = ", ".join(str(len(frame)) for frame in frames) or "no"
-        raise Flaw(f"{what} came with {sizes} bytes of arrays, not {size} in one frame", "Simulators", "size")
+        raise Flaw("arrays_size_wrong", "Simulators", "size", message=what, sizes=sizes, expected=size)
     return bytes(frames[0])

@@ -48,6 +48,6 @@ def check_server(address: str, keys: str = "", patience: float = 30.0) -> Iterat
                 check(server)
                 yield Finding(holds)
             except Flaw as flaw:
-                yield Finding(holds, flaw.sentence, flaw.section)
+                yield Finding(holds, flaw.coded, flaw.section)
     finally:
         context.destroy(linger=500)

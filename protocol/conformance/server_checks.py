@@ -83,7 +83,7 @@ def pings(server: Server) -> None:
         talk.say(encode(Ping(clock=1.5)))
         pong, _ = talk.expect(Pong, "ping", "`ping`")
         if pong.clock != 1.5:
-            raise Flaw(f"pong gives back {pong.clock}, the clock was 1.5", "`pong`")
+            raise Flaw("pong_clock_wrong", "`pong`", value=pong.clock)
 
 
 def refuses(server: Server) -> None:
@@ -98,9 +98,22 @@ def refuses(server: Server) -> None:
             fault, _ = talk.expect(Fault, wrong.what, _REFUSED)
             if (fault.code, fault.fatal) != (wrong.code, False):
                 said = f"{fault.code}{', fatal' if fault.fatal else ''}"
-                raise Flaw(f"{wrong.what} was refused with {said} ({fault.reason}); {wrong.code} was due", _REFUSED)
+                raise Flaw(
+                    "refusal_code_wrong",
+                    _REFUSED,
+                    request=wrong.what,
+                    answer=said,
+                    reason=fault.reason,
+                    expected=wrong.code,
+                )
             if fault.answers != wrong.number:
-                raise Flaw(f"the fault of {wrong.what} answers {fault.answers}, not {wrong.number}", "`fault`")
+                raise Flaw(
+                    "refusal_answers_other_message",
+                    "`fault`",
+                    request=wrong.what,
+                    value=fault.answers,
+                    expected=wrong.number,
+                )
             talk.act([1.0])
             neighbour.act([1.0])
 
@@ -130,7 +143,7 @@ def identity(server: Server) -> None:
             talk.act()
             again = other.enter(token=talk.hello.token)
             if again.incarnation <= first.incarnation:
-                raise Flaw(f"incarnation {again.incarnation} came after {first.incarnation}", "`admit`")
+                raise Flaw("incarnation_not_rising", "`admit`", value=again.incarnation, previous=first.incarnation)
             other.act()
 
 
@@ -167,7 +180,7 @@ def too_large(server: Server) -> None:
                 continue
             if isinstance(heard[0], Fault) and heard[0].code == "unknown":
                 break
-            raise Flaw(f"after a frame of more than {admit.largest} bytes it said {heard[0].type}", _REFUSED)
+            raise Flaw("large_frame_not_refused", _REFUSED, limit=admit.largest, message=heard[0].type)
         talk.enter()
         talk.act()
 
@@ -180,7 +193,9 @@ def quarantine(server: Server) -> None:
             talk.say(b"\xc1")
             fault, _ = talk.expect(Fault, "garbage", _REFUSED)
             if fault.fatal != (count == _STRIKES):
-                raise Flaw(f"fault {count} in a row is {'' if fault.fatal else 'not '}fatal", _REFUSED)
+                raise Flaw(
+                    "repeated_fault_fatality_wrong", _REFUSED, count=count, negation="" if fault.fatal else "not "
+                )
         _check_code(fault, f"garbage for the {_STRIKES}th time", "quarantined")
         talk.say(encode(talk.hello))
         _refused(talk, "hello in quarantine", "quarantined", fatal=True)
@@ -189,25 +204,25 @@ def quarantine(server: Server) -> None:
 def _look(admit: Admit, name: str) -> None:
     """Whether what admit says agrees with itself."""
     if admit.name != name or admit.incarnation < 1:
-        raise Flaw(f"admit calls {name} {admit.name}, incarnation {admit.incarnation}", "`admit`")
+        raise Flaw("admit_identity_wrong", "`admit`", expected=name, peer=admit.name, incarnation=admit.incarnation)
     wanted = hashlib.sha256(admit.world.encode()).hexdigest()[:16]
     if admit.hash != wanted:
-        raise Flaw(f"admit.hash is {admit.hash}, but that of its world is {wanted}", "`admit`")
+        raise Flaw("admit_hash_wrong", "`admit`", value=admit.hash, expected=wanted)
     places = [facts_of(place) for place in parse_world(admit.world).places]
     if admit.places != places:
-        raise Flaw("admit.places are not those of its world", "`place`")
+        raise Flaw("admit_places_wrong", "`place`")
 
 
 def _refused(talk: Talk, what: str, code: str, fatal: bool) -> None:
     fault, _ = talk.expect(Fault, what, _REFUSED)
     _check_code(fault, what, code)
     if fault.fatal != fatal:
-        raise Flaw(f"the fault of {what} is {'' if fault.fatal else 'not '}fatal", _REFUSED)
+        raise Flaw("refusal_fatality_wrong", _REFUSED, request=what, negation="" if fault.fatal else "not ")
 
 
 def _check_code(fault: Fault, what: str, code: str) -> None:
     if fault.code != code:
-        raise Flaw(f"{what} was refused with {fault.code} ({fault.reason}); {code} was due", _REFUSED)
+        raise Flaw("refusal_code_wrong", _REFUSED, request=what, answer=fault.code, reason=fault.reason, expected=code)
 
 
 CHECKS: tuple[Callable[[Server], None], ...] = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import EnvironmentFault
+from protocol.errors import ConfigurationError, EnvironmentFault
 
 __all__ = ["array_of", "holds", "limits", "within"]
 
@@ -29,7 +29,7 @@ def holds(dtype: str, least: int, most: int) -> None:
     """Raises ValueError if a dtype cannot hold the choices `least` to `most`."""
     low, high = limits(dtype)
     if least < low or most > high:
-        raise ValueError(f"choices {least} to {most} do not fit into {dtype}; give a wider dtype")
+        raise ConfigurationError("choices_exceed_dtype", least=least, most=most, dtype=dtype)
 
 
 def array_of(value: Any, shape: tuple[int, ...], dtype: str, where: str) -> NDArray[Any]:
@@ -37,16 +37,16 @@ def array_of(value: Any, shape: tuple[int, ...], dtype: str, where: str) -> NDAr
     try:
         array = np.asarray(value)
     except ValueError:
-        raise EnvironmentFault(f"{where} should be {dtype}{list(shape)} but is ragged; correct it") from None
+        raise EnvironmentFault("array_is_ragged", field=where, expected=dtype, shape=list(shape)) from None
     wanted = np.dtype(dtype)
     if array.shape != shape:
-        raise EnvironmentFault(f"{where} should have the shape {list(shape)} but has {list(array.shape)}; correct it")
+        raise EnvironmentFault("array_shape_wrong", field=where, expected=list(shape), value=list(array.shape))
     if array.dtype == wanted:
         return array
     # Whole numbers may come in another size if they fit; anything else has to be of its kind.
     whole = array.dtype.kind in "iu" and wanted.kind in "iu"
     if not whole and not np.can_cast(array.dtype, wanted, "same_kind"):
-        raise EnvironmentFault(f"{where} should be {dtype} but is {array.dtype}; correct it")
+        raise EnvironmentFault("array_type_wrong", field=where, expected=dtype, value=array.dtype)
     if whole:
         within(array, *limits(dtype), where)
     return array.astype(wanted)
@@ -60,4 +60,4 @@ def within(array: NDArray[Any], least: Any, most: Any, where: str) -> None:
     at = tuple(int(i) for i in np.argwhere(outside)[0])
     low, high = (bound[at] if isinstance(bound, np.ndarray) else bound for bound in (least, most))
     place = f" at {list(at)}" if at else ""
-    raise EnvironmentFault(f"{where} should be {low} to {high} but is {array[at]}{place}; correct it")
+    raise EnvironmentFault("element_outside_bounds", field=where, low=low, high=high, value=array[at], place=place)

@@ -1,6 +1,6 @@
 """What all nodes of the tree share: frozen models, safe names, limits, and one sentence for each fault.
 
-In flow: whatever pydantic found wrong. Out flow: the sentence that a user reads.
+In flow: whatever pydantic found wrong. Out flow: the error whose sentence a user reads.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.errors import ConfigurationError
 
 __all__ = ["DEPTH", "ELEMENTS", "LEAF_NAME", "LEAVES", "NODES", "Key", "Label", "Node", "fault_of"]
 
@@ -37,12 +39,14 @@ class Node(BaseModel):
         return hash(self.model_dump_json())
 
 
-def fault_of(fault: ValidationError) -> str:
+def fault_of(fault: ValidationError) -> ConfigurationError:
     """The first thing that pydantic found wrong, in one line, with its place."""
     first = fault.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"]))
-    message = " ".join(first["msg"].removeprefix("Value error, ").split())
-    if first["type"] != "value_error":
-        given = repr(first["input"])
-        message = f"{message}, got {given if len(given) <= 80 else given[:77] + '...'}; correct it"
-    return f"{place}: {message}" if place else message
+    told = first.get("ctx", {}).get("error")
+    if isinstance(told, ConfigurationError):
+        return told.within(place) if place else told
+    reason = " ".join(first["msg"].removeprefix("Value error, ").split())
+    given = repr(first["input"])
+    value = given if len(given) <= 80 else given[:77] + "..."
+    return ConfigurationError("value_invalid", key=place or "its text", reason=reason, value=value)

@@ -53,13 +53,9 @@ def from_gymnasium(space: Any, where: str) -> Space:
                 return Tuple(spaces=tuple(from_gymnasium(part, where) for part in space.spaces))
     except ValidationError as fault:
         raise ConfigurationError(
-            f"{where} has the space {_short(space)}, which cannot be taken ({fault_of(fault)}); "
-            "wrap the environment in a function of your own, with the id module:function"
+            "space_not_supported", where=where, space=_short(space), reason=fault_of(fault)
         ) from None
-    raise ConfigurationError(
-        f"{where} has the space {_short(space)}, and a {type(space).__name__} has no fixed size; "
-        "pad it to a Box, with a mask or a length beside it"
-    )
+    raise ConfigurationError("space_without_fixed_size", where=where, space=_short(space), value=type(space).__name__)
 
 
 def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
@@ -96,7 +92,7 @@ def agent_from_gymnasium(name: str, observation: Any, action: Any, where: str, a
             action_mask=action_mask,
         )
     except ValidationError as fault:
-        raise ConfigurationError(f"{where} cannot be taken ({fault_of(fault)})") from None
+        raise ConfigurationError("spaces_cannot_be_taken", where=where, reason=fault_of(fault)) from None
 
 
 def world_from_gymnasium(id: str, observation: Any, action: Any, episode_steps: int | None = None) -> World:
@@ -111,7 +107,7 @@ def world_of(id: str, agents: tuple[Agent, ...], episode_steps: int | None) -> W
     try:
         return World(id=id, agents=agents, episode_steps=episode_steps)
     except ValidationError as fault:
-        raise ConfigurationError(f"{id} cannot be taken ({fault_of(fault)})") from None
+        raise ConfigurationError("spaces_cannot_be_taken", where=id, reason=fault_of(fault)) from None
 
 
 def spaces_of(agent: Agent) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from protocol.errors import EnvironmentFault
+from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.arrays import array_of, holds, limits, within
 from protocol.spaces.base import ELEMENTS, Node
 
@@ -64,7 +64,7 @@ class Box(Node):
         for i in range(max(len(low), len(high))):
             below, above = low[i % len(low)], high[i % len(high)]
             if below is not None and above is not None and below > above:
-                raise ValueError(f"a box has low {below} above high {above}; exchange them")
+                raise ConfigurationError("box_bounds_crossed", low=below, high=above)
         object.__setattr__(self, "low", _simplest(low))
         object.__setattr__(self, "high", _simplest(high))
         return self
@@ -75,10 +75,10 @@ class Box(Node):
         if bound is None:
             return int(limit) if exact else None
         if exact and bound != int(bound):
-            raise ValueError(f"a box of {self.dtype} has the bound {bound}; make it a whole number")
+            raise ConfigurationError("box_bound_not_whole", dtype=self.dtype, value=bound)
         least, most = limits(self.dtype)
         if not least <= bound <= most:
-            raise ValueError(f"a box has the bound {bound}, which {self.dtype} cannot hold; give another dtype")
+            raise ConfigurationError("box_bound_beyond_dtype", value=bound, dtype=self.dtype)
         return int(bound) if exact else float(bound) + 0.0  # -0.0 is 0.0: the same box must have the same text
 
     @property
@@ -146,7 +146,7 @@ class MultiDiscrete(Node):
     def _canonical(self) -> Self:
         shape = self.shape or (len(self.nvec),)
         if math.prod(shape) != len(self.nvec):
-            raise ValueError(f"{len(self.nvec)} choices do not fill the shape {list(shape)}; make nvec and shape agree")
+            raise ConfigurationError("choices_do_not_fill_shape", count=len(self.nvec), shape=list(shape))
         start = _each(self.start, len(self.nvec), "start")
         for i, n in enumerate(self.nvec):
             first = start[i % len(start)]
@@ -218,7 +218,7 @@ class Text(Node):
     @model_validator(mode="after")
     def _canonical(self) -> Self:
         if self.min_length > self.max_length:
-            raise ValueError(f"text has min_length {self.min_length} above max_length {self.max_length}; exchange them")
+            raise ConfigurationError("text_lengths_crossed", low=self.min_length, high=self.max_length)
         object.__setattr__(self, "charset", "".join(sorted(set(self.charset))))
         return self
 
@@ -237,12 +237,12 @@ class Text(Node):
         if not isinstance(value, str) or not self.min_length <= len(value) <= self.max_length:
             got = f"{len(value)} of them" if isinstance(value, str) else type(value).__name__
             raise EnvironmentFault(
-                f"{where} should be text of {self.min_length} to {self.max_length} characters but is {got}; correct it"
+                "text_length_wrong", field=where, low=self.min_length, high=self.max_length, value=got
             )
         places = [self.charset.find(character) + 1 for character in value]
         if 0 in places:
             strange = value[places.index(0)]
-            raise EnvironmentFault(f"{where} has the character {strange!r}, which its charset lacks; add it there")
+            raise EnvironmentFault("text_character_unknown", field=where, value=strange)
         array = np.zeros(self.max_length, np.int32)
         array[: len(places)] = places
         return array
@@ -254,7 +254,7 @@ class Text(Node):
 
 def _few(shape: tuple[int, ...]) -> None:
     if math.prod(shape) > ELEMENTS:
-        raise ValueError(f"the shape {list(shape)} has more than {ELEMENTS} elements; make it smaller")
+        raise ConfigurationError("space_too_large", shape=list(shape), limit=ELEMENTS)
 
 
 def _each(given: Any, size: int, name: str) -> list[Any]:
@@ -262,7 +262,7 @@ def _each(given: Any, size: int, name: str) -> list[Any]:
     if not isinstance(given, tuple):
         return [given]
     if len(given) != size:
-        raise ValueError(f"{name} has {len(given)} values for {size} elements; give one for all or one for each")
+        raise ConfigurationError("space_values_miscounted", field=name, count=len(given), expected=size)
     return list(given) or [None]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from protocol.errors import ConfigurationError
 from protocol.spaces.base import DEPTH, LEAF_NAME, LEAVES, NODES, Node
 from protocol.spaces.places import Place
 
@@ -19,11 +20,11 @@ def check_size(root: Node) -> None:
     for _ in range(DEPTH):
         count += len(level)
         if count > NODES:
-            raise ValueError(f"a tree has more than {NODES} nodes; describe like agents by an array population")
+            raise ConfigurationError("world_tree_too_large", limit=NODES)
         level = [child for node in level for child in _children(node)]
         if not level:
             return
-    raise ValueError(f"a tree is more than {DEPTH} nodes deep; make it flatter")
+    raise ConfigurationError("world_tree_too_deep", limit=DEPTH)
 
 
 def check_places(places: Iterable[Place]) -> None:
@@ -34,18 +35,18 @@ def check_places(places: Iterable[Place]) -> None:
     for place in places:
         for name, node in (*place.populations[1:], (place.name, place)):
             if taken.setdefault(name, node) is not node:
-                raise ValueError(f"a tree has two nodes of the path {name!r}; rename one")
+                raise ConfigurationError("world_path_taken_twice", value=name)
         if place.capacity is not None:
             capacities[place.name] = place.capacity
         leaves += len(place.leaves)
         if leaves > LEAVES:
-            raise ValueError(f"a tree has more than {LEAVES} leaves over all agents; describe like agents by an array")
+            raise ConfigurationError("world_leaves_too_many", limit=LEAVES)
         _check_names(place)
         _check_sight(place)
     for name in taken:
         template, _, slot = name.rpartition(".")
         if template in capacities and slot.isdecimal():
-            raise ValueError(f"{name!r} is called like a slot of the template {template!r}; rename one")
+            raise ConfigurationError("agent_named_like_slot", value=name, agent=template)
 
 
 def _children(node: Node) -> list[Node]:
@@ -64,20 +65,18 @@ def _children(node: Node) -> list[Node]:
 def _check_names(place: Place) -> None:
     longest = place.name if place.capacity is None else f"{place.name}.{place.capacity - 1}"
     if len(longest) > 64:
-        raise ValueError(f"the agent {longest!r} has a name of more than 64 characters; shorten it")
+        raise ConfigurationError("agent_name_too_long", agent=longest)
     names: set[str] = set()
     for leaf in place.leaves:
         if len(leaf.name) > LEAF_NAME:
-            raise ValueError(
-                f"agent {place.name!r} has the leaf {leaf.name!r}, too long a name; shorten it to {LEAF_NAME}"
-            )
+            raise ConfigurationError("leaf_name_too_long", agent=place.name, field=leaf.name, limit=LEAF_NAME)
         if leaf.name in names:
-            raise ValueError(f"agent {place.name!r} sees {leaf.name!r} of two populations; rename one")
+            raise ConfigurationError("leaf_name_ambiguous", agent=place.name, field=leaf.name)
         names.add(leaf.name)
 
 
 def _check_sight(place: Place) -> None:
     if not any(leaf.role in ("observation", "common") and not leaf.evaluation_only for leaf in place.leaves):
-        raise ValueError(f"agent {place.name!r} sees nothing that its deployed policy may see; give it an observation")
+        raise ConfigurationError("agent_sees_nothing", agent=place.name)
     if not any(leaf.role == "action" for leaf in place.leaves):
-        raise ValueError(f"agent {place.name!r} has an action without elements; give it one")
+        raise ConfigurationError("agent_action_empty", agent=place.name)

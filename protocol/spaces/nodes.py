@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
-from protocol.errors import EnvironmentFault
+from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.base import ELEMENTS, Key, Label, Node
 from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
 from protocol.spaces.space import Dict, Element, Space, Tuple, elements, flatten, sorted_by_name
@@ -57,7 +57,7 @@ class Action(Node):
     @model_validator(mode="after")
     def _divisible(self) -> Self:
         if not self.atomic and not isinstance(self.space, Dict):
-            raise ValueError(f"an action that is not atomic is a {self.space.kind}; make it a dict, or atomic")
+            raise ConfigurationError("partial_action_not_a_dict", value=self.space.kind)
         return self
 
 
@@ -97,7 +97,7 @@ class Agent(Node):
     def _maskable(self) -> Self:
         choices = [getattr(part.space, "choices", 0) for part in elements(space_of(self.action), "action")]
         if self.action_mask and not 0 < max(choices, default=0) <= ELEMENTS:
-            raise ValueError(f"agent {self.name!r} has a mask but no, or too many, choices to mask; remove action_mask")
+            raise ConfigurationError("action_mask_not_possible", agent=self.name)
         return self
 
     def see(self, value: Any, where: str = "") -> dict[str, NDArray[Any]]:
@@ -115,14 +115,11 @@ class Agent(Node):
         space = space_of(self.action)
         if isinstance(self.action, Action) and isinstance(value, Mapping):
             if not value:
-                raise EnvironmentFault(f"{where or self.name}: action is empty; give one of {', '.join(space.spaces)}")
+                raise EnvironmentFault("action_is_empty", agent=where or self.name, choices=list(space.spaces))
             space = Dict(spaces={key: inner for key, inner in space.spaces.items() if key in value} or space.spaces)
         elif isinstance(space, Dict) and isinstance(value, Mapping) and value.keys() < space.spaces.keys():
             lacking = ", ".join(key for key in space.spaces if key not in value)
-            raise EnvironmentFault(
-                f"{where or self.name}: action is atomic and lacks {lacking}; "
-                "give all its elements at once, or declare it not atomic"
-            )
+            raise EnvironmentFault("atomic_action_incomplete", agent=where or self.name, fields=lacking)
         return flatten(space, value, "action", where or self.name)
 
 
@@ -151,12 +148,11 @@ class DictPopulation(_Population):
         first, names = self.agents[0], set()
         for child in self.agents:
             if child.name in names:
-                raise ValueError(f"population {self.name!r} has two members {child.name!r}; rename one")
+                raise ConfigurationError("population_member_twice", population=self.name, value=child.name)
             names.add(child.name)
             if self.symmetric and child.model_copy(update={"name": first.name}) != first:
-                raise ValueError(
-                    f"population {self.name!r} is symmetric but {first.name!r} and {child.name!r} differ; "
-                    "make them alike, or the population not symmetric"
+                raise ConfigurationError(
+                    "symmetric_members_differ", population=self.name, agent=first.name, other=child.name
                 )
         return self
 

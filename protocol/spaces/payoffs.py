@@ -87,6 +87,13 @@ class Payoffs:
         told = ", ".join(values[:8]) + (f" and {len(values) - 8} more" if len(values) > 8 else "")
         total = f" (sum {sum(rewards[~away].tolist()):g})" if payoff == "zero_sum" else ""
         raise EnvironmentFault(
-            f"{self._world}, population {path or 'all'}, turn {turn}, copy {copy}: {payoff} rewards should "
-            f"{_SHOULD[payoff]} but are {told}{total}; correct the environment, or declare the payoff general"
+            "payoff_broken",
+            environment=self._world,
+            population=path or "all",
+            turn=turn,
+            copy=copy,
+            payoff=payoff,
+            expected=_SHOULD[payoff],
+            value=told,
+            total=total,
         )

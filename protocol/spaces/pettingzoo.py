@@ -36,7 +36,7 @@ def world_from_pettingzoo(
     """
     if observations.keys() != actions.keys():
         odd = sorted(observations.keys() ^ actions.keys())
-        raise ConfigurationError(f"{id} has observations or actions, but not both, for {', '.join(odd)}; give both")
+        raise ConfigurationError("agent_spaces_incomplete", environment=id, agents=list(odd))
     agents = tuple(_agent(id, name, observations[name], actions[name]) for name in observations)
     return world_of(id, agents, episode_steps)
 

@@ -53,7 +53,7 @@ def policy_map(
     for name in given:
         if name not in known:
             raise ConfigurationError(
-                f"agents names {name!r}, which {world.id} does not have; its agents are {', '.join(mapping)}"
+                "agents_key_unknown", agent=name, environment=world.id, choices=list(mapping), key="agents"
             )
     return mapping
 
@@ -74,8 +74,13 @@ def _alike(world: World, policy: str, one: Place, other: Place) -> None:
         return
     differing = next((name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)), "action")
     raise ConfigurationError(
-        f"policy {policy!r} is shared by agents with different spaces; give them policies of their own "
-        f"({one.name!r} and {other.name!r} of {world.id} differ in {differing})"
+        "shared_policy_spaces_differ",
+        policy=policy,
+        agent=one.name,
+        other=other.name,
+        environment=world.id,
+        field=differing,
+        key="agents",
     )
 
 

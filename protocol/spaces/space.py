@@ -96,21 +96,18 @@ def _flatten(space: Space, value: Any, name: str, where: str, arrays: dict[str, 
     label = f"{where}: {name}" if where else name
     if isinstance(space, Dict):
         if not isinstance(value, Mapping):
-            raise EnvironmentFault(f"{label} should be a mapping but is {type(value).__name__}; correct it")
+            raise EnvironmentFault("value_not_a_mapping", field=label, value=type(value).__name__)
         for key in value:
             if key not in space.spaces:
-                raise EnvironmentFault(
-                    f"{label} has {key!r}, which its space does not have (a deployed policy's has no evaluation-only "
-                    "components); leave it out"
-                )
+                raise EnvironmentFault("component_not_in_space", field=label, component=key)
         for key, inner in space.spaces.items():
             if key not in value:
-                raise EnvironmentFault(f"{label} lacks {key!r}; give all of {', '.join(space.spaces)}")
+                raise EnvironmentFault("component_missing", field=label, component=key, choices=list(space.spaces))
             _flatten(inner, value[key], f"{name}.{key}", where, arrays)
     elif isinstance(space, Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
             got = f"of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
-            raise EnvironmentFault(f"{label} should be a tuple of {len(space.spaces)} but is {got}; correct it")
+            raise EnvironmentFault("value_not_a_tuple", field=label, count=len(space.spaces), value=got)
         for position, (inner, part) in enumerate(zip(space.spaces, value, strict=True)):
             _flatten(inner, part, f"{name}.{position}", where, arrays)
     else:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from protocol.errors import WireError
+from protocol.errors import ConfigurationError, WireError
 from protocol.spaces.base import Node, fault_of
 from protocol.spaces.limits import check_places, check_size
 from protocol.spaces.nodes import Agent, ArrayPopulation, Population, deployed, space_of
@@ -42,9 +42,9 @@ class World(Node):
         if isinstance(data, World):
             return data
         if not isinstance(data, Mapping) or ("agents" not in data and "population" not in data):
-            raise ValueError("a world has no agents; give it a population, or agents")
+            raise ConfigurationError("world_without_agents")
         if "agents" in data and "population" in data:
-            raise ValueError("a world has agents and a population, which hold the same; remove agents")
+            raise ConfigurationError("world_agents_beside_population")
         if "agents" in data:
             agents = data["agents"]
             data = {key: value for key, value in data.items() if key != "agents"}
@@ -107,7 +107,7 @@ def parse_world(text: str | bytes) -> World:
     try:
         return World.model_validate_json(text)
     except ValidationError as fault:
-        raise WireError(f"a world is not valid: {fault_of(fault)}") from None
+        raise WireError("world_malformed", reason=fault_of(fault)) from None
 
 
 def _named(agents: Any) -> Any:

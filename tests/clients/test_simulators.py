@@ -29,7 +29,7 @@ TOLD = {
     "wrong spaces": "size",
     "unknown agent": "agent",
     "not a number": "value",
-    "duplicate identity": "a simulator 'sim' is there already",
+    "duplicate identity": "[simulator_name_taken]",
     "another world": "world",
     "served all the same": "",
     "version skew": "version",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults import kinds_in
 from tests.flows import runs
 
 pytestmark = pytest.mark.chaos
@@ -111,6 +112,7 @@ def test_a_worker_that_dies_again_and_again_ends_the_run_with_its_last_words_G5_
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
+    assert kinds_in(last) == ["environment_raised", "worker_lost"]
     assert "the floor gave way" in last
     assert "after 1 restarts" in last
     assert "Traceback" not in result.stderr
@@ -133,6 +135,7 @@ def test_a_worker_that_cannot_even_be_imported_ends_the_run_bounded_G5_U13(
     assert result.returncode == 1
     assert "the first actor that crashed said:\nTraceback (most recent call last):" in result.stderr
     assert "actor ended with exit code 1" in result.stderr.splitlines()[-1]
+    assert kinds_in(result.stderr.splitlines()[-1]) == ["worker_lost"]
     assert "torch" in result.stderr.splitlines()[-1]
     assert runs.files(memory_dir) == []
 
@@ -170,6 +173,6 @@ def test_a_coordinator_that_crashes_fails_the_run_with_its_last_words(tmp_path: 
         (tmp_path / "run" / ".state.json").mkdir()  # where it writes its state aside
         assert worker.wait() == 1
     last = worker.said.strip().splitlines()[-1]
-    assert "the coordinator failed: cannot write" in last
+    assert kinds_in(last) == ["file_not_writable", "coordinator_failed"]
     assert "Traceback" not in worker.said
     assert runs.files(memory_dir) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from protocol.config import EnvironmentConfig
+from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.runs import balanced, config, rookery, summary_of, train, workers_of
 from tests.waiting import until
@@ -113,12 +113,6 @@ def test_a_learner_that_is_killed_goes_on_from_its_checkpoint_J5(recorded: Path,
     assert summary["segments"]["unexplained"] == 0
 
 
-def told(result: subprocess.CompletedProcess[str], sentence: str) -> None:
-    assert result.returncode != 0
-    assert "Traceback" not in result.stderr
-    assert sentence in result.stderr.strip().splitlines()[-1], result.stderr
-
-
 @pytest.mark.parametrize(
     "how", [(), pytest.param(("--sequential",), marks=pytest.mark.slow)], ids=["workers", "sequential"]
 )
@@ -128,5 +122,10 @@ def test_what_cannot_be_learned_from_ends_the_run_with_a_sentence_J5(
     data = offline(recorded, BC)
     data["environment"] = {"id": "tag", "copies": 8}
     data["policy"]["dataset"]["path"] += "/agent_0"
-    told(train(data, tmp_path, "--no-progress", *how), "has another observation than agent")
+    result = train(data, tmp_path, "--no-progress", *how)
+    assert result.returncode != 0
+    assert "Traceback" not in result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert kinds_in(last)[0] == "dataset_agent_mismatch", result.stderr
+    assert "observation" in words_in(last)
     assert runs.files(memory_dir) == []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.config import EnvironmentConfig
+from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
@@ -64,5 +65,6 @@ def test_agents_that_take_turns_are_no_team_and_the_run_says_so(tmp_path: Path) 
     data["environment"]["teams"] = {"hunters": "all"}
     result = runs.train(data, tmp_path)
     assert result.returncode != 0
-    assert "team 'hunters' is not there in each turn" in result.stderr
+    assert kinds_in(result.stderr) == ["teammate_absent", "coordinator_not_started"]
+    assert "'hunters'" in words_in(result.stderr)
     assert "Traceback" not in result.stderr

@@ -14,6 +14,7 @@ import yaml
 from launch.kubernetes import Placement
 from launch.outline import outline_of
 from protocol.config import parse_run
+from tests.faults import kinds_in
 from tests.flows import runs
 from tests.k8s.manifests import build, named
 from tests.k8s.pods_here import Cluster, cluster
@@ -106,7 +107,7 @@ def test_rendered_ranks_train_one_policy_and_meet_again_when_a_pod_of_theirs_is_
         first, lost = pods.pods["learner-0"], pods.pods["learner-1"]
         lost.popen.kill()
         assert first.wait(600) not in (0, None), "no rank goes on without another"
-        assert "go back to the last checkpoint" in first.said
+        assert {"rank_left", "rank_lost"} & {*kinds_in(first.said)}, first.said
         for number in range(2):
             pods.start("learner", f"learner-{number}", f"learner-{number}.learner")
         runs.until((folder / "summary.json").exists, 600, f"the run ends: {said(pods)}")

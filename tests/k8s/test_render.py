@@ -17,6 +17,7 @@ from launch.kubernetes import Placement, render
 from launch.outline import Outline
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
+from tests.faults import kinds_in, raises
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
 SMALL = Outline(["a", "b", "c"], 3, 2**20, 2**20)
@@ -130,7 +131,7 @@ def test_ranks_are_pods_that_reach_each_other_and_nobody_else(k8s: Path) -> None
     assert allowed["ingress"] == [{"from": only}]
     assert allowed["egress"] == [{"to": only}]
     assert allowed["podSelector"] == only[0]["podSelector"]
-    with pytest.raises(ConfigurationError, match=r"'a' has several ranks, .*leave --actors-per-pod out"):
+    with raises(ConfigurationError, "ranks_behind_relay", policy="a"):
         render(run, Outline(["a"], 2, 0, 0), Placement("ranks", actors_per_pod=2, pods=2), "../..")
 
 
@@ -202,29 +203,28 @@ def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "placement", "said"),
+    ("run", "placement", "kind", "facts"),
     [
-        ({"actors": 3}, Placement("a", pods=4), "4 actors have no more than 3 places; raise actors or lower --actors"),
-        ({"actors": 9, "transport": "memory"}, Placement("a"), "set transport: auto"),
-        ({"actors": 9}, Placement("Not this"), "no name for Kubernetes"),
-        ({"actors": 9}, Placement("a", simulator="game:1"), "leave --simulator out"),
-        ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "give --simulator IMAGE"),
-        (
-            {"actors": 9},
-            Placement("a", components=("jobset", "keda")),
-            "keda scales a Deployment, .*leave one of the two out",
-        ),
-        ({"actors": 9}, Placement("a", image="rookery"), "write NAME:TAG"),
+        ({"actors": 3}, Placement("a", pods=4), "too_many_actors", {"count": 4, "limit": 3}),
+        ({"actors": 9, "transport": "memory"}, Placement("a"), "memory_transport_in_pod", {"key": "transport"}),
+        ({"actors": 9}, Placement("Not this"), "kubernetes_name_invalid", {"option": "--name", "value": "Not this"}),
+        ({"actors": 9}, Placement("a", simulator="game:1"), "simulator_not_needed", {}),
+        ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "simulator_missing", {}),
+        ({"actors": 9}, Placement("a", components=("jobset", "keda")), "keda_with_jobset", {}),
+        ({"actors": 9}, Placement("a", image="rookery"), "image_without_tag", {"value": "rookery"}),
     ],
 )
-def test_what_cannot_be_placed_is_refused_in_one_sentence(run: dict[str, Any], placement: Placement, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_cannot_be_placed_is_refused_in_one_sentence(
+    run: dict[str, Any], placement: Placement, kind: str, facts: dict[str, Any]
+) -> None:
+    with raises(ConfigurationError, kind, **facts):
         render(parse_run(run), SMALL, placement, "../..")
 
 
 def test_files_of_others_are_not_overwritten_and_unknown_components_named(k8s: Path) -> None:
     refused = CliRunner().invoke(main, ["k8s", "render", "--k8s", str(k8s), "--name", "local", "--actors", "1"])
     assert refused.exit_code == 2
-    assert "was not made by `rookery k8s render`; give another --out" in refused.output
+    assert kinds_in(refused.output) == ["file_not_generated"]
     refused = CliRunner().invoke(main, ["k8s", "render", "--k8s", str(k8s), "--with", "cheese"])
-    assert "there is no component 'cheese'" in refused.output
+    assert kinds_in(refused.output) == ["kubernetes_component_unknown"]
+    assert "'cheese'" in refused.output

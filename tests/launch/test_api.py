@@ -11,6 +11,7 @@ import launch
 from launch import local
 from launch.configuration import load
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 
 
 def test_train_makes_the_run_that_the_command_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +49,6 @@ def test_an_environment_named_alone_takes_the_place_of_the_presets_own() -> None
 
 
 def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="unknown configuration key 'stepz'"):
+    with raises(ConfigurationError, "unknown_key", key="stepz"):
         launch.train("cartpole", settings={"stepz": 1}, run_dir=tmp_path / "r")
     assert list(tmp_path.iterdir()) == []

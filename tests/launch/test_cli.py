@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from launch import local
 from launch.cli import main
 from protocol import RELEASE
+from tests.faults import kinds_in
 
 COMMANDS = ("train", "doctor", "coordinator", "learner", "actor", "presets", "clean")
 
@@ -35,24 +36,27 @@ def test_presets_are_listed_with_their_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "kinds", "named"),
     [
-        (["train", "tresure"], "rookery: 'tresure' is neither a preset nor a file"),
-        (["train", "cartpole", "--set", "stepz=1"], "rookery: unknown configuration key 'stepz'"),
-        (["train", "cartpole", "--set", "steps=many"], "rookery: steps: "),
-        (["train", "cartpole", "--set", "steps"], "is not of the form key.key=value"),
-        (["train", "cartpole", "--steps", "0"], "Invalid value for '--steps'"),
-        (["coordinator", "tresure"], "rookery: 'tresure' is neither a preset nor a file"),
-        (["coordinator", "--set", "stepz=1", "--bind", "127.0.0.1:0"], "rookery: unknown configuration key 'stepz'"),
+        (["train", "tresure"], ["run_source_unknown"], "'tresure'"),
+        (["train", "cartpole", "--set", "stepz=1"], ["unknown_key"], "'stepz'"),
+        (["train", "cartpole", "--set", "steps=many"], ["value_invalid"], "steps"),
+        (["train", "cartpole", "--set", "steps"], ["setting_not_key_value"], "'steps'"),
+        (["train", "cartpole", "--steps", "0"], [], "Invalid value for '--steps'"),
+        (["coordinator", "tresure"], ["run_source_unknown"], "'tresure'"),
+        (["coordinator", "--set", "stepz=1", "--bind", "127.0.0.1:0"], ["unknown_key"], "'stepz'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], kinds: list[str], named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert said in result.output.strip().splitlines()[-1]
+    said = result.output.strip().splitlines()[-1]
+    assert said.startswith("rookery: " if kinds else "Error: ")
+    assert kinds_in(said) == kinds
+    assert named in said
     assert "Traceback" not in result.output
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +66,7 @@ def test_the_folder_of_a_finished_run_is_not_written_into(tmp_path: Path, comman
     (tmp_path / "summary.json").write_text("{}")
     result = CliRunner().invoke(main, [command, "cartpole", "--run-dir", str(tmp_path)])
     assert result.exit_code == 2
-    assert "holds a finished run; give another --run-dir" in result.output
+    assert kinds_in(result.output) == ["run_already_finished"]
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 

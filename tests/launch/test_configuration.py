@@ -12,6 +12,7 @@ import yaml
 from launch.configuration import load, preset_names, sentence
 from protocol.config import IQN, Run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 
 PROMISED = {"treasure-hunt", "treasure-hunt-iqn", "treasure-hunt-ppo", "cartpole", "cartpole-iqn", "spread", "herd"}
 
@@ -66,42 +67,76 @@ def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "settings", "said"),
+    ("source", "kind", "facts"),
     [
-        (
-            "tresure-hunt",
-            [],
-            r"neither a preset nor a file \(is treasure-hunt meant\?\); the presets are .*treasure-hunt",
-        ),
-        ("./none.yaml", [], "'./none.yaml' is neither a preset nor a file"),
-        ("cartpole", ["learning_rat=1"], "unknown configuration key 'learning_rat'; remove it or correct"),
-        ("cartpole", ["enviroment.id=x"], r"key 'enviroment' \(is environment meant\?\); remove it or correct"),
-        ("cartpole", ["learning_rate=1"], r"key 'learning_rate' \(is policy.learning_rate meant\?\); remove"),
-        ("cartpole", ["policy.network.hiden=1"], r"\(is policy.network.hidden meant\?\)"),
-        ("cartpole", ["policies.a.segment_lenght=1"], r"\(is policies.a.segment_length meant\?\)"),
-        ("cartpole", ["policy.algorithm.entropy_coeficient=1"], r"\(is policy.algorithm.entropy_coefficient meant\?\)"),
-        ("cartpole", ["policy.learning_rate=fast"], r"policy.learning_rate: .*number.*got 'fast'; correct it"),
-        ("cartpole", ["steps=-3"], r"steps: .*greater than or equal to 1.*got -3"),
-        ("cartpole", ["steps"], "--set 'steps' is not of the form key.key=value"),
-        ("cartpole", ["=3"], "is not of the form"),
-        ("cartpole", ["steps.deep=3"], "'steps' is a value, not a section; set it as a whole"),
-        ("cartpole", ["seed=[1"], r"'\[1' is no value; quote it"),
-        ("cartpole", ["policy.algorithm.name=sarsa"], "sarsa"),
+        ("tresure-hunt", "run_source_unknown", {"hint": " (is treasure-hunt meant?)", "choices": preset_names()}),
+        ("./none.yaml", "run_source_unknown", {"value": "./none.yaml", "hint": ""}),
     ],
 )
-def test_faults_are_one_sentence_with_the_remedy_F1(source: str, settings: list[str], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as told:
-        load(source, settings)
-    assert "\n" not in str(told.value)
+def test_what_is_no_preset_and_no_file_is_told_with_what_may_be_meant_F1(
+    source: str, kind: str, facts: dict[str, Any]
+) -> None:
+    with raises(ConfigurationError, kind, **facts) as told:
+        load(source)
+    assert_sentence_with_remedy(told.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("a: [1", "is no YAML: .*; correct it"), ("- 1\n- 2", "holds no mapping of keys")]
+    ("key", "meant"),
+    [
+        ("learning_rat", ""),
+        ("enviroment.id", "environment"),
+        ("learning_rate", "policy.learning_rate"),
+        ("policy.network.hiden", "policy.network.hidden"),
+        ("policies.a.segment_lenght", "policies.a.segment_length"),
+        ("policy.algorithm.entropy_coeficient", "policy.algorithm.entropy_coefficient"),
+    ],
 )
-def test_files_that_hold_no_configuration_are_told(tmp_path: Path, content: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as told:
-        load(file(tmp_path, content))
-    assert "\n" not in str(told.value)
+def test_a_key_that_is_none_is_told_with_the_one_that_may_be_meant_F1(key: str, meant: str) -> None:
+    question = f" (is {meant} meant?)" if meant else ""
+    with raises(ConfigurationError, "unknown_key", key=key.removesuffix(".id"), meant=question) as told:
+        load("cartpole", [f"{key}=1"])
+    assert_sentence_with_remedy(told.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind", "facts"),
+    [
+        ("policy.learning_rate=fast", "value_invalid", {"key": "policy.learning_rate", "value": "'fast'"}),
+        (
+            "steps=-3",
+            "value_invalid",
+            {"key": "steps", "reason": "Input should be greater than or equal to 1", "value": "-3"},
+        ),
+        ("steps", "setting_not_key_value", {"value": "steps"}),
+        ("=3", "setting_not_key_value", {"value": "=3"}),
+        ("steps.deep=3", "setting_of_no_section", {"key": "steps"}),
+        ("seed=[1", "setting_value_unreadable", {"value": "[1"}),
+        ("policy.algorithm.name=sarsa", "value_invalid", {"key": "policy.algorithm", "value": "{'name': 'sarsa'}"}),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_sentence_with_the_remedy_F1(
+    setting: str, kind: str, facts: dict[str, Any]
+) -> None:
+    with raises(ConfigurationError, kind, **facts) as told:
+        load("cartpole", [setting])
+    assert_sentence_with_remedy(told.value)
+
+
+@pytest.mark.parametrize(("content", "kind"), [("a: [1", "document_not_yaml"), ("- 1\n- 2", "document_not_a_mapping")])
+def test_files_that_hold_no_configuration_are_told(tmp_path: Path, content: str, kind: str) -> None:
+    source = file(tmp_path, content)
+    with raises(ConfigurationError, kind, file=Path(source)) as told:
+        load(source)
+    assert_sentence_with_remedy(told.value)
+
+
+def assert_sentence_with_remedy(fault: Exception) -> None:
+    """What is wrong, a semicolon, what to do."""
+    wrong, _, remedy = str(fault).rpartition("; ")
+    assert wrong
+    assert remedy
+    assert "\n" not in str(fault)
 
 
 def test_another_algorithm_leaves_the_keys_of_the_old_one_behind_but_not_those_that_were_set(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from launch.ssh import HostFailed, Remote, copies, end_all
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.security import ROLES
+from tests.faults import kinds_in, raises
 from tests.waiting import until
 
 TWO = Outline(["a", "b"], 2, 0, 0)
@@ -79,7 +80,7 @@ def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
 def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
     run = parse_run({"actors": 8, "policies": {"a": {"ranks": 3}}})
     outline = Outline(["a"], 3, 0, 0)
-    with pytest.raises(ConfigurationError, match=r"'a' has several ranks, .*set insecure_ranks: true"):
+    with raises(ConfigurationError, "ranks_without_keys", policy="a", key="insecure_ranks"):
         plan(hosts(), run, outline)
     found = plan(hosts(insecure_ranks=True), run, outline)
     assert {command.role for command in found} == {"coordinator", "learner", "actor"}
@@ -99,32 +100,35 @@ def test_a_host_gets_the_secrets_of_its_roles_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machines", "said"),
+    ("machines", "kind", "facts"),
     [
-        ({"a": {"actors": 9}}, "9 actors have no more than 8 places"),
-        ({"a": {}}, "no host has actors"),
+        ({"a": {"actors": 9}}, "too_many_actors", {"count": 9, "limit": 8}),
+        ({"a": {}}, "hosts_without_actors", {}),
     ],
 )
-def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], kind: str, facts: dict[str, int]) -> None:
+    with raises(ConfigurationError, kind, **facts):
         planned(machines)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "kind", "facts"),
     [
-        ("hosts: {}", "names no machine"),
-        ("hosts: {a: {gpu: 1}}", "hosts.a.gpu"),
-        ("{", "is no YAML"),
-        ("keys: ~/keys\nhosts: {a: {}}", "keys: '~/keys' would be"),
-        ("hosts: {a: {ssh: -oX=y}}", "an option of ssh"),
+        ("hosts: {}", "hosts_file_empty", {}),
+        ("hosts: {a: {gpu: 1}}", "settings_file_invalid", {"key": "hosts.a.gpu"}),
+        ("{", "document_not_yaml", {}),
+        ("keys: ~/keys\nhosts: {a: {}}", "path_with_home_sign", {"key": "keys", "value": "~/keys"}),
+        ("hosts: {a: {ssh: -oX=y}}", "ssh_name_like_option", {"key": "hosts.a.ssh"}),
+        ("hosts: {a: {}}\nspeed: 1", "settings_file_unknown_key", {"key": "speed"}),
     ],
 )
-def test_a_file_that_means_nothing_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_means_nothing_is_one_sentence(tmp_path: Path, text: str, kind: str, facts: dict[str, str]) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigurationError, match=said):
+    with raises(ConfigurationError, kind, file=path, **facts) as told:
         read_hosts(path)
+    assert str(told.value).startswith(str(path))
+    assert facts.get("key", "") in str(told.value)
 
 
 def test_an_ipv6_address_stands_in_brackets_and_all_addresses_are_bound() -> None:
@@ -228,10 +232,11 @@ def test_a_worker_that_ends_by_itself_leaves_nothing_that_holds_its_connection(m
 def test_status_and_down_say_where_to_look_when_nothing_was_started(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(yaml.safe_dump({"hosts": HOSTS}))
-    for command, told in (("down", "no `rookery hosts up` runs"), ("status", "nothing was started")):
+    for command, kind in (("down", "hosts_not_running"), ("status", "hosts_never_started")):
         refused = CliRunner().invoke(main, ["hosts", command, str(path), "--logs", str(tmp_path / "logs")])
         assert refused.exit_code == 2
-        assert told in refused.output
+        assert kinds_in(refused.output) == [kind]
+        assert str(tmp_path / "logs") in refused.output
 
 
 SRUN = """#!/bin/sh
@@ -317,7 +322,7 @@ class Dead:
 def test_who_finds_its_ports_taken_after_a_lost_connection_is_started_again(tmp_path: Path) -> None:
     session = _Session(hosts(), parse_run({}), [], tmp_path)
     worker: Any = Dead(2)
-    with pytest.raises(HostFailed, match="cannot bind"):
+    with raises(HostFailed, "remote_worker_lost", peer="actor-node-2-0", status=2, reason="cannot bind"):
         session._look_after(worker)
     worker.code = 255
     for code in (2, 3):  # its predecessor has its ports, then its place
@@ -337,12 +342,12 @@ def test_down_ends_an_up_that_still_copies_and_never_whom_an_old_file_names(
 
     def copy() -> None:
         found.append(_living(tmp_path))
-        raise HostFailed("no way")
+        raise HostFailed("host_copy_failed", command="scp", reason="no way")
 
     monkeypatch.setattr(session, "_copy", copy)
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
-        with pytest.raises(HostFailed):
+        with raises(HostFailed, "host_copy_failed", reason="no way"):
             session.go()
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from launch import plot
 from launch.cli import main
 from launch.curves import groups_of, read_run, smooth
+from protocol.errors import DiskFault
+from tests.faults import kinds_in
 
 
 def run(folder: Path, slope: float, seed: int = 0, evaluated: float | None = None, **config: Any) -> Path:
@@ -73,14 +75,16 @@ def test_a_picture_comes_out(tmp_path: Path, ending: str) -> None:
 def test_what_is_no_run_and_what_is_no_picture_is_refused(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["plot", str(tmp_path)])
     assert told.exit_code == 2
-    assert "is no run's folder" in told.output
+    assert kinds_in(told.output) == ["folder_without_config"]
     run(tmp_path / "one", 1)
     told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "-o", str(tmp_path / "x.abc")])
     assert told.exit_code == 2
+    assert kinds_in(told.output) == ["picture_not_written"]
     assert "Format 'abc' is not supported" in told.output
     told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "-o", str(tmp_path / "missing" / "x.png")])
     assert told.exit_code == 2
-    assert "missing is no folder; create it, or give another file with --out" in told.output
+    assert kinds_in(told.output) == ["picture_folder_missing"]
+    assert str(tmp_path / "missing") in told.output
 
 
 def test_a_picture_that_may_not_be_written_asks_for_another_file(
@@ -91,5 +95,6 @@ def test_a_picture_that_may_not_be_written_asks_for_another_file(
 
     monkeypatch.setattr(plot, "draw", refuse)
     told = CliRunner().invoke(main, ["plot", str(run(tmp_path / "one", 1)), "-o", str(tmp_path / "x.png")])
-    assert told.exit_code == 1
-    assert "cannot write x.png: Permission denied; make it writable or give another file" in told.output
+    assert told.exit_code == DiskFault.exit_code
+    assert kinds_in(told.output) == ["file_not_writable"]
+    assert all(fact in told.output for fact in ("x.png", "Permission denied", "another file"))

@@ -9,6 +9,7 @@ import pytest
 
 from launch.processes import Process, begin
 from launch.revival import Revival, RunFailed
+from tests.faults import raises
 
 CRASHES = (
     "import sys\nprint('warming up', file=sys.stderr)\n"
@@ -42,7 +43,10 @@ def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last
     assert process.budget.again == 1
     other = begin("learner", ["gives_up"], scripts / "logs" / "b.out")
     process.popen.wait(60)
-    with pytest.raises(RunFailed, match="learner ended with exit code 1: gives_up: the sentence again, after 0 restar"):
+    why = "ended with exit code 1: gives_up: the sentence"
+    with raises(
+        RunFailed, "worker_lost", peer="learner", reason=why, again=" again, after 0 restarts", file=other.output
+    ):
         looked_after(revival, other)
     assert told[1].startswith("the first actor that crashed said:\nTraceback (most recent call last):")
     assert "KeyError: 'the cause'" in told[1]
@@ -99,7 +103,7 @@ def test_in_lockstep_all_workers_are_started_again_with_the_one_that_died_L1(scr
         assert len(told) == 1
         workers[1].popen.kill()
         looked_after(revival, workers[1])
-        with pytest.raises(RunFailed, match="at the very end of a run in lock-step; start the run anew"):
+        with raises(RunFailed, "lockstep_worker_lost_late"):
             revival.recall(every, "learners_draining")
     finally:
         for process in every:

@@ -13,6 +13,8 @@ from launch.cli import main
 from launch.configuration import load
 from launch.scaffold import new_project
 from protocol.config import EvaluationConfig
+from protocol.errors import DiskFault
+from tests.faults import kinds_in
 from tests.flows.runs import environment
 
 
@@ -27,30 +29,33 @@ def test_a_project_is_an_environment_a_configuration_and_a_test(tmp_path: Path) 
     assert isinstance(run.evaluation, EvaluationConfig)
     again = CliRunner().invoke(main, ["new", "my_maze", "--in", str(tmp_path)])
     assert again.exit_code == 2
-    assert "is there already; choose another name, or remove it" in again.output
+    assert kinds_in(again.output) == ["project_already_there"]
+    assert str(folder) in again.output
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "kind"),
     [
-        ("my-env", "no name of a module"),
-        ("class", "no name of a module"),
-        ("numpy", "another module called 'numpy'"),
-        ("__main__", "another module called '__main__'"),
+        ("my-env", "module_name_invalid"),
+        ("class", "module_name_invalid"),
+        ("numpy", "module_name_taken"),
+        ("__main__", "module_name_taken"),
     ],
 )
-def test_a_name_that_python_cannot_import_or_knows_is_refused(tmp_path: Path, name: str, said: str) -> None:
+def test_a_name_that_python_cannot_import_or_knows_is_refused(tmp_path: Path, name: str, kind: str) -> None:
     told = CliRunner().invoke(main, ["new", name, "--in", str(tmp_path)])
     assert told.exit_code == 2
-    assert said in told.output
+    assert kinds_in(told.output) == [kind]
+    assert repr(name) in told.output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written_asks_for_another(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["new", "my_maze", "--in", "/proc"])
-    assert told.exit_code == 1
-    assert "cannot write /proc/my_maze: " in told.output
-    assert "or give another --in" in told.output
+    assert told.exit_code == DiskFault.exit_code
+    assert kinds_in(told.output) == ["file_not_writable"]
+    assert "/proc/my_maze" in told.output
+    assert "another --in" in told.output
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from launch.simulate import simulate
 from protocol.errors import ConfigurationError
 from protocol.simulator import Simulator
 from protocol.spaces import World
+from tests.faults import raises
 from tests.protocol.test_conformance import HALL, idle
 from tests.workers.environments.simulators.serving import serving
 
@@ -64,18 +65,22 @@ def _tell_garbage(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "kind", "facts"),
     [
-        ([], "simulate plays, or checks"),
-        (["cartpole"], "give a simulator with --connect"),
-        (["chess", "--connect", "tcp://127.0.0.1:1"], "one of cartpole, noise and gymnasium:ID"),
-        (["--listen", "5700"], "write HOST:PORT"),
-        (["--listen", "127.0.0.1:5700", "--world", "nowhere.json"], "holds no world"),
-        (["--listen", "0.0.0.0:5700"], "unauthenticated"),
-        (["--conform", "nowhere"], "no actor serves simulators in nowhere"),
-        (["gymnasium:Chess-v0", "--connect", "tcp://127.0.0.1:1"], "cannot be made"),
+        ([], "simulate_options_conflict", {}),
+        (["cartpole"], "simulate_options_conflict", {}),
+        (["chess", "--connect", "tcp://127.0.0.1:1"], "simulator_unknown", {"value": "chess"}),
+        (["--listen", "5700"], "listen_address_invalid", {"value": "5700"}),
+        (["--listen", "127.0.0.1:5700", "--world", "nowhere.json"], "world_file_invalid", {"file": "nowhere.json"}),
+        (["--listen", "0.0.0.0:5700"], "bind_without_keys", {"peer": "0.0.0.0"}),
+        (["--conform", "nowhere"], "simulators_not_served", {"file": "nowhere"}),
+        (
+            ["gymnasium:Chess-v0", "--connect", "tcp://127.0.0.1:1"],
+            "gymnasium_not_made",
+            {"value": "gymnasium:Chess-v0"},
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_sentence(arguments: list[str], reason: str) -> None:
-    with pytest.raises(ConfigurationError, match=reason):
+def test_what_makes_no_sense_is_refused_in_one_sentence(arguments: list[str], kind: str, facts: dict[str, str]) -> None:
+    with raises(ConfigurationError, kind, **facts):
         said(*arguments)

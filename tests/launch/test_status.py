@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from launch.cli import main
 from launch.status import find
 from protocol.errors import ConfigurationError
+from tests.faults import kinds_in, raises
 from tests.workers.web.asking import serving
 from tests.workers.web.pages import shown
 from workers.web.server import Response
@@ -73,6 +74,7 @@ def test_the_token_is_asked_for_in_a_sentence(run_dir: Path, monkeypatch: pytest
         run.look()
         refused = status(url)
         assert (refused.exit_code, refused.exception.__class__) == (3, SystemExit)
+        assert kinds_in(refused.output) == ["coordinator_answer_unusable"]
         assert "give the run's token" in refused.output
         announce(run_dir, url)
         assert status(str(run_dir)).exit_code == 0  # its folder has it
@@ -92,6 +94,7 @@ def test_what_is_no_coordinator_is_told_in_a_sentence(run_dir: Path) -> None:
         ):
             refused = status(url)
             assert (refused.exit_code, refused.exception.__class__) == (3, SystemExit)
+            assert kinds_in(refused.output) == ["coordinator_answer_unusable"]
             assert told in refused.output
         thread.join()
         run_dir.mkdir()
@@ -113,5 +116,5 @@ def test_the_coordinators_own_address_is_enough() -> None:
     assert find("tcp://node-7:5600").url == "http://node-7:5609"
     assert find("tcp://[::1]:5600").url == "http://[::1]:5609"
     for source in ("nowhere", "tcp://node-7", "ftp://a:1", "http://node-7:x"):
-        with pytest.raises(ConfigurationError, match="no run's folder and no address"):
+        with raises(ConfigurationError, "run_address_invalid", value=source):
             find(source)

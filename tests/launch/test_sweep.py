@@ -20,6 +20,7 @@ from launch.grid import Trial, read_sweep, trials_of
 from launch.machines import Machines
 from launch.sweep import aggregate, run_all
 from protocol.errors import ConfigurationError
+from tests.faults import kinds_in, raises, words_in
 
 
 def sweep_file(folder: Path, **keys: Any) -> Path:
@@ -44,20 +45,24 @@ def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "kind", "named"),
     [
-        ({"seeds": [1, 1]}, "names one twice; every run needs its own"),
-        ({"settings": {"seed": [1]}}, "which is a key of the sweep itself"),
-        ({"cores": 1}, "a run takes 2 cores and the sweep has 1; raise cores, or set cores_per_run"),
-        ({"settings": {"policy.rate": [1]}}, "unknown configuration key 'policy.rate'"),
-        ({"speed": 1}, "unknown key 'speed'; a sweep has run, seeds"),
-        ({"run": "tresure"}, "is neither a preset nor a file"),
+        ({"seeds": [1, 1]}, "seed_repeated", ["1"]),
+        ({"settings": {"seed": [1]}}, "sweep_key_in_settings", ["'seed'"]),
+        ({"cores": 1}, "run_needs_more_cores", ["2", "sweep", "1"]),
+        ({"settings": {"policy.rate": [1]}}, "unknown_key", ["'policy.rate'"]),
+        ({"speed": 1}, "settings_file_unknown_key", ["'speed'", "run", "seeds"]),
+        ({"hosts": {"a": {"gpu": 1}}}, "settings_file_invalid", ["hosts.a.gpu"]),
+        ({"run": "tresure"}, "run_source_unknown", ["treasure-hunt"]),
     ],
 )
-def test_a_mistake_is_one_sentence_and_starts_nothing(tmp_path: Path, keys: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_one_sentence_and_starts_nothing(
+    tmp_path: Path, keys: dict[str, Any], kind: str, named: list[str]
+) -> None:
     told = CliRunner().invoke(main, ["sweep", str(sweep_file(tmp_path, **keys)), "--out", str(tmp_path / "out")])
     assert told.exit_code == 2
-    assert said in told.output
+    assert kinds_in(told.output) == [kind]
+    assert {*named} <= words_in(told.output)
     assert not (tmp_path / "out").exists()
 
 
@@ -122,7 +127,7 @@ def test_runs_go_side_by_side_within_the_cores_and_what_is_done_is_not_done_agai
     assert (score["policy"], score["score"], score["runs"], score["iqm"]) == ("agent", "return", 3, 2.0)
     assert 1 <= score["low"] < 2 < score["high"] <= 3
     other = trials(tmp_path, seeds=[0], steps=7)
-    with pytest.raises(ConfigurationError, match="holds a run with another configuration; give the sweep another"):
+    with raises(ConfigurationError, "sweep_run_differs", file=other[0].folder):
         run_all(other, Machines(None, 4), False, told.append)
 
 

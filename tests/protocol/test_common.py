@@ -35,6 +35,7 @@ from protocol.ring import Ring
 from protocol.shelf import Shelf
 from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
+from tests.faults import raises
 from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, sender_counters
 from tests.waiting import until
 
@@ -428,7 +429,7 @@ def test_what_nobody_refers_to_is_written_over_and_nothing_else() -> None:
     common.close("b")
     common.hold("c", 15)
     assert common.blocks() == [(1, 3)]
-    with pytest.raises(EnvironmentFault, match=r"all 12 moments .* are still referred to; .*action_period"):
+    with raises(EnvironmentFault, "common_moments_used_up", count=12):
         common.write(value(16))
     common.release("b")
     common.write(value(16))
@@ -512,6 +513,6 @@ def test_a_common_observation_that_cannot_be_delivered_once_is_refused_in_one_se
         DictPopulation(agents=(agent,), common=hidden),
         DictPopulation(agents=(agent,), common=two),
     ):
-        with pytest.raises(ConfigurationError, match="give the outermost population one box"):
+        with raises(ConfigurationError, "common_observations_not_one_box", environment="w"):
             common_of(World(id="w", population=population))
     assert common_of(World(id="w", population=DictPopulation(agents=(agent,), common=BOX))) == BOX

@@ -20,6 +20,7 @@ from protocol.simulator_line import Line
 from protocol.simulator_messages import Observe, Pong
 from protocol.simulator_session import Session
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
+from tests.faults import kinds_in
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
 from workers.environments.simulators import door
@@ -87,24 +88,39 @@ def pong(**fields: Any) -> Pong:
 
 
 BLAME, GIVE = door.Door.blame, door.Door.give
-BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str]] = {
-    "answers another observe": (door.Door, "give", give, server_checks.plays, "act answers observe 2"),
-    "loses the clock": (door, "Pong", pong, server_checks.pings, "gives back 7.0, the clock was 1.5"),
-    "takes any reward": (Hearing, "_rewards", rewards, server_checks.refuses, "a reward too many was answered by act"),
-    "has one code": (door.Door, "blame", blame, server_checks.refuses, "refused with value"),
-    "is patient": (door, "STRIKES", 30, server_checks.quarantine, "fault 20 in a row is not fatal"),
-    "counts no incarnations": (Names, "incarnation_of", lambda *_: 1, server_checks.identity, "1 came after 1"),
+BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
+    "answers another observe": (door.Door, "give", give, server_checks.plays, "act_answers_other_observe", " 2 "),
+    "loses the clock": (door, "Pong", pong, server_checks.pings, "pong_clock_wrong", "7.0"),
+    "takes any reward": (
+        Hearing,
+        "_rewards",
+        rewards,
+        server_checks.refuses,
+        "answer_of_wrong_type",
+        "a reward too many",
+    ),
+    "has one code": (door.Door, "blame", blame, server_checks.refuses, "refusal_code_wrong", "value ("),
+    "is patient": (door, "STRIKES", 30, server_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
+    "counts no incarnations": (
+        Names,
+        "incarnation_of",
+        lambda *_: 1,
+        server_checks.identity,
+        "incarnation_not_rising",
+        "1",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_SERVERS)
 def test_a_server_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, name, broken, check, said = BROKEN_SERVERS[case]
+    where, name, broken, check, kind, fact = BROKEN_SERVERS[case]
     monkeypatch.setattr(where, name, broken)
     monkeypatch.setattr(server, "CHECKS", (check,))
     with serving(copies=2) as served:
         (finding,) = check_server(served.address, patience=20.0)
-    assert said in finding.flaw
+    assert kinds_in(finding.flaw)[-1] == kind
+    assert fact in finding.flaw
     is_said(finding)
 
 
@@ -184,17 +200,66 @@ def silent(kind: bytes) -> Callable[..., None]:
 
 
 RIGHT, SEND = Session.observe, Line.send
-BROKEN_SIMULATORS: dict[str, tuple[Any, str, Any, str, str]] = {
-    "does not count": (Session, "observe", changed(lambda _: {"number": 1}), "observe 1 came after 1", "`observe`"),
-    "one long episode": (Session, "observe", changed(lambda _: {"episode": 1}), "of episode 1", "The conversation, 5"),
-    "paid at once": (Session, "observe", changed(lambda _: {"rewards": [1.0]}), "rewarded", "The conversation, 4"),
-    "somebody else": (Session, "observe", changed(lambda _: {"agents": ["nobody"]}), "no agent 'nobody'", "`place`"),
-    "other arrays": (Session, "observe", wide_numbers, "16 bytes of arrays, not 8", "Simulators"),
-    "not finite": (Session, "observe", infinite, "a number that is not finite", "Simulators"),
-    "speaks no msgpack": (Session, "observe", lambda *_: [b"\xc1"], "no msgpack", "Messages"),
-    "never asks": (Line, "send", silent(b"ping"), "while its observe was not answered", "The conversation, 8"),
-    "leaves without a word": (Line, "send", silent(b"bye"), "after it was told bye", "The conversation, 8"),
-    "is somebody new": (Session, "hello", newcomer, "another hello", "`hello`"),
+BROKEN_SIMULATORS: dict[str, tuple[Any, str, Any, str, str, str]] = {
+    "does not count": (
+        Session,
+        "observe",
+        changed(lambda _: {"number": 1}),
+        "observe_number_not_rising",
+        "1",
+        "`observe`",
+    ),
+    "one long episode": (
+        Session,
+        "observe",
+        changed(lambda _: {"episode": 1}),
+        "observe_of_wrong_episode",
+        "1",
+        "The conversation, 5",
+    ),
+    "paid at once": (
+        Session,
+        "observe",
+        changed(lambda _: {"rewards": [1.0]}),
+        "reward_without_action",
+        "'walker'",
+        "The conversation, 4",
+    ),
+    "somebody else": (
+        Session,
+        "observe",
+        changed(lambda _: {"agents": ["nobody"]}),
+        "agent_unknown_to_world",
+        "'nobody'",
+        "`place`",
+    ),
+    "other arrays": (Session, "observe", wide_numbers, "arrays_size_wrong", "16", "Simulators"),
+    "not finite": (Session, "observe", infinite, "observation_invalid", "a number that is not finite", "Simulators"),
+    "speaks no msgpack": (
+        Session,
+        "observe",
+        lambda *_: [b"\xc1"],
+        "message_undecodable",
+        "FormatError",
+        "Messages",
+    ),
+    "never asks": (
+        Line,
+        "send",
+        silent(b"ping"),
+        "peer_silent",
+        "while its observe was not answered",
+        "The conversation, 8",
+    ),
+    "leaves without a word": (
+        Line,
+        "send",
+        silent(b"bye"),
+        "peer_silent",
+        "after it was told bye",
+        "The conversation, 8",
+    ),
+    "is somebody new": (Session, "hello", newcomer, "hello_changed", "", "`hello`"),
 }
 
 
@@ -208,11 +273,12 @@ def test_a_simulator_holds_to_all_that_is_checked_I8(drives: bool) -> None:
 
 @pytest.mark.parametrize("case", BROKEN_SIMULATORS)
 def test_a_simulator_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, name, broken, said, section = BROKEN_SIMULATORS[case]
+    where, name, broken, kind, fact, section = BROKEN_SIMULATORS[case]
     monkeypatch.setattr(where, name, broken)
     monkeypatch.setattr(listener, "_ALIVE", 3.0)
     *good, finding = findings_of()
     assert all(one.good for one in good), good
-    assert said in finding.flaw
+    assert kinds_in(finding.flaw) == [kind]
+    assert fact in finding.flaw
     assert finding.section == section
     is_said(finding)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from protocol.deadline import Deadline
 from protocol.errors import Timeout
+from tests.faults import raises
 
 
 def test_a_deadline_passes_when_its_time_is_up() -> None:
@@ -17,5 +16,5 @@ def test_a_deadline_passes_when_its_time_is_up() -> None:
     deadline.check()
     now[0] += 0.2
     assert (deadline.left, deadline.left_ms, deadline.passed) == (0.0, 0, True)
-    with pytest.raises(Timeout, match=r"no answer came within 2\.5 s"):
+    with raises(Timeout, "deadline_passed", what="no answer came", seconds=2.5):
         deadline.check()

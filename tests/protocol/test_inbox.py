@@ -15,6 +15,7 @@ from protocol.codec import around, decode, encode, packed
 from protocol.errors import WireError
 from protocol.inbox import Opener
 from protocol.messages import Ack, Segments
+from tests.faults import raises
 from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing
 from tests.protocol.test_experience import Stranger
 from tests.waiting import until
@@ -70,8 +71,8 @@ def test_what_is_spoilt_is_refused_as_if_nothing_were_remembered(data: st.DataOb
     spoilt = bytes(raw)
     try:
         expected = decode([spoilt])[0]
-    except WireError:
-        with pytest.raises(WireError):
+    except WireError as fault:
+        with raises(WireError, fault.kind, **fault.facts):
             _open(opener, spoilt)
         return
     if isinstance(expected, Segments):

@@ -13,6 +13,7 @@ from protocol.config import parse_run
 from protocol.errors import WireError
 from protocol.layout import ALIGNMENT, Field, Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
+from tests.faults import raises
 
 FOUR = (
     Field("observation", "<f4", (75,)),
@@ -78,7 +79,7 @@ def test_columns_are_aligned_and_share_no_byte(fields: list[Field], length: int,
 
 @pytest.mark.parametrize("dtype", ["|O", "O", ">f4", ">f2", "<c8", "|S4", "<U2", "f4", ""])
 def test_a_dtype_that_another_language_could_not_read_is_refused(dtype: str) -> None:
-    with pytest.raises(WireError, match="allowed are"):
+    with raises(WireError, "layout_dtype_not_allowed", field="x", value=dtype):
         Field("x", dtype)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.errors import SharedMemoryError
 from protocol.ledger import _ENTRIES, Ledger
+from tests.faults import raises
 from tests.protocol.parts import line, python
 
 WRITER = """
@@ -61,7 +62,7 @@ def test_a_full_ledger_says_so() -> None:
     ledger = Ledger(None)
     for incarnation in range(1, _ENTRIES + 1):
         ledger.settle("actor-0", incarnation, 1, 1)
-    with pytest.raises(SharedMemoryError, match="start a new run"):
+    with raises(SharedMemoryError, "ledger_full"):
         ledger.settle("actor-1", 1, 1, 1)
     ledger.settle("actor-0", _ENTRIES, 2, 1)  # those who are in it go on
     assert ledger.settled("actor-0", _ENTRIES) == 2

@@ -9,33 +9,44 @@ import pytest
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.lockstep import dealt, round_before
+from tests.faults import raises
 
 IN_STEP: dict[str, Any] = {"schedule": "lockstep", "environment": {"copies": 64}, "actors": 4}
 IQN = {"algorithm": {"name": "iqn"}}
 
 
 @pytest.mark.parametrize(
-    ("keys", "why"),
+    ("keys", "kind", "facts"),
     [
-        ({"policy": {"flow": "drop_oldest"}}, "flow drop_oldest, which drops; set flow to block"),
-        ({"policies": {"agent_1": {"flow": "drop_newest"}}}, "flow drop_newest, which drops; set flow to block"),
-        ({"policy": {"flush_after": 1.0}}, "flush_after, a time"),
-        ({"policy": {"wire_weights": "bf16"}}, "rounds for some actors only"),
-        ({"policy": {"compile": True}}, "other bits where there is no compiler; set compile to false"),
-        ({"policy": {**IQN, "dataset": {"path": "x"}}}, "a dataset, where nobody acts"),
-        ({"policies": {"agent_1": {"segment_length": 32}}}, "segments of 64 and 32 rows"),
-        ({"seconds": 60}, "there is seconds"),
-        ({"replay": "runs/x"}, "there is replay"),
-        ({"auxiliaries": {"novelty": {}}}, "there is auxiliaries"),
-        ({"environment": {"copies": 64, "processes": 2}}, "there is environment.processes"),
-        ({"environment": {"copies": 60}}, "cannot be divided into blocks of 16"),
-        ({"actors": 3}, "4 blocks of 16 copies cannot be dealt to 3 actors equally"),
-        ({"actors": 0}, "cannot be dealt to 0 actors"),
+        ({"policy": {"flow": "drop_oldest"}}, "lockstep_flow_drops", {"value": "drop_oldest"}),
+        ({"policies": {"agent_1": {"flow": "drop_newest"}}}, "lockstep_flow_drops", {"value": "drop_newest"}),
+        ({"policy": {"flush_after": 1.0}}, "lockstep_with_flush_after", {}),
+        ({"policy": {"wire_weights": "bf16"}}, "lockstep_wire_weights_rounded", {"value": "bf16"}),
+        ({"policy": {"compile": True}}, "lockstep_with_compile", {}),
+        ({"policy": {**IQN, "dataset": {"path": "x"}}}, "lockstep_with_dataset", {}),
+        (
+            {"policies": {"agent_1": {"segment_length": 32}}},
+            "lockstep_segment_lengths_differ",
+            {"expected": 64, "value": 32},
+        ),
+        ({"seconds": 60}, "lockstep_setting_forbidden", {"setting": "seconds"}),
+        ({"replay": "runs/x"}, "lockstep_setting_forbidden", {"setting": "replay"}),
+        ({"auxiliaries": {"novelty": {}}}, "lockstep_setting_forbidden", {"setting": "auxiliaries"}),
+        (
+            {"environment": {"copies": 64, "processes": 2}},
+            "lockstep_setting_forbidden",
+            {"setting": "environment.processes"},
+        ),
+        ({"environment": {"copies": 60}}, "lockstep_copies_do_not_divide", {"copies": 60, "act_block": 16}),
+        ({"actors": 3}, "lockstep_blocks_do_not_divide", {"blocks": 4, "act_block": 16, "actors": 3}),
+        ({"actors": 0}, "lockstep_blocks_do_not_divide", {"actors": 0}),
     ],
 )
-def test_what_cannot_be_kept_in_step_is_refused_in_a_sentence_L1(keys: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_kept_in_step_is_refused_in_a_sentence_L1(
+    keys: dict[str, Any], kind: str, facts: dict[str, Any]
+) -> None:
     parse_run(IN_STEP)
-    with pytest.raises(ConfigurationError, match=why):
+    with raises(ConfigurationError, kind, **facts):
         parse_run({**IN_STEP, **keys})
 
 

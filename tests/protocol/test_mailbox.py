@@ -17,6 +17,7 @@ from protocol.errors import SharedMemoryError
 from protocol.mailbox import Mailbox
 from protocol.memory import sweep
 from protocol.version import NOTHING, Version
+from tests.faults import raises
 from tests.protocol.parts import line, python
 
 HASH = "0123456789abcdef"
@@ -302,7 +303,7 @@ def test_a_writer_killed_in_mid_write_blocks_nobody_and_the_next_one_recovers(me
 def test_the_mailbox_of_another_network_is_refused_and_let_go(memory_dir: Path) -> None:
     mailbox = Mailbox.create(memory_dir / "rookery-r-w", 100, HASH, "snapshot")
     for manifest, nbytes in (("f" * 16, 100), (HASH, 99)):
-        with pytest.raises(SharedMemoryError, match="weights of another network; start all workers with the same"):
+        with raises(SharedMemoryError, "mailbox_of_another_network", file=_path(mailbox)):
             Mailbox.attach(_path(mailbox), manifest, nbytes)
     mailbox.close()
     assert sweep() == [memory_dir / "rookery-r-w"]  # nobody holds a lock any more
@@ -317,7 +318,7 @@ def test_a_damaged_mailbox_is_refused_in_a_sentence(memory_dir: Path, word: int,
     with path.open("r+b") as file:
         file.seek(8 * word)
         file.write(value.to_bytes(8, "little"))
-    with pytest.raises(SharedMemoryError, match="remove it with `rookery clean`"):
+    with raises(SharedMemoryError, "not_a_mailbox" if word == 0 else "mailbox_damaged", file=path):
         Mailbox.attach(path, HASH)
     assert sweep() == [path]
 
@@ -325,6 +326,6 @@ def test_a_damaged_mailbox_is_refused_in_a_sentence(memory_dir: Path, word: int,
 def test_a_file_shorter_than_a_page_is_no_mailbox(memory_dir: Path) -> None:
     path = memory_dir / "rookery-r-w"
     path.write_bytes(b"ROOKMAIL")
-    with pytest.raises(SharedMemoryError, match="is no mailbox"):
+    with raises(SharedMemoryError, "not_a_mailbox"):
         Mailbox.attach(path, HASH)
     path.unlink()

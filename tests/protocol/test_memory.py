@@ -21,6 +21,7 @@ from protocol.counters import Counters
 from protocol.errors import SharedMemoryError
 from protocol.ledger import Ledger
 from protocol.memory import PREFIX, SharedFile, files, memory_dir, sweep
+from tests.faults import kinds_in, raises
 from tests.protocol.parts import line, python
 from tests.tools import ROOT, require, skip_or_fail
 
@@ -56,7 +57,7 @@ def test_a_new_file_is_zero_of_the_size_asked_and_reserved(memory_dir: Path) -> 
 
 def test_attaching_shows_the_same_memory_and_creates_nothing(memory_dir: Path) -> None:
     path = memory_dir / "rookery-r-a"
-    with pytest.raises(SharedMemoryError, match="its owner may have ended"):
+    with raises(SharedMemoryError, "shared_memory_unopenable", file=path):
         SharedFile.attach(path)
     assert not path.exists()
     first = SharedFile.create(path, 100)
@@ -74,7 +75,7 @@ def test_B10_a_name_in_use_is_refused_even_within_one_process(memory_dir: Path) 
     path = memory_dir / "rookery-r-a"
     first = SharedFile.create(path, 100)
     first.buffer[0] = 1
-    with pytest.raises(SharedMemoryError, match="in use by another process; stop"):
+    with raises(SharedMemoryError, "shared_memory_in_use", file=path):
         SharedFile.create(path, 100)
     assert first.buffer[0] == 1
     assert path.exists()
@@ -85,7 +86,7 @@ def test_B10_the_leftover_of_a_killed_process_is_replaced_by_fresh_memory(memory
     """B10: names are unique against leftovers of a dead process."""
     path = memory_dir / "rookery-r-a"
     with holder(path) as process:
-        with pytest.raises(SharedMemoryError, match="in use"):
+        with raises(SharedMemoryError, "shared_memory_in_use", file=path):
             SharedFile.create(path, 100)
         process.kill()
         process.wait(60)
@@ -191,14 +192,25 @@ def test_a_lock_that_is_never_given_up_costs_a_bounded_time(memory_dir: Path, mo
     descriptor = os.open(path, os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     started = time.monotonic()
-    with pytest.raises(SharedMemoryError, match="locked by another process"):
+    with raises(SharedMemoryError, "shared_memory_locked", file=path):
         SharedFile.attach(path)
     assert 0.05 < time.monotonic() - started < 60
     os.close(descriptor)
     sweep()
 
 
-@pytest.mark.parametrize("kind", ["fifo", "folder", "symlink", "empty", "nul", "device", "long"])
+NO_FILES = {
+    "fifo": "shared_memory_not_plain_file",
+    "folder": "shared_memory_unopenable",
+    "symlink": "shared_memory_unopenable",
+    "empty": "shared_memory_just_removed",
+    "nul": "shared_memory_unopenable",
+    "device": "shared_memory_not_plain_file",
+    "long": "shared_memory_unopenable",
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_what_is_no_plain_file_is_refused_in_a_sentence(memory_dir: Path, kind: str) -> None:
     path = memory_dir / "rookery-r-x"
     if kind == "fifo":
@@ -214,7 +226,7 @@ def test_what_is_no_plain_file_is_refused_in_a_sentence(memory_dir: Path, kind: 
         path = Path("/dev/null")
     else:
         path = Path("rookery-\0x") if kind == "nul" else memory_dir / ("rookery-" + "x" * 300)
-    with pytest.raises(SharedMemoryError, match="; "):
+    with raises(SharedMemoryError, NO_FILES[kind], file=path):
         SharedFile.attach(path)
     if kind in ("fifo", "empty", "symlink"):
         path.unlink()
@@ -226,8 +238,10 @@ def test_a_full_file_system_is_told_in_one_sentence_and_leaves_nothing(memory_di
     """Asks for more than there is, so that the real reservation fails."""
     free = os.statvfs(memory_dir)
     path = memory_dir / "rookery-r-a"
-    with pytest.raises(SharedMemoryError, match=r"no room for .* MiB of shared memory; enlarge it, set ROOKERY_MEMORY"):
-        SharedFile.create(path, free.f_blocks * free.f_frsize + 2**30)
+    size = free.f_blocks * free.f_frsize + 2**30
+    with raises(SharedMemoryError, "no_room_for_shared_memory", file=memory_dir, size=size / 2**20) as caught:
+        SharedFile.create(path, size)
+    assert "ROOKERY_MEMORY" in str(caught.value)
     assert not path.exists()
 
 
@@ -253,7 +267,7 @@ for name, make in makers.items():
         make(folder / name)
         print(name, "was made", flush=True)
     except SharedMemoryError as fault:
-        print(name, fault, flush=True)
+        print(name, fault.coded, flush=True)
 (folder / "filler").unlink()
 whole = Counters(folder / "whole", ["n"])
 (folder / "filler").write_bytes(bytes(48_000))
@@ -276,8 +290,8 @@ def test_a_full_file_system_is_a_sentence_for_every_mapped_file_and_never_a_bus_
     assert (done.returncode, done.stderr) == (0, "")
     *told, last = done.stdout.splitlines()
     for name, sentence in zip(("file", "ring", "ledger", "counters"), told, strict=True):
-        assert sentence.startswith(f"{name} {small} has no room for ")
-        assert "MiB of shared memory; " in sentence
+        assert sentence.startswith(f"{name} {small} ")
+        assert kinds_in(sentence) == ["no_room_for_shared_memory"]
         remedy = "enlarge it, set ROOKERY_MEMORY" if name in ("file", "ring") else "free some or give another --run-dir"
         assert remedy in sentence
     assert last == "['filler', 'ledger', 'whole'] 5"
@@ -305,7 +319,7 @@ def test_the_folder_is_the_one_named_or_shared_memory(monkeypatch: pytest.Monkey
     monkeypatch.setenv("ROOKERY_MEMORY", str(tmp_path))
     assert memory_dir() == tmp_path
     monkeypatch.setenv("ROOKERY_MEMORY", str(tmp_path / "no"))
-    with pytest.raises(SharedMemoryError, match="create it or unset the variable"):
+    with raises(SharedMemoryError, "memory_folder_missing", file=str(tmp_path / "no"), key="ROOKERY_MEMORY"):
         memory_dir()
     monkeypatch.delenv("ROOKERY_MEMORY")
     if not os.access("/dev/shm", os.W_OK):

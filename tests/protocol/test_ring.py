@@ -17,6 +17,7 @@ from protocol.layout import Field, Layout
 from protocol.lock import RegionLock
 from protocol.memory import SharedFile
 from protocol.ring import FINISHED, FREE, RECORD, WRITING, Ring, poison
+from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content, line, python
 
 ATTACH = """
@@ -217,7 +218,7 @@ def test_a_cleared_ring_has_no_segment_and_nothing_of_it_is_intact(memory_dir: P
 def test_a_ring_of_another_layout_is_refused_with_both_hashes(memory_dir: Path) -> None:
     ring = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 2)
     assert ring.path is not None
-    with pytest.raises(SharedMemoryError) as caught:
+    with raises(SharedMemoryError, "ring_layout_differs", value=LAYOUT.hash, expected=OTHER.hash) as caught:
         Ring.attach(ring.path, OTHER)
     assert LAYOUT.hash in str(caught.value)
     assert OTHER.hash in str(caught.value)
@@ -251,26 +252,37 @@ DAMAGED = {
     "waits in words": _header(lock_timeout="long"),
     "waits for a list": _header(lock_timeout=[1]),
 }
+OF_ANOTHER_SIZE = {"no slots", "negative slots", "more slots than bytes", "far more slots"}
 
 
-@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_header_is_refused_in_a_sentence(memory_dir: Path, text: bytes) -> None:
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_header_is_refused_in_a_sentence(memory_dir: Path, case: str) -> None:
+    text = DAMAGED[case]
     path = memory_dir / "rookery-r-a"
     ring = Ring.create(path, LAYOUT, 2)
     ring.close()
     with path.open("r+b") as file:
         file.seek(8)
         file.write(len(text).to_bytes(4, "little") + text)
-    with pytest.raises(SharedMemoryError, match="remove it with `rookery clean`"):
+    kind = "ring_slots_contradict_size" if case in OF_ANOTHER_SIZE else "ring_header_damaged"
+    with raises(SharedMemoryError, kind, file=path):
         Ring.attach(path, LAYOUT)
     path.unlink()
 
 
-@pytest.mark.parametrize("raw", [b"\0" * 8192, b"ROOKRING", b"ROOKRING" + bytes(8184), b"ROOKRING" + b"\xff" * 8184])
-def test_what_is_no_ring_is_refused(memory_dir: Path, raw: bytes) -> None:
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (b"\0" * 8192, "not_a_ring"),
+        (b"ROOKRING", "not_a_ring"),
+        (b"ROOKRING" + bytes(8184), "ring_header_damaged"),
+        (b"ROOKRING" + b"\xff" * 8184, "ring_header_damaged"),
+    ],
+)
+def test_what_is_no_ring_is_refused(memory_dir: Path, raw: bytes, kind: str) -> None:
     path = memory_dir / "rookery-r-a"
     path.write_bytes(raw)
-    with pytest.raises(SharedMemoryError, match="remove it with `rookery clean`"):
+    with raises(SharedMemoryError, kind, file=path):
         Ring.attach(path, LAYOUT)
     path.unlink()
 
@@ -280,7 +292,7 @@ def test_a_ring_that_was_cut_short_is_refused(memory_dir: Path) -> None:
     Ring.create(path, LAYOUT, 100).close()
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 1)
-    with pytest.raises(SharedMemoryError, match="its size contradicts"):
+    with raises(SharedMemoryError, "ring_slots_contradict_size"):
         Ring.attach(path, LAYOUT)
     path.unlink()
 
@@ -297,6 +309,6 @@ def test_a_private_ring_has_no_file(memory_dir: Path) -> None:
 def test_an_unfinished_ring_is_none_yet(memory_dir: Path) -> None:
     """The magic is written last."""
     file = SharedFile.create(memory_dir / "rookery-r-a", 100_000)
-    with pytest.raises(SharedMemoryError, match="is not a ring"):
+    with raises(SharedMemoryError, "not_a_ring"):
         Ring.attach(file.path, LAYOUT)
     file.remove()

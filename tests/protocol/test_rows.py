@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from protocol.errors import ConfigurationError, EnvironmentFault, SharedMemoryError
 from protocol.row_reader import EMPTY, Batch, Description
 from protocol.rows import RowReader, Rows, RowSpec
+from tests.faults import raises
 from tests.protocol.parts import line, python
 
 SPEC = RowSpec((2,), capacity=24, frames=3, segment_length=5)
@@ -219,16 +220,16 @@ def test_B9_another_process_attaches_the_same_rows_and_creates_nothing(
     memory_dir: Path, options: dict[str, Any]
 ) -> None:
     """B9: a description travels; what A writes B reads, with equal cursors."""
-    with pytest.raises(SharedMemoryError, match="its owner may have ended"):
+    with raises(SharedMemoryError, "shared_memory_unopenable"):
         RowReader.attach(Description("rookery-rows", SPEC.layout.hash), SPEC)
     assert list(memory_dir.iterdir()) == []
     code = WRITER.replace('"rows", SPEC)', f'"rows", SPEC, **{options!r})')
     with python(code) as process:
         description = Description(*line(process).split())
         other = RowSpec((3,), 24, 3, 5)
-        with pytest.raises(SharedMemoryError, match="give the same shape"):
+        with raises(SharedMemoryError, "rows_layout_differs", value=SPEC.layout.hash, expected=other.layout.hash):
             RowReader.attach(description, other)
-        with pytest.raises(SharedMemoryError, match="give the same capacity"):
+        with raises(SharedMemoryError, "rows_capacity_differs", rows=description.name):
             RowReader.attach(description, RowSpec((2,), 99, 3, 5))
         reader = RowReader.attach(description, SPEC)
         assert reader[:][1].tolist() == list(range(15))  # rows 15 and 16 are in a segment that is not full
@@ -370,7 +371,7 @@ def test_B14_save_and_load_keep_rows_and_extra_data_without_pickle(tmp_path: Pat
         small.load(path)
         assert small[:][1].tolist() == [*range(22, 30), EMPTY, EMPTY]
         rows.extra_data = {"bad": np.array([object()])}
-        with pytest.raises(ConfigurationError, match="give plain arrays"):
+        with raises(ConfigurationError, "extra_data_not_plain"):
             rows.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["rows.npz"]
 
@@ -394,34 +395,34 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence_and_changes_nothing(tmp_pat
         np.savez(path, **{name: array for name, array in good.items() if name != "done"})
     with private() as rows:
         put(rows, range(7))
-        with pytest.raises(ConfigurationError, match="save them again"):
+        with raises(ConfigurationError, "rows_file_unreadable", file=path):
             rows.load(path)
         assert rows[:][1].tolist() == list(range(7))
 
 
 GOOD = (np.zeros(2, np.float32), 1, 0.5, False)
 MISMATCHES = {
-    "state too long": (np.zeros(3), 1, 0.5, False),
-    "state a number": (1.0, 1, 0.5, False),
-    "state a column": (np.zeros((2, 1)), 1, 0.5, False),
-    "two states": (np.zeros((2, 2)), 1, 0.5, False),
-    "state of words": (["a", "b"], 1, 0.5, False),
-    "state complex": (np.zeros(2, complex), 1, 0.5, False),
-    "action a fraction": (np.zeros(2), 1.5, 0.5, False),
-    "two actions": (np.zeros(2), [1, 2], 0.5, False),
-    "action of the empty": (np.zeros(2), EMPTY, 0.5, False),
-    "two rewards": (np.zeros(2), 1, [0.5, 1], False),
-    "reward a matrix": (np.zeros(2), 1, [[0.5]], False),
-    "reward none": (np.zeros(2), 1, None, False),
-    "two ends": (np.zeros(2), 1, 0.5, [False, True]),
+    "state too long": ((np.zeros(3), 1, 0.5, False), "row_shape_wrong", "state"),
+    "state a number": ((1.0, 1, 0.5, False), "row_shape_wrong", "state"),
+    "state a column": ((np.zeros((2, 1)), 1, 0.5, False), "row_shape_wrong", "state"),
+    "two states": ((np.zeros((2, 2)), 1, 0.5, False), "row_shape_wrong", "state"),
+    "state of words": ((["a", "b"], 1, 0.5, False), "row_type_wrong", "state"),
+    "state complex": ((np.zeros(2, complex), 1, 0.5, False), "row_type_wrong", "state"),
+    "action a fraction": ((np.zeros(2), 1.5, 0.5, False), "row_type_wrong", "action"),
+    "two actions": ((np.zeros(2), [1, 2], 0.5, False), "row_shape_wrong", "state"),
+    "action of the empty": ((np.zeros(2), EMPTY, 0.5, False), "row_action_reserved", "action"),
+    "two rewards": ((np.zeros(2), 1, [0.5, 1], False), "row_shape_wrong", "reward"),
+    "reward a matrix": ((np.zeros(2), 1, [[0.5]], False), "row_shape_wrong", "reward"),
+    "reward none": ((np.zeros(2), 1, None, False), "row_type_wrong", "reward"),
+    "two ends": ((np.zeros(2), 1, 0.5, [False, True]), "row_shape_wrong", "done"),
 }
 
 
-@pytest.mark.parametrize("row", MISMATCHES.values(), ids=MISMATCHES.keys())
-def test_B15_a_row_of_another_shape_or_kind_is_refused_and_none_is_broadcast(row: tuple) -> None:
+@pytest.mark.parametrize(("row", "kind", "field"), MISMATCHES.values(), ids=MISMATCHES.keys())
+def test_B15_a_row_of_another_shape_or_kind_is_refused_and_none_is_broadcast(row: tuple, kind: str, field: str) -> None:
     with private() as rows:
         rows.add(*GOOD)
-        with pytest.raises(EnvironmentFault, match="; ") as caught:
+        with raises(EnvironmentFault, kind, field=field) as caught:
             rows.add(*row)
         assert "\n" not in str(caught.value)
         assert len(rows) == rows.counters["rows_added"] == 1
@@ -434,7 +435,7 @@ def test_B15_one_row_with_a_leading_one_is_flattened() -> None:
         state, action, reward, done = rows[0]
         assert (state.tolist(), int(action), float(reward), float(done)) == ([7.0, 8.0], 3, 0.5, 1.0)
         assert rows.add_batch(np.zeros((0, 2)), np.zeros(0, int), [], []) == 0
-        with pytest.raises(EnvironmentFault, match=r"state has shape \[2\], expected \[3, 2\]; reshape it"):
+        with raises(EnvironmentFault, "row_shape_wrong", field="state", value=[2], expected=[3, 2]):
             rows.add_batch(np.zeros(2), [1, 2, 3], np.zeros(3), np.zeros(3))
 
 
@@ -487,7 +488,7 @@ def test_B16_backpressure_refuses_rows_until_the_reader_has_sampled(where: str) 
         while rows.add(*GOOD):
             taken += 1
         assert taken == 6
-    with pytest.raises(ConfigurationError, match="would never give a batch; give 5 to 24"):
+    with raises(ConfigurationError, "rows_backpressure_never_batches", capacity=24, least=5, most=24):
         Rows(None, SPEC, backpressure=4)
 
 
@@ -583,10 +584,10 @@ def test_with_checksums_a_changed_byte_is_seen_and_only_what_is_newer_is_sampled
 def test_a_description_is_plain_data_and_private_rows_have_none() -> None:
     with shared() as (rows, _), private() as hidden:
         assert Description(*json.loads(json.dumps(rows.description))) == rows.description
-        with pytest.raises(ConfigurationError, match="give them one"):
+        with raises(ConfigurationError, "rows_are_private"):
             _ = hidden.description
     for spec in ({"capacity": 0}, {"frames": 0}, {"segment_length": 65_536}, {"shape": (0,)}):
-        with pytest.raises(ConfigurationError, match="give positive sizes"):
+        with raises(ConfigurationError, "row_spec_malformed"):
             RowSpec(**({"shape": (2,)} | spec))
 
 

@@ -11,6 +11,7 @@ from protocol.errors import WireError
 from protocol.memory import PREFIX
 from protocol.ring import Ring
 from protocol.salvage import Roll, finished_beyond, rings_left_behind
+from tests.faults import raises
 from tests.protocol.parts import LAYOUT
 
 
@@ -72,12 +73,14 @@ def test_whole_segments_beyond_a_number_are_taken_in_order() -> None:
     assert len(finished_beyond(ring, 5, LAYOUT)) == 0
 
 
-@pytest.mark.parametrize("damage", ["rows", "side table"])
-def test_damage_is_refused_like_in_a_message(damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "kind"), [("rows", "record_rows_beyond_layout"), ("side table", "final_row_outside_layout")]
+)
+def test_damage_is_refused_like_in_a_message(damage: str, kind: str) -> None:
     ring = _ring()
     if damage == "rows":
         ring.table["valid"][0] = LAYOUT.length + 1
     else:
         ring.columns["final_row"][0] = np.int32(LAYOUT.length)
-    with pytest.raises(WireError):
+    with raises(WireError, kind):
         finished_beyond(ring, 3, LAYOUT)

@@ -10,6 +10,7 @@ from protocol import OLDEST_SCHEMA, RELEASE, SCHEMA, schema
 from protocol.errors import Refused
 from protocol.messages import Route
 from protocol.schema import SPOKEN, Schemas, agreed, disagreement, spoken_with
+from tests.faults import raises
 from tests.protocol.parts import Actor, Learner, closing
 from tests.waiting import until
 
@@ -62,12 +63,9 @@ def test_this_release_speaks_what_it_says() -> None:
 def test_Z4_a_learner_of_another_release_is_sent_to_in_a_common_schema_or_refused() -> None:
     """Z4: its routes say what it speaks."""
     assert spoken_with(a_route(1, 2)) == 1
-    with pytest.raises(Refused) as caught:
+    facts = {"value": "schemas 2 to 3", "release": RELEASE, "expected": "schema 1"}
+    with raises(Refused, "schemas_differ", peer="the learner 'learner-gem'", **facts):
         spoken_with(a_route(2, 3))
-    assert str(caught.value) == (
-        f"the learner 'learner-gem' speaks schemas 2 to 3, the other end (release {RELEASE}) schema 1; install the "
-        "same release, or the one before or after it, on both"
-    )
 
 
 def test_Z4_segments_go_in_the_schema_of_the_route(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from protocol.section import Section, Settings
+from tests.faults import raises
 
 
 class Part(Section):
@@ -54,8 +55,9 @@ def test_what_json_can_say_and_infinite_numbers_stay_as_they_are(settings: dict[
     "wrap", [lambda v: v, lambda v: [v], lambda v: {"deep": [{"er": v}]}], ids=["in", "list", "deep"]
 )
 def test_what_would_be_another_when_read_again_is_refused_with_the_remedy(value: Any, wrap: Any) -> None:
-    with pytest.raises(ValidationError, match=r"settings\n.*a date, .nan.*a key of it is no text.*quote it"):
+    with raises(ValidationError, "settings_not_plain_data") as caught:
         Part(settings={"good": 1, "bad": wrap(value)})
+    assert "settings\n" in str(caught.value), "where it is"
 
 
 def test_settings_that_contain_themselves_are_refused() -> None:

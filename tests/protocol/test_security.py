@@ -11,6 +11,7 @@ import zmq
 
 from protocol.errors import ConfigurationError
 from protocol.security import RIGHTS, ROLES, GuardedContext, Keys, new_keys
+from tests.faults import raises
 from tests.protocol.test_specification import table_after
 from tests.tools import skip_or_fail
 
@@ -29,7 +30,7 @@ def test_secrets_are_readable_by_their_owner_alone(folder):
 
 def test_keys_are_never_overwritten(folder):
     before = (folder / "learner.secret").read_bytes()
-    with pytest.raises(ConfigurationError, match="holds keys already; give another folder"):
+    with raises(ConfigurationError, "keys_exist_already", file=folder):
         new_keys(folder)
     assert (folder / "learner.secret").read_bytes() == before
 
@@ -51,24 +52,27 @@ def spoil(folder, tmp_path, name, content, mode=0o600):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "kind"),
     [
-        ("actor.secret", None, "rookery keys new"),
-        ("learner.public", None, "rookery keys new"),
-        ("actor.secret", b"short", "holds no key"),
-        ("actor.public", b"\xff" * 40, "holds no key"),
+        ("actor.secret", None, "key_file_unreadable"),
+        ("learner.public", None, "key_file_unreadable"),
+        ("actor.secret", b"short", "key_file_malformed"),
+        ("actor.public", b"\xff" * 40, "key_file_malformed"),
     ],
 )
-def test_a_missing_or_damaged_key_is_one_sentence(folder, tmp_path, name, content, told):
+def test_a_missing_or_damaged_key_is_one_sentence(folder, tmp_path, name, content, kind):
     spoil(folder, tmp_path, name, content)
-    with pytest.raises(ConfigurationError, match=told):
+    with raises(ConfigurationError, kind, file=tmp_path / name, folder=tmp_path):
         Keys.load(tmp_path, "actor")
 
 
 def test_a_secret_that_others_can_read_is_refused_with_the_command_that_mends_it(folder, tmp_path):
     spoil(folder, tmp_path, "actor.secret", (folder / "actor.secret").read_bytes(), 0o640)
-    with pytest.raises(ConfigurationError, match=r"mode 0640.*chmod 600"):
+    with raises(
+        ConfigurationError, "key_file_readable_by_others", file=tmp_path / "actor.secret", mode=0o640
+    ) as caught:
         Keys.load(tmp_path, "actor")
+    assert "0640" in str(caught.value)
 
 
 def test_a_secret_that_root_lends_to_our_group_is_taken_as_kubernetes_mounts_it(folder, tmp_path, monkeypatch):
@@ -78,13 +82,13 @@ def test_a_secret_that_root_lends_to_our_group_is_taken_as_kubernetes_mounts_it(
     monkeypatch.setattr(os, "geteuid", lambda: 10_001)
     assert Keys.load(tmp_path, "actor").role == "actor"
     (tmp_path / "actor.secret").chmod(0o644)
-    with pytest.raises(ConfigurationError, match="mode 0644"):
+    with raises(ConfigurationError, "key_file_readable_by_others", mode=0o644):
         Keys.load(tmp_path, "actor")
 
 
 def test_a_secret_of_another_pair_is_refused(folder, tmp_path):
     spoil(folder, tmp_path, "actor.secret", (folder / "learner.secret").read_bytes())
-    with pytest.raises(ConfigurationError, match=r"does not belong to actor\.public"):
+    with raises(ConfigurationError, "key_pair_mismatch", role="actor"):
         Keys.load(tmp_path, "actor")
 
 

@@ -29,6 +29,7 @@ from protocol.messages import Beacon, Refusal, Route, Weights
 from protocol.sockets import Ports, connect
 from protocol.version import NOTHING, Version
 from protocol.weights import WeightPublisher, WeightSubscriber
+from tests.faults import raises
 from tests.protocol.parts import line, python
 from tests.waiting import until
 
@@ -251,9 +252,7 @@ def test_transport_memory_says_so_when_there_is_none(ends: list[Any]) -> None:
     publisher, subscriber = _pair(ends, None, "memory")
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)
-    with pytest.raises(
-        SharedMemoryError, match="start both on one node with the same ROOKERY_MEMORY, or set transport"
-    ):
+    with raises(SharedMemoryError, "learner_memory_unreachable", policy="gem", key="transport"):
         subscriber.get(publisher, Version(1, 1))
 
 
@@ -316,7 +315,7 @@ def test_another_networks_weights_are_refused(
     ends += [publisher, subscriber]
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)
-    with pytest.raises(WireError, match="has another network than this actor; use the same configuration and release"):
+    with raises(WireError, "learner_of_another_network", policy="gem"):
         subscriber.get(publisher, Version(1, 1))
     assert not subscriber.out.any()
 
@@ -384,7 +383,7 @@ def test_the_mailbox_of_another_network_stops_a_learner(ends: list[Any], memory_
     for manifest in (Manifest([Entry("other", "|u1", (NBYTES,), 0)]), Manifest([Entry("table", "|u1", (64,), 0)])):
         other = Publisher(None)
         ends.append(other)
-        with pytest.raises(SharedMemoryError, match="weights of another network"):
+        with raises(SharedMemoryError, "mailbox_of_another_network"):
             other.publisher.add_policy("bone", manifest, memory_dir / MAILBOX, "snapshot")
 
 
@@ -722,7 +721,7 @@ def test_a_publications_thread_that_hangs_is_told_and_not_waited_for(monkeypatch
         return np.zeros(NBYTES, np.uint8)
 
     publisher.publisher.publish(POLICY, hang, Version(1, 1))
-    with pytest.raises(Timeout, match="did not end within"):
+    with raises(Timeout, "publication_did_not_end"):
         publisher.publisher.close()
     go_on.set()
     monkeypatch.setattr(publication, "_END_SECONDS", 60.0)

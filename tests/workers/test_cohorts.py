@@ -9,6 +9,7 @@ import pytest
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
+from tests.faults import raises
 from tests.workers.test_plan import plans
 from workers.cohorts import BRANCHES, check_cohorts, kind_of, learners_of, stacks_of
 
@@ -82,23 +83,32 @@ def test_policies_of_one_kind_have_schedules_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "kind", "facts"),
     [
-        ({"learners": "process", "num_learner_processes": 2}, "learners is process, which leaves nothing for"),
-        ({"learners": {"t": ["a"]}, "num_learner_processes": 2}, "learners lists cohorts, which leaves nothing"),
-        ({"learners": {"t": ["a"], "u": ["a"]}}, "learners names 'a' more than once"),
-        ({"learners": {"t": ["a", "x"]}}, "learners.t names 'x', which is nothing that learns; name some of a, b, c"),
-        ({"learners": {"a": ["b"]}}, "the cohort 'a' is called like a policy that is not in it"),
+        ({"learners": "process", "num_learner_processes": 2}, "learners_conflict", {"reason": "is process"}),
+        ({"learners": {"t": ["a"]}, "num_learner_processes": 2}, "learners_conflict", {"reason": "lists cohorts"}),
+        ({"learners": {"t": ["a"], "u": ["a"]}}, "policy_in_two_cohorts", {"policy": "a"}),
+        (
+            {"learners": {"t": ["a", "x"]}},
+            "cohort_member_unknown",
+            {"cohort": "t", "value": "x", "choices": ["a", "b", "c"]},
+        ),
+        ({"learners": {"a": ["b"]}}, "cohort_named_like_policy", {"cohort": "a"}),
         (
             {"learners": "cohort", "cohort": "stacked", **OTHER},
-            "cohort: stacked, but 'a' and 'b', which share learner-0",
+            "cohort_policies_not_stackable",
+            {"policy": "a", "other": "b", "peer": "learner-0"},
         ),
-        ({"cohort": "branches", "device": "cpu"}, "that nobody waits for, but device is 'cpu'; set cohort: auto"),
-        ({"cohort": "branches", "schedule": "lockstep"}, "that nobody waits for, but schedule is lockstep; set"),
+        ({"cohort": "branches", "device": "cpu"}, "cohort_branches_impossible", {"reason": "device is 'cpu'"}),
+        (
+            {"cohort": "branches", "schedule": "lockstep"},
+            "cohort_branches_impossible",
+            {"reason": "schedule is lockstep"},
+        ),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], kind: str, facts: dict[str, Any]) -> None:
+    with raises(ConfigurationError, kind, **facts):
         check_cohorts(parse_run(data), dict(plans({k: v for k, v in data.items() if k == "policies"})))
 
 
@@ -122,9 +132,7 @@ def test_branches_are_for_cuda_and_auto_takes_them_there_for_what_is_not_stacked
     replayed, atoms = (plans({"policy": {"algorithm": {"name": name}}})["a"] for name in ("iqn", "c51"))
     run = parse_run({"cohort": "branches"})
     assert stacks_of(run, [plan, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]
-    with pytest.raises(
-        ConfigurationError, match="cohort: branches are streams of a CUDA device, and learners here comp"
-    ):
+    with raises(ConfigurationError, "cohort_branches_need_cuda", device="cpu"):
         stacks_of(run, [plan, other], "cpu")
     auto = parse_run({})
     assert stacks_of(auto, [recurrent, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]

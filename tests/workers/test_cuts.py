@@ -14,6 +14,7 @@ import torch
 from protocol.config import IQN, PPO, EnvironmentConfig, Run, parse_run
 from protocol.errors import ConfigurationError
 from protocol.version import Version
+from tests.faults import raises
 from tests.workers import scripted
 from workers import cuts as module
 from workers.acting.seat import Seat
@@ -50,7 +51,7 @@ def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_pa
     (folder,) = (tmp_path / "cuts").iterdir()
     assert sorted(path.name for path in (folder / "4").iterdir()) == ["actor-1.safetensors", "policy-one.safetensors"]
     (folder / "9" / "actor-1.safetensors").write_bytes(b"")
-    with pytest.raises(ConfigurationError, match=r"actor-1.safetensors cannot be read .*; remove "):
+    with raises(ConfigurationError, "cut_unreadable", file=folder / "9" / "actor-1.safetensors"):
         again.read("actor-1")
     assert cuts_of(in_step(cut_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
     assert not folder.exists()
@@ -101,11 +102,11 @@ def test_the_log_of_rounds_tells_a_full_disk_in_a_sentence_and_the_run_goes_on_L
 
 def test_a_world_that_tells_no_state_is_refused_unless_there_are_no_cuts_L1() -> None:
     world = EnvironmentConfig(id="gymnasium:Acrobot-v1")
-    with pytest.raises(ConfigurationError, match=r"Acrobot-v1 does not tell its state .* set cut_rounds to 0"):
+    with raises(ConfigurationError, "lockstep_environment_without_state", environment=world.id):
         describe(world, cut=True)
     assert describe(world).agents
     scripted_policy = {"agent_1": {"algorithm": {"name": "scripted"}}}
-    with pytest.raises(ConfigurationError, match="'agent_1' is scripted, a program that tells no state for a cut"):
+    with raises(ConfigurationError, "lockstep_cut_with_script", policy="agent_1"):
         in_step(policies=scripted_policy)
     assert not in_step(policies=scripted_policy, cut_rounds=0).cuts
 

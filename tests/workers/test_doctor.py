@@ -11,9 +11,12 @@ import yaml
 from click.testing import CliRunner
 
 from protocol.counters import Counters
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError, TrainingFault
+from tests.faults import kinds_in, raises
+from tests.workers.test_life import _signals_stay_ours, options  # noqa: F401 - a fixture
 from workers.doctor import Layer, examine, main
 from workers.findings import FINDINGS, LAYERS, counter, describe
+from workers.life import Life
 from workers.reporting import ActorReport, LearnerReport
 
 WELL = {"looked_at.p": 10, "steps_made.p": 40, "received.p": 64}
@@ -34,6 +37,12 @@ def a_run(
         f"2026-01-01 00:00:00,000 - {worker} - INFO - event=joined\n{said}\n"
     )
     return folder
+
+
+def wrong(field: str, expected: str, value: str) -> EnvironmentFault:
+    """Of what an agent of a world was told."""
+    facts = {"environment": "w", "agent": "a", "field": field, "expected": expected, "value": value}
+    return EnvironmentFault("agent_data_invalid", remedy="mend it", **facts)
 
 
 def states(layers: list[Layer]) -> dict[str, str]:
@@ -83,21 +92,30 @@ def test_a_note_is_no_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "worker", "layer"),
+    ("fault", "worker", "layer"),
     [
-        ("w, agent a: observation should have the shape [8] but has [1, 9]; correct it", "actor-0", "shape"),
-        ("w, agent a: reward should be finite but is [nan]; correct it", "actor-0", "data"),
-        ("the update gave loss nan with gradient norm nan; look for rewards", "learner-p", "computation"),
+        (EnvironmentFault("array_shape_wrong", field="w, agent a: o", expected=[8], value=[1, 9]), "actor-0", "shape"),
+        (TrainingFault("shape_differs_from_layout", field="o", value=[9], expected=[8]), "learner-p", "shape"),
+        (wrong("observation", "float32[8, 9]", "float32[8, 1]"), "actor-0", "shape"),
+        (wrong("observation", "an array float32[8, 9]", "list"), "actor-0", "shape"),
+        (wrong("reward", "finite numbers", "nan at [3]"), "actor-0", "data"),
+        (wrong("action", "[-1.0] to [1.0]", "2.0 at [3]"), "actor-0", "data"),
+        (TrainingFault("update_not_finite", loss=float("nan"), norm=float("nan")), "learner-p", "computation"),
     ],
 )
 def test_what_a_worker_said_when_it_failed_is_told_in_its_layer_H1(
-    tmp_path: Path, said: str, worker: str, layer: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: RookeryError, worker: str, layer: str
 ) -> None:
-    line = f"2026-01-01 00:00:01,000 - {worker} - ERROR - event=failed error={said}"
+    def body(_: Life) -> None:
+        raise fault
+
+    Life(worker.partition("-")[0], options()).guard(body)
+    (said,) = [message for message in caplog.messages if message.startswith("event=failed ")]
+    line = f"2026-01-01 00:00:01,000 - {worker} - ERROR - {said}"
     found = examine(a_run(tmp_path / "run", said=line, worker=worker))
     (failing,) = [one for one in found if one.state == "FAILS"]
     assert failing.name == layer
-    assert failing.says == f"{worker}: {said}"
+    assert failing.says == f"{worker}: {fault.coded}"
 
 
 @pytest.mark.parametrize(
@@ -137,11 +155,12 @@ def test_where_no_page_can_be_seen_the_summary_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no run's folder .*; give the one"):
+    with raises(ConfigurationError, "folder_without_config", file=tmp_path):
         examine(tmp_path)
     result = CliRunner().invoke(main, [str(tmp_path)])
     assert result.exit_code == 2
     assert result.output.startswith("rookery: ")
+    assert kinds_in(result.output) == ["folder_without_config"]
     (tmp_path / "config.yaml").write_text("steps: 5\n")
-    with pytest.raises(ConfigurationError, match="no worker began"):
+    with raises(ConfigurationError, "nothing_to_examine", file=tmp_path):
         examine(tmp_path)

@@ -16,6 +16,7 @@ from protocol.config import parse_run
 from protocol.counters import Counters, read_counters
 from protocol.errors import ConfigurationError
 from protocol.messages import Beat
+from tests.faults import raises
 from workers.accounting import environment_books
 from workers.books import Books
 from workers.environments.base import Environment, Episodes
@@ -76,7 +77,7 @@ def test_the_longest_names_fit_into_a_heartbeat() -> None:
     config = {"environment": {"members": {member: {"id": "tag"}}}, "policies": {policy: {}}}
     assert [*(parse_run(config).environment.members or ())] == [member]
     config["environment"] = {"members": {member + "m": {"id": "tag"}}}
-    with pytest.raises(ConfigurationError, match="should have at most 48 characters"):
+    with raises(ConfigurationError, "value_invalid", key=f"environment.members.{member}m"):
         parse_run(config)
 
 

@@ -14,6 +14,7 @@ from protocol.config import FrozenPolicy, ScriptedPolicy, parse_run
 from protocol.errors import ConfigurationError
 from protocol.messages import Join, Refusal
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
+from tests.faults import kinds_in, raises, words_in
 from tests.tools import ROOT
 from tests.workers.policies.exports import CASES, case
 from workers.common_plan import plan_common
@@ -73,16 +74,16 @@ def test_the_configuration_says_what_it_is_and_survives_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "kind", "key"),
     [
-        (run(a={"algorithm": {"name": "frozen"}}), "policies.a.algorithm.path: Field required"),
-        (run(a={**RANDOM, "learning_rate": 0.1}), "unknown configuration key 'policies.a.learning_rate'; remove it"),
-        (run(a=frozen("x", entry="y")), "unknown configuration key 'policies.a.algorithm.entry'"),
-        ({"policy": RANDOM}, "scripted is a policy of its own, .* write policies.NAME.algorithm"),
+        (run(a={"algorithm": {"name": "frozen"}}), "value_invalid", "policies.a.algorithm.path"),
+        (run(a={**RANDOM, "learning_rate": 0.1}), "unknown_key", "policies.a.learning_rate"),
+        (run(a=frozen("x", entry="y")), "unknown_key", "policies.a.algorithm.entry"),
+        ({"policy": RANDOM}, "fixed_policy_in_common", "policy.algorithm"),
     ],
 )
-def test_keys_that_a_fixed_policy_has_not_are_refused(data: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_keys_that_a_fixed_policy_has_not_are_refused(data: dict[str, Any], kind: str, key: str) -> None:
+    with raises(ConfigurationError, kind, key=key):
         parse_run(data)
 
 
@@ -93,22 +94,33 @@ def test_other_policies_may_be_recurrent_or_learn_as_they_like(file: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("agent", "common", "said"),
+    ("agent", "common", "what", "trained", "here"),
     [
-        ({"observation": Box(shape=(3, 3), dtype="uint8")}, None, r"observes .*\[3,2\].*, and 'b' of w .*\[3,3\].*"),
-        ({"observation": Box(shape=(3, 2))}, None, "observes .*uint8.*, and 'b' of w .*"),
-        ({"action": Discrete(n=5)}, None, "does .*4.*, and 'b' of w .*5.*"),
-        ({"action_mask": True}, None, "has masks of legal actions no, and 'b' of w yes"),
-        ({}, Box(shape=(2,)), "observes in common with others nothing, and 'b' of w .*2.*"),
+        ({"observation": Box(shape=(3, 3), dtype="uint8")}, None, "observes", "[3,2]", "[3,3]"),
+        ({"observation": Box(shape=(3, 2))}, None, "observes", "uint8", "float32"),
+        ({"action": Discrete(n=5)}, None, "does", "4", "5"),
+        ({"action_mask": True}, None, "has masks of legal actions", "no", "yes"),
+        ({}, Box(shape=(2,)), "observes in common with others", "nothing", "[2]"),
     ],
 )
 def test_an_export_of_other_spaces_is_refused_and_both_are_named_J7(
-    file: Path, agent: dict[str, Any], common: Box | None, said: str
+    file: Path, agent: dict[str, Any], common: Box | None, what: str, trained: str, here: str
 ) -> None:
     other = Agent.model_validate({"name": "b", "observation": SEEN, "action": DONE, **agent})
     world = World(id="w", population=DictPopulation(agents=(other,), common=common))
-    with pytest.raises(ConfigurationError, match=f"policy 'b': the agent that {file} was trained as {said}; give"):
+    with raises(
+        ConfigurationError,
+        "policy_trained_on_other_spaces",
+        policy="b",
+        agent="b",
+        environment="w",
+        file=file,
+        what=what,
+    ) as caught:
         check_fixed(parse_run(run(b=frozen(file))), world)
+    facts = vars(caught.value)["facts"]
+    assert trained in facts["trained"]
+    assert here in facts["expected"]
 
 
 def test_parts_that_only_learners_see_make_no_difference_I2(file: Path) -> None:
@@ -119,31 +131,35 @@ def test_parts_that_only_learners_see_make_no_difference_I2(file: Path) -> None:
     check_fixed(parse_run(run(**{world.agents[0].name: frozen(file)})), world)
 
 
-@pytest.mark.parametrize("kind", ["missing", "junk", "bare", "folder", "checkpoint"])
-def test_what_is_no_exported_policy_is_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("missing", "policy_file_missing"),
+        ("junk", "exported_policy_unreadable"),
+        ("bare", "exported_without_manifest"),
+        ("folder", "folder_is_no_checkpoint"),
+        ("checkpoint", "checkpoint_without_spaces"),
+    ],
+)
+def test_what_is_no_exported_policy_is_refused_in_a_sentence(tmp_path: Path, what: str, kind: str) -> None:
     path = tmp_path / "it"
-    said = "cannot be read as an exported policy"
-    if kind == "missing":
-        said = f"there is no {path} from {Path.cwd()}; give the path of a file"
-    elif kind == "junk":
+    if what == "junk":
         path.write_bytes(b"no weights at all")
-    elif kind == "bare":
+    elif what == "bare":
         path.write_bytes((8).to_bytes(8, "little") + b"{}      ")
-        said = "holds weights without a manifest; make it with `rookery export`"
-    else:
+    elif what != "missing":
         path.mkdir()
-        said = "is a folder and no checkpoint, which is RUN/checkpoints/POLICY/TRAIN_STEP; give one of these"
-        if kind == "checkpoint":
+        if what == "checkpoint":
             (path / "manifest.json").write_text("{}")
-            said = "does not tell what its policy sees and does"
-    with pytest.raises(ConfigurationError, match=said):
+    where = {"folder": Path.cwd()} if what == "missing" else {}
+    with raises(ConfigurationError, kind, file=path, **where):
         check_fixed(parse_run(run(b=frozen(path))), WORLD)
 
 
 def test_what_learned_beside_policies_cannot_play(tmp_path: Path) -> None:
     told = {"agent": WORLD.agents[0].model_dump(), "common": None, "config": {"algorithm": {"name": "rnd"}}}
     (tmp_path / "manifest.json").write_text(json.dumps(told))
-    with pytest.raises(ConfigurationError, match="is of an auxiliary, which acts for nobody; give the checkpoint of a"):
+    with raises(ConfigurationError, "checkpoint_of_auxiliary", file=tmp_path):
         check_fixed(parse_run(run(b=frozen(tmp_path))), WORLD)
 
 
@@ -168,7 +184,8 @@ def test_a_run_in_which_nothing_learns_wants_neither_learner_nor_relay(tmp_path:
     for role in ("learner", "relay"):
         told = members.join(Join(role=role, token=role, release="1", host="h", pid=1, node="n"), {})
         assert isinstance(told, Refusal)
-        assert told.reason == f"no policy of this run learns, which leaves nothing to do for a {role}; start none"
+        assert kinds_in(told.reason) == ["nobody_learns"]
+        assert role in words_in(told.reason)
     actor = members.join(Join(role="actor", token="a", release="1", host="h", pid=1, node="n"), {})
     assert not isinstance(actor, Refusal)
     assert members.untold(actor, [("a", 5, 1, 2.0), ("stranger", 5, 1, 2.0)]) == [("a", 5, 1, 2.0)]

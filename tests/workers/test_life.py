@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from protocol.config import Run
-from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
+from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
 from protocol.messages import Beat, Welcome
 from protocol.report import Report
+from tests.faults import kinds_in, raises, words_in
 from tests.protocol.test_control import coordinator
 from tests.waiting import until
 from workers.life import Life, Options, Stop, claim, run_dir_of
@@ -32,15 +33,24 @@ def options(bind: str = "127.0.0.1:0", patience: float = 0.2, coordinator: str =
     return Options(coordinator, "", bind, "", False, patience)
 
 
-@pytest.mark.parametrize("fault", [ConfigurationError, Refused, Timeout, EnvironmentFault])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ConfigurationError("address_malformed", value="there"),
+        Refused("relay_there_already", node="there", pid=7),
+        Timeout("coordinator_silent", peer="there"),
+        EnvironmentFault("step_before_reset", environment="there"),
+    ],
+)
 def test_a_foreseen_error_is_one_line_and_its_own_exit_code(
-    fault: type[RookeryError], capsys: pytest.CaptureFixture[str]
+    fault: RookeryError, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def body(_: Life) -> None:
-        raise fault("this is wrong; do that")
+        raise fault
 
     assert Life("learner", options()).guard(body) == fault.exit_code != 0
-    assert capsys.readouterr().err.splitlines()[-1] == "learner: this is wrong; do that"
+    assert capsys.readouterr().err.splitlines()[-1] == f"learner: {fault} [{fault.kind}]"
+    assert f"event=failed kind={fault.kind} error={fault}" in caplog.messages
 
 
 def test_an_unforeseen_error_is_told_with_its_traceback_G3(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,17 +80,18 @@ def test_a_signal_only_takes_note_and_shows_in_the_exit_code_G4_U18(number: int)
 
 def test_a_coordinator_that_is_not_there_is_named_when_patience_ends() -> None:
     life = Life("actor", options())
-    seen: list[str] = []
+    seen: list[Timeout] = []
 
     def body(life: Life) -> None:
         try:
             life.join("actor")
         except Timeout as fault:
-            seen.append(str(fault))
+            seen.append(fault)
             raise
 
     assert life.guard(body) == Timeout.exit_code
-    assert "no coordinator answered at tcp://127.0.0.1:1 within 0.2 s; start `rookery coordinator`" in seen[0]
+    facts = {"peer": "tcp://127.0.0.1:1", "seconds": 0.2}
+    assert [(fault.kind, fault.facts) for fault in seen] == [("no_coordinator_answered", facts)]
 
 
 @pytest.mark.parametrize("bind", ["nonsense", "127.0.0.1:http", "127.0.0.1:70000"])
@@ -88,7 +99,7 @@ def test_a_bind_address_that_is_none_is_told(bind: str) -> None:
     if bind == "nonsense":
         assert options(bind).host_and_base == ("nonsense", 0)
         return
-    with pytest.raises(ConfigurationError, match="is no HOST:PORT; write for example"):
+    with raises(ConfigurationError, "bind_not_host_port", value=bind):
         _ = options(bind).host_and_base
 
 
@@ -115,28 +126,31 @@ def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytes
     def body(_: Life) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/runs/a")
 
-    assert Life("learner", options()).guard(body) == 1
-    said = "cannot write /runs/a: No space left on device; free some room or give another --run-dir"
-    assert capsys.readouterr().err.splitlines()[-1] == f"learner: {said}"
-    assert disk_fault(ConnectionResetError(errno.ECONNRESET, "reset")) == ""
+    assert Life("learner", options()).guard(body) == DiskFault.exit_code
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("learner: ")
+    assert kinds_in(said) == ["disk_full"]
+    assert {"/runs/a", "--run-dir"} <= words_in(said)
+    assert "No space left on device" in said
+    assert disk_fault(ConnectionResetError(errno.ECONNRESET, "reset")) is None
 
 
 def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path) -> None:
     lock = claim(Run(), tmp_path)
-    with pytest.raises(ConfigurationError, match="is in use by another run; give another --run-dir"):
+    with raises(ConfigurationError, "folder_in_use", file=tmp_path):
         claim(Run(), tmp_path)
     os.close(lock)
     os.close(claim(Run(seed=1), tmp_path))  # nothing has begun yet
     (tmp_path / "state.json").write_text("{}")
     os.close(claim(Run(seed=1), tmp_path))
-    with pytest.raises(ConfigurationError, match="holds a run with another configuration"):
+    with raises(ConfigurationError, "run_configuration_differs", file=tmp_path):
         claim(Run(seed=2), tmp_path)
     os.close(claim(Run(seed=1), tmp_path))
 
 
 @pytest.mark.parametrize("log_dir", ["/proc/x", "../logs", "a/../../b"])
 def test_logs_stay_in_the_runs_folder(tmp_path: Path, log_dir: str) -> None:
-    with pytest.raises(ConfigurationError, match="leaves the run's folder"):
+    with raises(ConfigurationError, "log_folder_outside_run", value=log_dir):
         claim(Run(log_dir=log_dir), tmp_path)
 
 

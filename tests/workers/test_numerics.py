@@ -7,6 +7,7 @@ import torch
 
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.numerics import Arithmetic, prepare
 
 HOST = torch.device("cpu")
@@ -28,5 +29,5 @@ def test_what_is_float32_is_not_rounded_by_cudnn_either(monkeypatch: pytest.Monk
 
 
 def test_lockstep_knows_one_precision() -> None:
-    with pytest.raises(ConfigurationError, match="schedule is lockstep and there is precision: bfloat16"):
+    with raises(ConfigurationError, "lockstep_setting_forbidden", setting="precision: bfloat16"):
         parse_run({"schedule": "lockstep", "precision": "bfloat16"})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
+from tests.faults import raises, words_in
 from workers.membership import Membership
 from workers.plan import PolicyPlan, plan_policies, seed_of
 
@@ -36,7 +37,15 @@ def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
     found = plans({"environment": {"copies": 4}}, world)
     assert [(plan.streams, plan.block) for plan in found.values()] == [(24, 24), (4, 4), (4, 4)]
     assert [plan.share(world) for plan in found.values()] == [0.75, 0.125, 0.125]
-    with pytest.raises(ConfigurationError, match=r"'both' is shared by 'herd.a', which stands for 6 agents, and 'b'"):
+    with raises(
+        ConfigurationError,
+        "shared_policy_of_unequal_agents",
+        policy="both",
+        agent="herd.a",
+        count=6,
+        other="b",
+        other_count=1,
+    ):
         plans({"environment": {"copies": 4}, "agents": {"herd.a": "both", "b": "both"}}, world)
 
 
@@ -49,30 +58,44 @@ def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
 
 def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
     odd = Agent(name="d", observation=LARGE, action=Discrete(n=2))
-    with pytest.raises(ConfigurationError, match="shared by agents with different spaces; give them policies"):
+    with raises(
+        ConfigurationError,
+        "shared_policy_spaces_differ",
+        policy="x",
+        agent="a",
+        environment="mixed",
+        field="observation",
+    ):
         plans({"agents": {"a": "x", "d": "x"}}, World(id="mixed", agents=(*WORLD.agents, odd)))
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "kind", "facts"),
     [
-        ({"agents": {"z": "a"}}, "agents names 'z'.*its agents are a, b, c"),
-        ({"policies": {"z": {}}}, "policies names 'z'.*the policies are a, b, c"),
-        ({"multiprocessing": {"num_agents": 2}}, "num_agents is 2 but trio has 3 agents"),
+        ({"agents": {"z": "a"}}, "agents_key_unknown", {"agent": "z", "choices": ["a", "b", "c"]}),
+        ({"policies": {"z": {}}}, "policy_not_used", {"policy": "z", "choices": ["a", "b", "c"]}),
+        (
+            {"multiprocessing": {"num_agents": 2}},
+            "agent_count_differs",
+            {"expected": 2, "count": 3},
+        ),
         (
             {"environment": {"copies": 6}, "policy": {"algorithm": {"name": "ppo", "minibatches": 4}}},
-            "a batch of 6 segments cannot be divided into 4 minibatches; make algorithm.segments",
+            "minibatches_do_not_divide_batch",
+            {"policy": "a", "count": 6, "minibatches": 4},
         ),
         (
             {"policy": {"algorithm": {"name": "ppo", "segments": 10, "minibatches": 4}}},
-            "10 segments cannot be divided into 4 minibatches",
+            "minibatches_do_not_divide",
+            {"key": "policy.algorithm.segments", "count": 10, "minibatches": 4},
         ),
         (
             {
                 "environment": {"copies": 64},
                 "policy": {"algorithm": {"name": "iqn", "buffer_capacity": 10_000, "learning_starts": 9_000}},
             },
-            "learning_starts 9000 can never be reached, its rings keep 8192 rows",
+            "learning_starts_beyond_rings",
+            {"value": 9000, "limit": 8192},
         ),
         (
             {
@@ -86,32 +109,40 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
                     }
                 },
             },
-            "batch_size 65 is more than the 64 rows that the ring of one actor keeps",
+            "batch_exceeds_ring",
+            {"value": 65, "limit": 64},
         ),
         (
             {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "frames": 6}, "segment_length": 4}},
-            "6 frames need a segment_length of at least 5",
+            "segments_shorter_than_frames",
+            {"frames": 6, "expected": 5},
         ),
         (
             {"environment": {"copies": 64}, "policy": {"credits": 100}},
-            "policy 'a': credits 100 is no multiple of the 64 segments.*; make credits 64 or 128",
+            "credits_not_a_multiple",
+            {"policy": "a", "credits": 100, "segments": 64, "choices": "64 or 128"},
         ),
         (
             {"environment": {"copies": 1}, "policy": {"credits": 100_000, "algorithm": {"minibatches": 1}}},
-            "policy 'a': 100000 messages in flight could fill a socket.*; lower credits",
+            "credits_exceed_socket_queue",
+            {"policy": "a", "credits": 100_000},
         ),
         (
             {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "error_buffer": 10}}},
-            "policy 'a': error_buffer 10 could stop learner and actors both.*need 160 or more; raise it",
+            "error_buffer_too_small",
+            {"policy": "a", "value": 10, "expected": 160},
         ),
         (
             {"policy": {"compress": ["observation", "smell"]}},
-            "compress names 'smell', which no segment has; the fields are observation, action",
+            "compress_field_unknown",
+            {"field": "smell"},
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_remedy_K11(data: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence) as told:
+def test_what_cannot_work_is_refused_with_its_remedy_K11(
+    data: dict[str, Any], kind: str, facts: dict[str, Any]
+) -> None:
+    with raises(ConfigurationError, kind, **facts) as told:
         plans(data)
     assert "\n" not in str(told.value)
 
@@ -181,25 +212,30 @@ def test_seeds_of_different_purposes_differ_and_repeat() -> None:
 BOUNDED, FREE = Box(shape=(2,), low=-1.0, high=1.0), Box(shape=(2,))
 
 
+ALGORITHMS = {"ppo", "impala", "iqn", "dqn", "c51", "sac", "vdn", "qmix", "bc"}
+
+
 @pytest.mark.parametrize(
-    ("algorithm", "action", "sentence"),
+    ("algorithm", "action", "remedy"),
     [
-        ("iqn", BOUNDED, "does more than choose one of a number of values, which iqn cannot learn; use sac or ppo"),
-        ("dqn", FREE, "does more than choose one of a number of values, which dqn cannot learn; use ppo"),
-        ("dqn", MultiDiscrete(nvec=(2, 2)), "which dqn cannot learn; use ppo"),
-        ("sac", Discrete(n=3), "chooses among values, and sac learns numbers only; use iqn, dqn or ppo"),
-        ("sac", Dict(spaces={"a": BOUNDED, "b": Discrete(n=3)}), "sac learns numbers only; use ppo"),
-        ("vdn", MultiDiscrete(nvec=(2, 2)), "is no team of agents.*environment.teams, or use ppo"),
-        ("vdn", Discrete(n=3), "and vdn learns for such teams only.*environment.teams, or use dqn, iqn or ppo"),
-        ("sac", FREE, "a box without bounds, to which sac cannot scale; give its space bounds, or use ppo"),
+        ("iqn", BOUNDED, {"sac", "ppo"}),
+        ("dqn", FREE, {"ppo"}),
+        ("dqn", MultiDiscrete(nvec=(2, 2)), {"ppo"}),
+        ("sac", Discrete(n=3), {"iqn", "dqn", "ppo"}),
+        ("sac", Dict(spaces={"a": BOUNDED, "b": Discrete(n=3)}), {"ppo"}),
+        ("vdn", MultiDiscrete(nvec=(2, 2)), {"environment.teams", "ppo"}),
+        ("vdn", Discrete(n=3), {"environment.teams", "dqn", "iqn", "ppo"}),
+        ("sac", FREE, {"bounds", "ppo"}),
     ],
 )
 def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
-    algorithm: str, action: Any, sentence: str
+    algorithm: str, action: Any, remedy: set[str]
 ) -> None:
     world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action),))
-    with pytest.raises(ConfigurationError, match=f"^policy 'a': agent 'a' .*{sentence}"):
+    with raises(ConfigurationError, "agent_not_learnable", policy="a", agent="a") as caught:
         plans({"policy": {"algorithm": {"name": algorithm}}}, world)
+    words = words_in(vars(caught.value)["facts"]["reason"])
+    assert words & {*ALGORITHMS, "environment.teams", "bounds"} == {algorithm, *remedy}
 
 
 @pytest.mark.parametrize(
@@ -225,12 +261,14 @@ def team(**parts: tuple[Any, Any]) -> World:
 def test_members_that_one_network_cannot_serve_get_one_each() -> None:
     for other in ((SMALL, Discrete(n=4)), (Box(shape=(9,)), Discrete(n=3))):
         world = team(a=(SMALL, Discrete(n=3)), b=other)
-        with pytest.raises(ConfigurationError, match=r"'t' has members .*'a' sees .* set algorithm.shared to false"):
+        with raises(ConfigurationError, "agent_not_learnable", policy="t", agent="t") as caught:
             plans({"policy": {"algorithm": {"name": "vdn"}}}, world)
+        assert {"'a'", "'b'", "algorithm.shared"} <= words_in(vars(caught.value)["facts"]["reason"])
         assert plans({"policy": {"algorithm": {"name": "vdn", "shared": False}}}, world)["t"].kept_rows > 0
 
 
 def test_a_team_is_told_of_the_algorithms_for_teams() -> None:
     world = team(a=(SMALL, Discrete(n=3)), b=(SMALL, Discrete(n=3)))
-    with pytest.raises(ConfigurationError, match="which dqn cannot learn; use vdn, qmix or ppo for it"):
+    with raises(ConfigurationError, "agent_not_learnable", policy="t", agent="t") as caught:
         plans({"policy": {"algorithm": {"name": "dqn"}}}, world)
+    assert words_in(vars(caught.value)["facts"]["reason"]) & ALGORITHMS == {"dqn", "vdn", "qmix", "ppo"}

@@ -27,6 +27,7 @@ from protocol.sockets import Ports
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version
 from protocol.weights import WeightPublisher
+from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
 from tests.protocol.test_weights import Publisher, Subscriber
 from tests.waiting import until
@@ -358,8 +359,12 @@ def test_what_breaks_a_rule_is_refused_in_one_sentence_and_harms_nobody(
     until(lambda: relay.passed.turn() is not None and relay.counters["quarantined_messages"] == 6)
     push.close(linger=0)
     assert [name for name, _, _ in learner.got] == ["actor-0"] * BLOCK
-    for reason in ("layout", "send the columns", "segments of run", "a number that is not finite"):
-        assert reason in caplog.text
+    assert {
+        "segments_layout_differs",
+        "segments_in_remote_memory",
+        "message_is_no_segments_of_run",
+        "segment_field_not_finite",
+    } <= {*kinds_in(caplog.text)}
 
 
 class Weights:
@@ -481,7 +486,7 @@ def test_the_mailbox_of_a_killed_relay_goes_with_its_last_reader(scene: Scene) -
     ],
 )
 def test_a_manifest_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(WireError, match="no manifest"):
+    with raises(WireError, "manifest_malformed"):
         Manifest.parse(text)
     assert Manifest.parse(MIXED.text).hash == MIXED.hash
     assert Manifest.parse(json.dumps([], separators=(",", ":"))).nbytes == 0
@@ -573,11 +578,11 @@ def test_a_relay_without_use_is_refused_with_the_reason(tmp_path: Path) -> None:
     members = Membership(run, ["a"], tmp_path / "state.json")
     answer = members.join(join("relay", "t", "here"), {})
     assert isinstance(answer, Refusal)
-    assert "set transport: auto" in answer.reason
+    assert kinds_in(answer.reason) == ["nothing_to_relay"]
     members = Membership(Run(), ["a"], tmp_path / "other.json")
     answer = members.join(join("relay", "t", ""), {})
     assert isinstance(answer, Refusal)
-    assert "--node" in answer.reason
+    assert kinds_in(answer.reason) == ["relay_without_node"]
 
 
 def test_a_node_is_told_by_its_host_boot_and_memory_unless_it_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -588,7 +593,7 @@ def test_a_node_is_told_by_its_host_boot_and_memory_unless_it_has_a_name(monkeyp
     assert node_name() != here
     monkeypatch.setattr("platform.node", lambda: "_odd host/name_")
     assert Join(role="actor", token="t", release="r", host="h", pid=1, node=node_name()).node
-    with pytest.raises(ConfigurationError, match="--node"):
+    with raises(ConfigurationError, "node_name_malformed", value="a b"):
         node_name("a b")
 
 

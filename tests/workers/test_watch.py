@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import kinds_in, raises, words_in
 from workers import watch as module
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
@@ -64,20 +65,24 @@ def test_gymnasiums_worlds_are_filmed_too(tmp_path: Path, command: Any) -> None:
 
 def test_what_cannot_be_shown_is_refused_with_the_remedy(tmp_path: Path, command: Any) -> None:
     folder = run(tmp_path, {"id": "memory", "copies": 4}, "agent_0")
-    assert "this is no terminal to show anything in; give -o FILE.gif" in command(folder).output
-    assert "end it in .gif or .mp4" in command(folder, "-o", tmp_path / "film.avi").output
-    assert "this world has no picture" in command(folder, "-o", tmp_path / "film.gif").output
-    assert "this world is no grid" in command(folder, "--heat-map", tmp_path / "map.png").output
-    assert (
-        "has no environment 'x'; give --environment one of memory"
-        in command(folder, "-o", tmp_path / "film.gif", "--environment", "x").output
-    )
+    film = tmp_path / "film.gif"
+    for arguments, kind in (
+        ((), "no_terminal_to_show"),
+        (("-o", tmp_path / "film.avi"), "film_format_unknown"),
+        (("-o", film), "world_without_picture"),
+        (("--heat-map", tmp_path / "map.png"), "world_is_no_grid"),
+    ):
+        assert kinds_in(command(folder, *arguments).output) == [kind]
+    told = command(folder, "-o", film, "--environment", "x").output
+    assert kinds_in(told) == ["environment_option_unknown"]
+    assert {"'x'", "memory"} <= words_in(told)
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, command: Any) -> None:
     told = command(tmp_path, "-o", tmp_path / "film.gif")
     assert told.exit_code == 2
-    assert "is no run's folder (it has no config.yaml)" in told.output
+    assert kinds_in(told.output) == ["folder_without_config"]
+    assert str(tmp_path) in words_in(told.output)
 
 
 @pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea", "foraging", "spread"])
@@ -99,7 +104,7 @@ def test_two_points_are_one_character() -> None:
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"end it in \.gif or \.mp4"):
+    with raises(ConfigurationError, "film_format_unknown", file=tmp_path / "film.txt"):
         write_film(tmp_path / "film.txt", [np.zeros((2, 2, 3), np.uint8)], 10)
-    with pytest.raises(ConfigurationError, match=r"end it in \.png"):
+    with raises(ConfigurationError, "picture_not_written", file=tmp_path / "map.abc"):
         write_map(tmp_path / "map.abc", np.ones((2, 2), np.int64))

@@ -22,7 +22,12 @@ def test_a_policy_is_compared_with_the_first_agent_it_plays(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "fault", [EnvironmentFault("it broke; mend it"), ValueError("it broke"), SystemExit("it broke")]
+    "fault",
+    [
+        EnvironmentFault("environment_raised", environment="w", method="step", reason="it broke"),
+        ValueError("it broke"),
+        SystemExit("it broke"),
+    ],
 )
 def test_a_world_that_raises_costs_only_the_baselines(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: BaseException

@@ -30,10 +30,7 @@ class InStep:
             return 0
         for seat in self._seats:
             if (seat.segments != number + 1).any():
-                raise EnvironmentFault(
-                    f"schedule is lockstep but agent {seat.name!r} does not act in every turn of every copy; choose a "
-                    "world whose agents do, or remove schedule"
-                )
+                raise EnvironmentFault("lockstep_agent_pauses", agent=seat.name, key="schedule")
         return number + 2  # the first version is published before anybody acts
 
     @staticmethod

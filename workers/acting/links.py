@@ -115,10 +115,7 @@ class Links:
             started = time.monotonic()
             version = self.subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, check)
             if version is None:
-                raise Timeout(
-                    f"no weights of policy {name!r} arrived within {_WEIGHTS_PATIENCE:g} s; is its learner running? "
-                    "see `logs/`"
-                )
+                raise Timeout("first_weights_missing", policy=name, seconds=_WEIGHTS_PATIENCE)
             performer.swap(version)
             waited = time.monotonic() - started
             log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, waited)
@@ -131,10 +128,7 @@ class Links:
                 self.pump()
                 news = self.subscribers[name].wait(performer.spare, _PUMP_EVERY, check, performer.version)
                 if news is not None and news.incarnation != performer.version.incarnation:
-                    raise TrainingFault(
-                        f"the learner of policy {name!r} came back in a run in lock-step without the others; start all "
-                        "workers of the run anew, as `rookery train` does"
-                    )
+                    raise TrainingFault("lockstep_learner_restarted", policy=name)
                 if news is not None:
                     performer.swap(news)
             self._counters.add(f"waits.step.{name}", time.monotonic() - started)

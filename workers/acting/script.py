@@ -43,7 +43,7 @@ class Script:
         flaw = self._acted.flaw("action", actions, len(present.observation), present.action_mask)
         if flaw is not None:
             raise EnvironmentFault(
-                f"{self._who} should return {flaw.expected} as {flaw.field} but returns {flaw.got}; correct it"
+                "script_action_wrong", player=self._who, expected=flaw.expected, field=flaw.field, value=flaw.got
             )
         return actions
 
@@ -63,9 +63,7 @@ class Script:
         except RookeryError:
             raise
         except (Exception, SystemExit) as fault:
-            raise EnvironmentFault(
-                f"{self._who} raised when it was to act ({said(fault)}); correct it, the traceback tells where"
-            ) from fault
+            raise EnvironmentFault("script_raised", player=self._who, reason=said(fault)) from fault
 
 
 def script(
@@ -79,7 +77,9 @@ def script(
     """The player of `policy` as the agent at `place` in `streams` streams; ConfigurationError in one sentence."""
     entry, settings = algorithm.entry, algorithm.settings
     if entry in ("random", "world") and settings:
-        raise ConfigurationError(f"policy {policy!r}: {entry} takes no settings; remove algorithm.settings")
+        raise ConfigurationError(
+            "script_takes_no_settings", policy=policy, entry=entry, key=f"policies.{policy}.algorithm.settings"
+        )
     player: Player
     if entry == "random":
         player = random_player(place, generator)
@@ -90,19 +90,22 @@ def script(
     elif ":" in entry:
         player = _users_own(policy, algorithm, place, streams, generator)
     else:
-        raise ConfigurationError(f"policy {policy!r}: unknown entry {entry!r}; algorithm.entry is one of {_FORMS}")
+        raise ConfigurationError(
+            "script_entry_unknown", policy=policy, entry=entry, choices=_FORMS, key=f"policies.{policy}.algorithm.entry"
+        )
     return Script(entry, policy, place, player)
 
 
 def _constant(policy: str, place: Place, settings: dict[str, Any]) -> Player:
     if settings.keys() != {"action"}:
         raise ConfigurationError(
-            f"policy {policy!r}: constant takes the one setting `action`; write algorithm.settings: {{action: ...}}"
+            "constant_script_settings_wrong", policy=policy, key=f"policies.{policy}.algorithm.settings"
         )
     try:
         columns = place.agent.take(settings["action"], f"policy {policy!r}")
     except EnvironmentFault as fault:
-        raise ConfigurationError(f"{fault} (algorithm.settings.action)") from None
+        key = f"policies.{policy}.algorithm.settings.action"
+        raise ConfigurationError("constant_script_action_wrong", reason=str(fault), policy=policy, key=key) from None
     row = place.acted.zeros(1)
     for leaf, column in place.acted.parts(row):
         column[...] = columns[leaf.name]
@@ -129,7 +132,9 @@ def _of_world(policy: str, where: EnvironmentConfig, copies: int, generator: np.
 
 
 def _playerless(policy: str, where: EnvironmentConfig) -> ConfigurationError:
-    return ConfigurationError(f"policy {policy!r}: {where.id} has no scripted player; give another algorithm.entry")
+    return ConfigurationError(
+        "no_scripted_player", policy=policy, environment=where.id, key=f"policies.{policy}.algorithm.entry"
+    )
 
 
 def _users_own(
@@ -143,13 +148,20 @@ def _users_own(
         raise
     except (Exception, SystemExit) as fault:
         raise ConfigurationError(
-            f"policy {policy!r}: {entry} cannot be made with the settings {settings} ({said(fault)}); correct "
-            "algorithm.settings or the class, which is given place, streams and generator before them"
+            "script_cannot_be_made",
+            policy=policy,
+            entry=entry,
+            settings=settings,
+            reason=said(fault),
+            key=f"policies.{policy}.algorithm.settings",
         ) from fault
     if not callable(player):
         raise ConfigurationError(
-            f"policy {policy!r}: {entry} made a {type(player).__name__}, which cannot be called; give it a method "
-            "__call__(present)"
+            "script_not_callable",
+            policy=policy,
+            entry=entry,
+            value=type(player).__name__,
+            key=f"policies.{policy}.algorithm.entry",
         )
     chosen: Player = player
     return chosen

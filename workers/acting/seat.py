@@ -221,8 +221,7 @@ class Seat:
         expected = len(self._everyone) if chosen is None else len(chosen)
         if len(present.observation) != expected:
             raise EnvironmentFault(
-                f"agent {self.name!r} is said to be present in {expected} copies but {len(present.observation)} "
-                "observations came; correct the environment"
+                "observations_miscounted", agent=self.name, expected=expected, count=len(present.observation)
             )
         if chosen is None:
             return slice(None) if block is None or block.unite() else self._everyone
@@ -355,16 +354,10 @@ class Seat:
     def _refuse_early(self, present: Present, fresh: NDArray[np.bool_]) -> None:
         """What is told of an action that was never made belongs to no row."""
         if present.reward[fresh].any() or present.terminated[fresh].any() or present.truncated[fresh].any():
-            raise EnvironmentFault(
-                f"agent {self.name!r} was given a reward or an end before its first action of an episode; give it with "
-                "the next observation or outcome after an action"
-            )
+            raise EnvironmentFault("reward_before_first_action", agent=self.name)
 
     def _refuse_outcome(self) -> None:
-        raise EnvironmentFault(
-            f"agent {self.name!r} was given an outcome where it has no action waiting for one; give outcomes only to "
-            "agents that acted since their last one"
-        )
+        raise EnvironmentFault("outcome_without_action", agent=self.name)
 
 
 def _only(present: Present, keep: NDArray[np.bool_]) -> Present:

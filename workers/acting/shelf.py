@@ -84,7 +84,7 @@ class Shelf:
             try:
                 there = self._brought(entry)
             except Timeout as fault:  # asked again when it is drawn again
-                log.warning("event=member_not_fetched member=%s reason=%s", entry.name, fault)
+                log.warning("event=member_not_fetched member=%s reason=%s", entry.name, fault.coded)
                 there = None
             except (RookeryError, OSError) as fault:
                 with self._lock:
@@ -148,6 +148,4 @@ def _whole(path: Path, entry: Entry) -> SharedFile | None:
 
 
 def _unkept(entry: Entry, fault: OSError) -> SharedMemoryError:
-    return SharedMemoryError(
-        f"{entry.name} cannot be kept in {memory_dir()}: {fault.strerror}; make that folder usable"
-    )
+    return SharedMemoryError("library_member_unkept", member=entry.name, file=memory_dir(), reason=fault.strerror)

@@ -98,4 +98,4 @@ class Watched:
 
 
 def _no_wait() -> None:
-    raise Timeout("an auxiliary's ring has no room although it overwrites its oldest; tell us how this came about")
+    raise Timeout("auxiliary_ring_without_room")

@@ -23,10 +23,7 @@ TINY = 1e-30
 
 def broken(loss: float, norm: float) -> TrainingFault:
     """What is wrong with an update whose `loss` or gradient's `norm` is no number."""
-    return TrainingFault(
-        f"the update gave loss {loss:g} with gradient norm {norm:g}; look for rewards or observations that are not "
-        "finite, or lower learning_rate"
-    )
+    return TrainingFault("update_not_finite", loss=loss, norm=norm)
 
 
 def learning_rate_of(config: PolicyConfig, algorithm: Streamed | Sampled, progress: float) -> float:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from protocol.config import PolicyConfig, Sampled
-from protocol.errors import TrainingFault
 from protocol.off_policy import ValueBased
 from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.learning.batches import Transitions, foreign
@@ -96,8 +95,8 @@ class OffPolicyUpdate(ABC):
         parameters as they were, for a loss or gradient that is not finite.
         """
         strange = foreign(transitions)
-        if strange:
-            raise TrainingFault(strange[1])
+        if strange is not None:
+            raise strange
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}

@@ -153,10 +153,7 @@ def prepare(segments: Segments) -> Batch:
     if count < real.numel():
         segments = _without_garbage(segments, real)
     if carried < due:
-        raise TrainingFault(
-            "a truncated row came without its true last observation; the actor must write final_observation and "
-            "final_row for every truncation"
-        )
+        raise TrainingFault("true_last_observation_missing")
     last = row >= segments.valid[:, None] - 1
     columns = {
         "action": segments.action,
@@ -195,7 +192,7 @@ def prepare_all(segments: Segments, ranks: Ranks) -> tuple[Batch, Tensor]:
     whole = ranks.gather(valid).cpu()
     refused = (whole.amin(1) < 0).nonzero().flatten().tolist()
     if batch is None or refused:
-        raise fault or TrainingFault(f"rank {refused[0]} could not use its part of the batch; see its log")
+        raise fault or TrainingFault("rank_refused_batch", rank=refused[0])
     return batch, whole
 
 

@@ -56,7 +56,7 @@ class RNDUpdate:
             return {"loss": 0.0, "rows": 0.0}
         flat = rows.flatten(1).float() if rows.dim() > 1 else rows.float()[:, None]
         if not bool(flat.isfinite().all()):  # moments would never forget it
-            raise TrainingFault("an observation is not finite; look at what the world's step returns")
+            raise TrainingFault("observation_not_finite")
         self.networks.observations.update(flat)
         self._weigh(batch, real)
         before = self.optimizer.parameters.clone()

@@ -89,7 +89,7 @@ class _Sink:
         """Slots to write, of which there are always some."""
         index = self._credit.take()
         if index is None:
-            raise ConfigurationError(f"policy {self._plan.name!r} has no room for segments; raise credits")
+            raise ConfigurationError("no_room_for_segments", policy=self._plan.name, key="credits")
         slots = slice(index * self._plan.block, (index + 1) * self._plan.block)
         self.ring.begin(slots)
         return slots

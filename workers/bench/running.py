@@ -65,7 +65,7 @@ class Running:
     def look(self) -> Look:
         """Now; TrainingFault if the run has ended."""
         if self._popen.poll() is not None:
-            raise TrainingFault(f"the run that was to be measured ended: {self._output.read_text()[-400:].strip()}")
+            raise TrainingFault("measured_run_ended", reason=self._output.read_text()[-400:].strip())
         cpu, totals, steps = self._tree.look(), Counter[str](), []
         at = time.monotonic()
         for path in sorted((self._folder / "counters").glob("[!.]*.[0-9]*")):
@@ -81,7 +81,7 @@ class Running:
         end = time.monotonic() + patience
         while self.look().least < updates:
             if time.monotonic() > end:
-                raise Timeout(f"the run made no {updates} updates of each policy within {patience:g} s; see its logs")
+                raise Timeout("measured_run_too_slow", count=updates, seconds=patience)
             time.sleep(_LOOKS)
         time.sleep(seconds)
 

@@ -66,12 +66,12 @@ class Manifest(Section):
         fields = []
         for name, dtype, shape, per in self.fields:
             if per not in ("row", "slot") or any(not 0 <= size < _MOST_SLOT for size in shape):
-                raise WireError(f"field {name!r} has no form that a segment can have")
+                raise WireError("manifest_field_malformed", field=name)
             fields.append(Field(name, dtype, shape, "row" if per == "row" else "slot"))
         layout = Layout(tuple(fields), self.length, self.before)
         names = [field.name for field in fields]
         if layout.hash != self.layout or len(set(names)) < len(names) or layout.segment_bytes > _MOST_SLOT:
-            raise WireError("its layout is not the one that it says")
+            raise WireError("manifest_layout_mismatch")
         return layout
 
 
@@ -83,13 +83,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, Layout]:
             raise ValueError("it is too large")
         plain = json.loads(path.read_text())
         if isinstance(plain, dict) and plain.get("format") != FORMAT:
-            raise ConfigurationError(
-                f"{path} has format {plain.get('format')!r}, this release reads {FORMAT}; use the release that wrote it"
-            )
+            raise ConfigurationError("format_not_supported", file=path, value=plain.get("format"), expected=FORMAT)
         manifest = Manifest.model_validate(plain)
         return manifest, manifest.form()
+    except ConfigurationError:
+        raise
     except (OSError, ValueError, RecursionError, ValidationError, WireError) as fault:
         said = fault.errors()[0]["msg"] if isinstance(fault, ValidationError) else fault
-        raise ConfigurationError(
-            f"{path} is no manifest of recorded segments ({' '.join(str(said).split())}); record them again"
-        ) from None
+        raise ConfigurationError("dataset_manifest_invalid", file=path, reason=" ".join(str(said).split())) from None

@@ -58,27 +58,22 @@ class MinariDataset:
         if isinstance(fault, ConfigurationError):
             return fault
         said = " ".join(str(fault).split()) or type(fault).__name__
-        return ConfigurationError(f"{self.name} cannot be learned from ({said}); use another dataset")
+        return ConfigurationError("dataset_not_learnable", dataset=self.name, reason=said)
 
 
 def _found(id: str) -> Any:
     try:
         import minari
     except ImportError:
-        raise ConfigurationError(
-            f"policy.dataset.minari {id!r} needs a package that is missing; run: pip install 'rookery[minari]'"
-        ) from None
+        raise ConfigurationError("dataset_needs_minari", dataset=id, key="policy.dataset.minari") from None
     try:
         return minari.load_dataset(id)
     except FileNotFoundError:
-        raise ConfigurationError(
-            f"Minari has no dataset {id!r} on this machine; run: minari download {id}, set MINARI_DATASETS_PATH to the "
-            "folder that it is in, or correct policy.dataset.minari"
-        ) from None
+        raise ConfigurationError("minari_dataset_not_found", dataset=id, key="policy.dataset.minari") from None
     except Exception as fault:
         said = " ".join(str(fault).split()) or type(fault).__name__
         raise ConfigurationError(
-            f"Minari cannot open the dataset {id!r} ({said}); correct policy.dataset.minari, or install it again"
+            "minari_dataset_unreadable", dataset=id, reason=said, key="policy.dataset.minari"
         ) from None
 
 
@@ -112,7 +107,9 @@ def _leaves(parts: Iterator[Element], value: Any, given: int, rows: int) -> dict
             )
         column = np.asarray(picked)
         if column.shape != (given, *shape):
-            raise RookeryError(f"{part.name} of an episode has shape {list(column.shape)}, not {[given, *shape]}")
+            raise RookeryError(
+                "episode_shape_mismatch", field=part.name, value=list(column.shape), expected=[given, *shape]
+            )
         found[part.name] = np.zeros((rows, *shape), column.dtype)
         found[part.name][:given] = column
     return found
@@ -136,5 +133,5 @@ def _masks(agent: Translation, episode: Any, rows: int) -> dict[str, NDArray]:
 def _flags(episode: Any, name: str, n: int) -> NDArray[np.bool_]:
     flags = np.asarray(getattr(episode, name), np.bool_)
     if flags.shape != (n,):
-        raise RookeryError(f"{name} of an episode have shape {list(flags.shape)}, not {[n]}")
+        raise RookeryError("episode_shape_mismatch", field=name, value=list(flags.shape), expected=[n])
     return np.append(flags, False)

@@ -41,9 +41,9 @@ def write_minari(recorded: Recorded, id: str, told: str) -> tuple[int, int]:
         import minari
         from minari.data_collector import EpisodeBuffer
     except ImportError:
-        raise ConfigurationError("Minari is missing; run: pip install 'rookery[minari]'") from None
+        raise ConfigurationError("minari_missing") from None
     if not sum(recorded.lengths()):
-        raise ConfigurationError(f"{recorded.name} holds no rows; record longer")
+        raise ConfigurationError("recording_empty", dataset=recorded.name)
     found = list(episodes(recorded.stretches()))
     seen, done = spaces_of(recorded.agent)
     buffers = [EpisodeBuffer(id=i, **_parts(recorded.agent, one)) for i, one in enumerate(found)]
@@ -57,7 +57,7 @@ def write_minari(recorded: Recorded, id: str, told: str) -> tuple[int, int]:
             )
     except Exception as fault:  # whatever Minari, or a file that it writes, comes up with
         said = " ".join(str(fault).split()) or type(fault).__name__
-        raise ConfigurationError(f"Minari cannot write the dataset {id!r} ({said}); give another --minari") from None
+        raise ConfigurationError("minari_write_failed", dataset=id, reason=said) from None
     return len(found), sum(len(one.columns["reward"]) for one in found)
 
 

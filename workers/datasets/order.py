@@ -53,4 +53,4 @@ def read_order(path: Path) -> list[int]:
     try:
         return [int(json.loads(line)["segments"]) for line in path.read_text().splitlines()]
     except (ValueError, KeyError, TypeError, RecursionError) as fault:
-        raise ConfigurationError(f"{path} is no order of updates ({fault}); record the run again") from None
+        raise ConfigurationError("update_order_invalid", file=path, reason=str(fault)) from None

@@ -48,10 +48,7 @@ class Recorded:
     def __init__(self, path: Path, policy: str) -> None:
         folder = path if (path / MANIFEST).is_file() else path / policy
         if not (folder / MANIFEST).is_file():
-            raise ConfigurationError(
-                f"{path} holds no recorded segments of policy {policy!r}; give policy.dataset.path the folder datasets "
-                "of a run with policy.record"
-            )
+            raise ConfigurationError("policy_not_recorded", file=path, policy=policy, key="policy.dataset.path")
         self.name, self._files = str(folder), sorted(folder.glob(FILES))
         self._manifest, self.layout = read_manifest(folder)
         self.agent = self._manifest.agent
@@ -112,8 +109,7 @@ def read_segments(path: Path, layout: Layout, columns: bool = True) -> Segments:
         _check(records, found, layout, len(actors))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError, WireError) as fault:
         raise ConfigurationError(
-            f"{path} cannot be read as recorded segments ({' '.join(str(fault).split())}); remove this file, or record "
-            "again"
+            "recorded_segments_unreadable", file=path, reason=" ".join(str(fault).split())
         ) from None
     assert n == len(records[ACTOR])
     return Segments(found, records, actors)

@@ -42,10 +42,7 @@ def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
     of its learner recorded; ConfigurationError where that cannot be seen from here, or where there are segments of
     another run, which have the same numbers."""
     if folder is None:
-        raise ConfigurationError(
-            f"policy {plan.name!r}: record writes to the run's folder, which this learner cannot see; give both the "
-            "same file system, or leave policy.record out"
-        )
+        raise ConfigurationError("record_folder_not_shared", policy=plan.name, key="policy.record")
     layout = plan.layout
     manifest = Manifest(
         policy=plan.name,
@@ -59,9 +56,7 @@ def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
     )
     place = folder / "datasets" / plan.name
     if incarnation == 1 and any(place.glob(FILES)):
-        raise ConfigurationError(
-            f"policy {plan.name!r}: {place} holds what another run recorded; move it away, or give another --run-dir"
-        )
+        raise ConfigurationError("record_folder_in_use", policy=plan.name, file=place, key="policy.record")
     place.mkdir(parents=True, exist_ok=True)
     for left in place.glob(".*"):
         left.unlink()

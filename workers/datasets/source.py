@@ -87,9 +87,13 @@ def _check_agent(reader: Reader, agent: Agent, policy: str) -> None:
         expected, found = getattr(agent, what), getattr(reader.agent, what)
         if expected != found:
             raise ConfigurationError(
-                f"dataset {reader.name} has another {what} than agent {agent.name!r} of policy {policy!r}, "
-                f"{_short(found)} instead of {_short(expected)}; use the environment that it was made with, or another "
-                "dataset"
+                "dataset_agent_mismatch",
+                dataset=reader.name,
+                field=what,
+                agent=agent.name,
+                policy=policy,
+                value=_short(found),
+                expected=_short(expected),
             )
 
 
@@ -103,19 +107,20 @@ def _check_size(reader: Reader, plan: Plan, rows: int) -> None:
     algorithm = plan.config.algorithm
     assert isinstance(algorithm, Sampled)
     if rows == 0:
-        raise ConfigurationError(
-            f"dataset {reader.name} is empty, so policy {plan.name!r} has nothing to learn from; record another"
-        )
+        raise ConfigurationError("dataset_empty", dataset=reader.name, policy=plan.name)
     if rows < algorithm.batch_size:
         raise ConfigurationError(
-            f"dataset {reader.name} has {rows} rows, fewer than a batch of policy {plan.name!r}; lower "
-            f"policy.algorithm.batch_size {algorithm.batch_size}"
+            "dataset_smaller_than_batch",
+            dataset=reader.name,
+            count=rows,
+            policy=plan.name,
+            batch_size=algorithm.batch_size,
+            key="policy.algorithm.batch_size",
         )
     needed, free = rows * plan.layout.segment_bytes // plan.layout.length, psutil.virtual_memory().available
     if needed > free:
         raise ConfigurationError(
-            f"dataset {reader.name} needs {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} are free; use a "
-            "smaller one, or a machine with more"
+            "dataset_exceeds_memory", dataset=reader.name, needed=needed / 2**30, free=free / 2**30
         )
 
 
@@ -161,8 +166,12 @@ def _check_columns(stretch: Stretch, ring: Ring, reader: Reader) -> None:
         if found is None or (found.dtype, found.shape[1:]) != (np.dtype(field.dtype), shape):
             form = "missing" if found is None else f"{found.dtype}{list(found.shape[1:])}"
             raise ConfigurationError(
-                f"dataset {reader.name}: its rows have {field.name!r} as {form}, expected {field.dtype}{list(shape)}; "
-                "record it again with this environment"
+                "dataset_field_mismatch",
+                dataset=reader.name,
+                field=field.name,
+                value=form,
+                dtype=field.dtype,
+                shape=list(shape),
             )
 
 
@@ -175,4 +184,4 @@ def _check_content(ring: Ring, reader: Reader, plan: Plan) -> None:
         ActionCheck(plan.interface.place)(ring.columns, records, ring.layout)
     except WireError as fault:
         said = str(fault).partition(";")[0]
-        raise ConfigurationError(f"dataset {reader.name} has {said}; use a dataset of this environment") from None
+        raise ConfigurationError("dataset_environment_mismatch", dataset=reader.name, reason=said) from None

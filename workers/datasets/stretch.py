@@ -93,11 +93,6 @@ def _check_ends(stretch: Stretch, start: int, rows: int, ends: NDArray[np.int64]
     span = slice(stretch.before + start, stretch.before + start + rows)
     cut = stretch.columns["truncated"][span] & ~stretch.columns["terminated"][span]
     if not np.isin(np.flatnonzero(cut), ends).all():
-        raise ConfigurationError(
-            f"{where}: a row was truncated and its true last observation is missing; leave its episode out"
-        )
+        raise ConfigurationError("dataset_last_observation_missing", where=where)
     if len(ends) > room:
-        raise ConfigurationError(
-            f"{where}: {len(ends)} episodes are cut off within {rows} rows, and those of the environment last long "
-            f"enough for {room}; use a dataset of this environment"
-        )
+        raise ConfigurationError("dataset_cut_off_too_often", where=where, count=len(ends), rows=rows, limit=room)

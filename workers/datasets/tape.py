@@ -66,23 +66,20 @@ def load_tape(plan: Plan, run: Run) -> Tape:
     that does not tell what it learned from."""
     folder = Path(run.replay or "") / "datasets" / plan.name
     if not (folder / MANIFEST).is_file() or not (folder / ORDER).is_file():
-        raise ConfigurationError(
-            f"{run.replay} does not tell what the learner of policy {plan.name!r} took in and when; give the folder of "
-            "a run with --record whose learner was never started again"
-        )
+        raise ConfigurationError("replay_order_missing", file=run.replay, policy=plan.name, key="replay")
     _, layout = read_manifest(folder)
     if layout.hash != plan.layout.hash:
         raise ConfigurationError(
-            f"{folder} has other segments than policy {plan.name!r} here; use the configuration of that run "
-            f"({Path(run.replay or '') / 'config.yaml'})"
+            "replay_segments_mismatch",
+            file=folder,
+            policy=plan.name,
+            configuration=Path(run.replay or "") / "config.yaml",
+            key="replay",
         )
     parts = [read_segments(file, layout) for file in sorted(folder.glob(FILES))]
     whole = all((part.records["record.valid"] == layout.length).all() for part in parts)
     if isinstance(plan.config.algorithm, Replayed) and not whole:
-        raise ConfigurationError(
-            f"{folder} has segments that are not full, of which nobody can tell how long replay kept them; record a "
-            "world whose agents act in every turn, without flush_after"
-        )
+        raise ConfigurationError("replay_segments_not_full", file=folder, key="replay")
     return Tape(_arrivals(parts, plan), read_order(folder / ORDER))
 
 

@@ -19,9 +19,7 @@ __all__ = ["check_same", "copy_seeds", "most_steps", "picture_of", "refuse_early
 def check_same(expected: Any, got: Any, where: str, field: str) -> None:
     """EnvironmentFault if a space is not the one that was declared at first."""
     if got is not expected and got != expected:
-        raise EnvironmentFault(
-            f"{where}: {field} should be {expected} but is {got}; keep the spaces of all copies and episodes the same"
-        )
+        raise EnvironmentFault("space_changed", where=where, field=field, expected=expected, value=got)
 
 
 def most_steps(value: Any) -> int | None:
@@ -31,7 +29,7 @@ def most_steps(value: Any) -> int | None:
 
 def refuse_early_step(where: str) -> EnvironmentFault:
     """What to raise when actions come for an environment that has no episode yet."""
-    return EnvironmentFault(f"{where}: step came before reset; call reset first")
+    return EnvironmentFault("step_before_reset", environment=where)
 
 
 def picture_of(render: Callable[[], Any], copy: int | None = None) -> NDArray[np.uint8] | None:

@@ -66,14 +66,20 @@ def column_of(leaf: Leaf, value: Any, copies: int, where: str) -> NDArray[Any]:
         try:
             value = value[key]
         except (KeyError, IndexError, TypeError):
-            raise EnvironmentFault(f"{where}: {leaf.name} should be there but {key!r} is missing; correct it") from None
+            raise EnvironmentFault("dict_entry_missing", where=where, field=leaf.name, entry=key) from None
     if isinstance(leaf.space, Text):
         return np.stack([leaf.space.encode(text, f"{where}: {leaf.name}") for text in value])
     array, dtype, shape = np.asarray(value), np.dtype(leaf.space.dtype), (copies, *leaf.space.shape)
     whole = array.dtype.kind in "iu" and dtype.kind in "iu"
     if array.shape != shape or not (whole or np.can_cast(array.dtype, dtype, "same_kind")):
         raise EnvironmentFault(
-            f"{where}: {leaf.name} should be {dtype}{list(shape)} but is {array.dtype}{list(array.shape)}; correct it"
+            "array_form_mismatch",
+            where=where,
+            field=leaf.name,
+            dtype=dtype,
+            shape=list(shape),
+            got_dtype=array.dtype,
+            got_shape=list(array.shape),
         )
     return array.astype(dtype, copy=False)
 

@@ -40,7 +40,7 @@ def with_central(world: World, spaces: Mapping[str, Any]) -> World:
         return _with(world, widened)
     except ValidationError as fault:
         raise ConfigurationError(
-            f"environment.central_state makes of {world.id} what cannot be ({fault_of(fault)}); remove it"
+            "central_state_world_invalid", environment=world.id, reason=fault_of(fault), key="environment.central_state"
         ) from None
 
 
@@ -58,8 +58,7 @@ def tagged(world: World) -> World:
 def refuse_second(id: str, agent: str) -> ConfigurationError:
     """An observation has a part of that name already."""
     return ConfigurationError(
-        f"environment.central_state adds a part {CENTRAL!r} to each observation, but that of {agent!r} in {id} has one "
-        "already; rename it, or remove environment.central_state"
+        "central_observation_name_taken", entry=CENTRAL, agent=agent, environment=id, key="environment.central_state"
     )
 
 

@@ -18,7 +18,7 @@ from protocol.spaces import Place
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.fairness import Fairness, is_bound
 from workers.environments.glance import Glance
-from workers.environments.rows import ActionRows, Flaw, MaskRows, Rows, flaw_of_numbers, flaw_of_shape
+from workers.environments.rows import ActionRows, MaskRows, Mismatch, Rows, flaw_of_numbers, flaw_of_shape
 from workers.snapshot import State, put_back, taken, under
 
 __all__ = ["Checked"]
@@ -139,7 +139,9 @@ class Checked(Environment):
         turn = self._run(verb, call)
         self.restarts = self._inner.restarts
         if not isinstance(turn, Turn):
-            raise EnvironmentFault(f"{self.world.id} returned {type(turn).__name__} from {verb}; let it return a Turn")
+            raise EnvironmentFault(
+                "turn_not_returned", environment=self.world.id, value=type(turn).__name__, method=verb
+            )
         if self._inner.world is not self.world and self._inner.world != self.world:
             raise self._changed(verb)
         if len(turn.present) > 1 or len(turn.outcomes) > 1:
@@ -163,21 +165,16 @@ class Checked(Environment):
         for place in self.world.places:
             if got.get(place.name) != place.agent:
                 said = got[place.name].model_dump_json() if place.name in got else "missing"
-                flaw = Flaw("its spaces", place.agent.model_dump_json(), said)
-                return self._fault(self.world.places.index(place), flaw, f"keep them as they were before {verb}")
-        return EnvironmentFault(
-            f"{self.world.id}: world should be what it was at first but is another one after {verb}; keep it the same"
-        )
+                where, expected = f"{self.world.id}, agent {place.name}", place.agent.model_dump_json()
+                return EnvironmentFault("space_changed", where=where, field="its spaces", expected=expected, value=said)
+        return EnvironmentFault("world_changed", environment=self.world.id, method=verb)
 
     def _check_once(self, turn: Turn) -> None:
         """No agent is in two entries of a kind."""
         for what, told in (("present", turn.present), ("outcomes", turn.outcomes)):
             if len(told) > 1 and len({one.agent for one in told}) < len(told):
                 agents = [one.agent for one in told]
-                raise EnvironmentFault(
-                    f"{self.world.id}: {what} of a turn should name each agent once but names {agents}; give all rows "
-                    "of an agent in one entry"
-                )
+                raise EnvironmentFault("agent_repeated_in_turn", environment=self.world.id, field=what, agents=agents)
 
     def _run(self, verb: str, call: Callable[[], Any]) -> Any:
         try:
@@ -186,18 +183,15 @@ class Checked(Environment):
             raise
         except (Exception, SystemExit) as fault:  # a world that exits must not end a worker as if it had chosen to
             text = " ".join(f"{type(fault).__name__}: {fault}".split())
-            raise EnvironmentFault(
-                f"{self.world.id} raised in {verb} ({text}); correct the environment, the traceback tells where"
-            ) from fault
+            raise EnvironmentFault("environment_raised", environment=self.world.id, method=verb, reason=text) from fault
 
     def _check_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         turn = self._turn
         if turn is None:
-            raise EnvironmentFault(f"{self.world.id}: step came before reset; call reset first")
+            raise EnvironmentFault("step_before_reset", environment=self.world.id)
         if len(actions) != len(turn.present):
             raise EnvironmentFault(
-                f"{self.world.id}: step should be given an array of actions for each of the {len(turn.present)} agents "
-                f"present but is given {len(actions)}; give one for each"
+                "actions_count_mismatch", environment=self.world.id, expected=len(turn.present), value=len(actions)
             )
         for present, chosen in zip(turn.present, actions, strict=True):
             if self._glances[present.agent].does(chosen, present.copies):
@@ -206,18 +200,17 @@ class Checked(Environment):
             n = expected.rows if present.copies is None else len(present.copies)
             flaw = expected.acted.flaw("action", chosen, n, present.action_mask)
             if flaw is not None:
-                raise self._fault(present.agent, flaw, "correct what chooses its actions")
+                raise EnvironmentFault("action_invalid", **self._facts(present.agent, flaw))
 
     def _check(self, told: _Told) -> None:
         if not 0 <= told.agent < len(self._agents):
             raise EnvironmentFault(
-                f"{self.world.id} tells of agent number {told.agent} but has agents 0 to {len(self._agents) - 1}; "
-                "correct the environment"
+                "agent_number_unknown", environment=self.world.id, value=told.agent, limit=len(self._agents) - 1
             )
         expected = self._agents[told.agent]
         flaw = expected.flaw(told)
         if flaw is not None:
-            raise self._fault(told.agent, flaw, "correct the environment")
+            raise EnvironmentFault("agent_data_invalid", **self._facts(told.agent, flaw))
         if len(told.final_index):
             self._check_common(told.final_common, "final_common", len(told.final_index))
 
@@ -225,20 +218,22 @@ class Checked(Environment):
         """What all agents see, in `rows` copies; None where the world has nothing like that."""
         if self._common is None and got is None:
             return
-        flaw: Flaw | None = Flaw(field, "nothing, as the world has no common observation", _said(got))
+        flaw: Mismatch | None = Mismatch(field, "nothing, as the world has no common observation", _said(got))
         if self._common is not None:
             shape, dtype = (rows, *self._common[0]), self._common[1]
             flaw = flaw_of_shape(field, got, shape, dtype) or flaw_of_numbers(field, got)
         if flaw is not None:
             raise EnvironmentFault(
-                f"{self.world.id}: {flaw.field} should be {flaw.expected} but is {flaw.got}; correct the environment"
+                "world_data_invalid",
+                environment=self.world.id,
+                field=flaw.field,
+                expected=flaw.expected,
+                value=flaw.got,
             )
 
-    def _fault(self, agent: int, flaw: Flaw, remedy: str) -> EnvironmentFault:
-        name = self.world.agents[agent].name
-        return EnvironmentFault(
-            f"{self.world.id}, agent {name}: {flaw.field} should be {flaw.expected} but is {flaw.got}; {remedy}"
-        )
+    def _facts(self, agent: int, flaw: Mismatch) -> dict[str, str]:
+        facts = {"environment": self.world.id, "agent": self.world.agents[agent].name}
+        return facts | {"field": flaw.field, "expected": flaw.expected, "value": flaw.got}
 
 
 class _Expected:
@@ -250,7 +245,7 @@ class _Expected:
         self._observed = Rows(place.observed)
         self._masked = None if place.masked is None else MaskRows(place.masked, place.acted)
 
-    def flaw(self, told: _Told) -> Flaw | None:
+    def flaw(self, told: _Told) -> Mismatch | None:
         """The first one."""
         copies = told.copies
         n = self.rows
@@ -273,26 +268,26 @@ class _Expected:
             or self._flaw_of_finals(told)
         )
 
-    def _flaw_of_copies(self, copies: Any) -> Flaw | None:
+    def _flaw_of_copies(self, copies: Any) -> Mismatch | None:
         if not isinstance(copies, np.ndarray) or copies.ndim != 1 or copies.dtype != _COPIES:
-            return Flaw("copies", "int64[n]", _said(copies))
+            return Mismatch("copies", "int64[n]", _said(copies))
         if len(copies) and not (copies[0] >= 0 and copies[-1] < self.rows and (copies[1:] > copies[:-1]).all()):
-            return Flaw("copies", f"increasing numbers in 0..{self.rows - 1}", str(copies))
+            return Mismatch("copies", f"increasing numbers in 0..{self.rows - 1}", str(copies))
         return None
 
-    def _flaw_of_mask(self, mask: Any, n: int) -> Flaw | None:
+    def _flaw_of_mask(self, mask: Any, n: int) -> Mismatch | None:
         """A mask where the agent has one, and only there."""
         if self._masked is not None:
             return self._masked.flaw("action_mask", mask, n)
-        return None if mask is None else Flaw("action_mask", "None, as the agent has none", _said(mask))
+        return None if mask is None else Mismatch("action_mask", "None, as the agent has none", _said(mask))
 
-    def _flaw_of_finals(self, told: _Told) -> Flaw | None:
+    def _flaw_of_finals(self, told: _Told) -> Mismatch | None:
         """A final observation for every truncated row, and for no other."""
         index, final = told.final_index, told.final_observation
         if not len(index) and final is None and not told.truncated.any():
             return None
         if not np.array_equal(np.flatnonzero(told.truncated), index):
-            return Flaw("final_index", f"the truncated rows {np.flatnonzero(told.truncated)}", str(index))
+            return Mismatch("final_index", f"the truncated rows {np.flatnonzero(told.truncated)}", str(index))
         return self._observed.flaw("final_observation", final, len(index)) if len(index) else None
 
 

@@ -128,7 +128,7 @@ class Child:
         kind, number, length = ANSWER.unpack(self._read(ANSWER.size, deadline))
         text = self._read(length, deadline).decode() if length else ""
         if kind == Kind.FAULT:
-            raise _FAULTS.get(number, EnvironmentFault)(text)
+            raise _FAULTS.get(number, EnvironmentFault).heard(text)
         if kind == Kind.CRASH:
             self._last_words = text
             return self._receive(deadline)

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from protocol.errors import ConfigurationError
+
 __all__ = ["CleanupSettings", "beams", "regions"]
 
 _HEADINGS = np.array([[(-1, 0), (0, 1)], [(1, 0), (0, -1)], [(0, -1), (-1, 0)], [(0, 1), (1, 0)]])
@@ -53,10 +55,12 @@ class CleanupSettings(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.restoration >= self.depletion:
-            raise ValueError(f"restoration {self.restoration} is not below depletion {self.depletion}")
+            raise ConfigurationError(
+                "restoration_not_below_depletion", value=self.restoration, limit=self.depletion, field="restoration"
+            )
         cells = int(regions(self.height, self.width)[2].sum())
         if self.agents > cells:
-            raise ValueError(f"{self.agents} agents do not fit onto {cells} cells of sand")
+            raise ConfigurationError("agents_exceed_sand_cells", count=self.agents, limit=cells, field="agents")
         return self
 
 

@@ -42,10 +42,7 @@ class DmEnv:
         """EnvironmentFault if the environment restarted before it had ended."""
         now = self._env.step(action)
         if now.first():
-            raise EnvironmentFault(
-                f"{self._id}, agent agent: step_type should be MID or LAST but is FIRST; let the environment end its "
-                "episode with LAST before it restarts"
-            )
+            raise EnvironmentFault("episode_restarted_without_end", environment=self._id)
         over = bool(now.last())
         terminated = over and not now.discount
         return now.observation, now.reward, terminated, over and not terminated, {}
@@ -64,9 +61,7 @@ def _space(spec: Any, where: str) -> gymnasium.Space[Any]:
     if isinstance(spec, list | tuple):
         return spaces.Tuple([_space(part, where) for part in spec])
     if spec.dtype.kind not in "biuf":
-        raise ConfigurationError(
-            f"{where} has the spec {spec}, which is no array of numbers; encode it as numbers in a function of your own"
-        )
+        raise ConfigurationError("spec_not_numeric", where=where, value=spec)
     whole, low, high = spec.dtype.kind in "biu", getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
     if spec.dtype.kind in "iu" and spec.shape == () and np.isfinite(low) and np.isfinite(high):
         return spaces.Discrete(int(high) - int(low) + 1, start=int(low))

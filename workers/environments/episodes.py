@@ -66,7 +66,7 @@ def returns(
     EnvironmentFault if episodes do not end.
     """
     if episodes < 1:
-        raise ConfigurationError(f"{episodes} episodes say nothing; ask for at least 1")
+        raise ConfigurationError("episodes_too_few", value=episodes)
     names = [agent.name for agent in environment.world.agents]
     quota = math.ceil(episodes / environment.copies)
     accounts = [_Account(environment.copies * place.many, quota) for place in environment.world.places]
@@ -79,10 +79,7 @@ def returns(
             accounts[one.agent].add(one)
         if all(account.full for account in accounts):
             return {name: account.returns for name, account in zip(names, accounts, strict=True)}
-    raise EnvironmentFault(
-        f"{environment.world.id} did not finish {quota} episodes a copy within {_LIMIT * quota} steps; "
-        "give its episodes a time limit"
-    )
+    raise EnvironmentFault("episodes_not_finished", environment=environment.world.id, count=quota, limit=_LIMIT * quota)
 
 
 def acted(turn: Turn, names: list[str], players: Mapping[str, Player]) -> list[NDArray[Any]]:
@@ -104,10 +101,7 @@ def environments_of(config: EnvironmentConfig, copies: int) -> dict[str, Environ
     ConfigurationError where nobody here can play it.
     """
     if config.id == EXTERNAL:
-        raise ConfigurationError(
-            "simulators from outside play what and when they like, so nothing can be evaluated in them; name a world "
-            "that is made here"
-        )
+        raise ConfigurationError("external_simulators_not_evaluable")
     where = config.evaluation()
     if where.members is None:
         return {where.id: measured(where, copies)}

@@ -60,7 +60,12 @@ class Foraging(Environment):
         s = self.settings = validated("foraging", ForagingSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
-                "environment.turn_mode is sequential but the agents of foraging act both at once; remove it"
+                "turn_mode_not_supported",
+                value="sequential",
+                environment="foraging",
+                how="all at once",
+                expected="simultaneous",
+                key="environment.turn_mode",
             )
         box = Box(shape=(12,), low=-1, high=max(s.size - 1, 4))
         agents = tuple(

@@ -103,9 +103,7 @@ class Board:
         try:
             self.held[agent, copy] += float(reward)
         except (TypeError, ValueError):
-            raise EnvironmentFault(
-                f"{self._where[agent]}: reward should be a number but is {reward!r}; correct the environment"
-            ) from None
+            raise EnvironmentFault("reward_not_number", where=self._where[agent], value=reward) from None
 
     def end(self, agent: int, copy: int, terminated: Any, truncated: Any, final: Any) -> None:
         """The agent's episode ended; it counts as terminated alone where it was both. `final` is what it saw last."""
@@ -119,10 +117,7 @@ class Board:
         if terminated:
             return
         if not truncated or final is None:
-            raise EnvironmentFault(
-                f"{self._where[agent]}: its last observation should come with a truncated episode but is {final!r}; "
-                "correct the environment"
-            )
+            raise EnvironmentFault("last_observation_unexpected", where=self._where[agent], value=final)
         self._finals[agent, copy] = deepcopy(final)  # environments may use what they showed again
 
     def waits(self, copy: int) -> NDArray[np.int64]:

@@ -76,9 +76,7 @@ class GymnasiumEnvironment(Environment):
             try:
                 self._reward[i] = reward
             except (TypeError, ValueError):
-                raise EnvironmentFault(
-                    f"{self._where}: reward should be a number but is {reward!r}; correct the environment"
-                ) from None
+                raise EnvironmentFault("reward_not_number", where=self._where, value=reward) from None
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
             if terminated or truncated:
@@ -107,7 +105,7 @@ class GymnasiumEnvironment(Environment):
     def _refuse(self, verb: str, expected: str, told: Any) -> EnvironmentFault:
         got = f"{len(told)} values" if isinstance(told, tuple) else type(told).__name__
         return EnvironmentFault(
-            f"{self._where}: {verb} should return {expected} but returns {got}; let it speak as gymnasium.Env does"
+            "environment_call_malformed", where=self._where, method=verb, expected=expected, value=got
         )
 
     def _present(self, finals: list[Any]) -> Present:
@@ -149,22 +147,32 @@ def refusing(id: str, name: str, settings: Mapping[str, Any]) -> Iterator[Any]:
     try:
         import gymnasium
     except ImportError:
-        raise ConfigurationError(f"{id} needs a package that is missing; run: pip install gymnasium") from None
+        raise ConfigurationError("package_missing", value=id, package="gymnasium") from None
     try:
         yield gymnasium
+    except ConfigurationError:
+        raise
     except gymnasium.error.DependencyNotInstalled as fault:
         # Gymnasium's own sentence names the extra to install.
-        raise ConfigurationError(f"{id} needs a package that is missing: {' '.join(str(fault).split())}") from fault
+        raise ConfigurationError(
+            "environment_dependency_missing", environment=id, reason=" ".join(str(fault).split())
+        ) from fault
     except ModuleNotFoundError as fault:
         package = (fault.name or name.partition(":")[0]).partition(".")[0]
-        raise ConfigurationError(f"{id} needs a package that is missing; run: pip install {package}") from fault
+        raise ConfigurationError("package_missing", value=id, package=package) from fault
     except gymnasium.error.UnregisteredEnv as fault:
         raise ConfigurationError(
-            f"Gymnasium does not know {name!r} ({' '.join(str(fault).split())}); correct environment.id, "
-            f"or name the module that registers it, as in {id.partition(':')[0]}:MODULE:ID"
+            "gymnasium_id_unknown",
+            environment=name,
+            reason=" ".join(str(fault).split()),
+            prefix=id.partition(":")[0],
+            key="environment.id",
         ) from fault
     except (gymnasium.error.Error, TypeError, ValueError, AssertionError) as fault:
         raise ConfigurationError(
-            f"{id} cannot be made with the settings {dict(settings)} ({' '.join(str(fault).split())}); "
-            "correct environment.settings"
+            "environment_settings_refused",
+            environment=id,
+            value=dict(settings),
+            reason=" ".join(str(fault).split()),
+            key="environment.settings",
         ) from fault

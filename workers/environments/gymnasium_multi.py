@@ -33,8 +33,11 @@ class Several:
         if not isinstance(seen, Sequence) or not isinstance(done, Sequence) or not 0 < len(seen) == len(done):
             env.close()
             raise ConfigurationError(
-                f"{id} has the spaces {env.observation_space} and {env.action_space}, which should be tuples with an "
-                f"entry for each agent; name an environment of one agent as gymnasium:{id.removeprefix(_PREFIX)}"
+                "spaces_not_per_agent",
+                environment=id,
+                observation_space=env.observation_space,
+                action_space=env.action_space,
+                single=id.removeprefix(_PREFIX),
             )
         self.possible_agents = [f"agent_{i}" for i in range(len(seen))]
         self.agents: list[str] = []
@@ -72,8 +75,11 @@ class Several:
         if not isinstance(told, Sequence | np.ndarray) or len(told) != len(self.possible_agents):
             got = f"of {len(told)}" if isinstance(told, Sequence | np.ndarray) else type(told).__name__
             raise EnvironmentFault(
-                f"{self._id}: {field} should be a tuple of {len(self.possible_agents)}, one for each agent, but is "
-                f"{got}; correct the environment"
+                "tuple_per_agent_expected",
+                environment=self._id,
+                field=field,
+                count=len(self.possible_agents),
+                value=got,
             )
         return dict(zip(self.possible_agents, told, strict=True))
 
@@ -83,10 +89,7 @@ class Several:
             return bool(told)
         ends = {bool(end) for end in self._each("end", told).values()}
         if len(ends) > 1:
-            raise EnvironmentFault(
-                f"{self._id}: an episode should end for all agents at once but ends for some; let agents leave in a "
-                "PettingZoo environment instead"
-            )
+            raise EnvironmentFault("episode_ends_for_some", environment=self._id)
         return ends.pop()
 
 

@@ -87,10 +87,7 @@ class GymnasiumVector(Environment):
         steps = self.copies - int(restarted.sum())
         if (ended & restarted).any():
             copy = int(np.flatnonzero(ended & restarted)[0])
-            raise EnvironmentFault(
-                f"{self._where}: terminated and truncated should be False in copy {copy}, which restarts, but one is "
-                "True; correct autoreset_mode in the metadata of the vector environment"
-            )
+            raise EnvironmentFault("restarting_copy_ended", where=self._where, copy=copy)
         self._keep_finals(present, present.observation[present.truncated])
         if ended.all():  # nobody could act: on to the first observations
             idle = self._all.act(first_rows(self._place.acted, self.copies))
@@ -139,10 +136,7 @@ class GymnasiumVector(Environment):
         finals = info.get("final_obs")
         there = info.get("_final_obs", np.zeros(self.copies, np.bool_))
         if finals is None or not there[truncated].all():
-            raise EnvironmentFault(
-                f"{self._where}: final_obs in info should hold the last observation of each truncated "
-                "episode but does not; correct the vector environment, or its autoreset_mode"
-            )
+            raise EnvironmentFault("final_observations_missing", where=self._where)
         rows = np.flatnonzero(truncated)
         last = self._place.observed.zeros(len(rows))
         for row, copy in enumerate(rows.tolist()):
@@ -151,8 +145,12 @@ class GymnasiumVector(Environment):
 
     def _fault(self, field: str, expected: str, got: NDArray[Any]) -> EnvironmentFault:
         return EnvironmentFault(
-            f"{self._where}: {field} should be {expected} but is {got.dtype}{list(got.shape)}; "
-            "correct the vector environment"
+            "vector_array_mismatch",
+            where=self._where,
+            field=field,
+            expected=expected,
+            dtype=got.dtype,
+            shape=list(got.shape),
         )
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
@@ -168,8 +166,5 @@ def _mode(id: str, vector: Any) -> str:
     """NEXT_STEP, SAME_STEP or DISABLED."""
     mode = getattr((getattr(vector, "metadata", None) or {}).get("autoreset_mode"), "name", None)
     if mode not in ("NEXT_STEP", "SAME_STEP", "DISABLED"):
-        raise ConfigurationError(
-            f"{id} does not say when its episodes restart; set metadata['autoreset_mode'] of the vector environment to "
-            "one of gymnasium.vector.AutoresetMode"
-        )
+        raise ConfigurationError("autoreset_mode_missing", environment=id)
     return str(mode)

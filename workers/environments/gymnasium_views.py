@@ -31,8 +31,7 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
         self._shown, self._where, spaces = _agent(environment)
         if environment.copies != 1:
             raise ConfigurationError(
-                f"{environment.world.id} has {environment.copies} copies, and a gymnasium.Env is one; "
-                "make it with one copy, or take VectorView"
+                "gymnasium_view_needs_one_copy", environment=environment.world.id, count=environment.copies
             )
         self._environment = environment
         self.observation_space, self.action_space = spaces
@@ -50,7 +49,7 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """EnvironmentFault for an action outside the space, and for a step where no episode is running."""
         if self._seen is None:
-            raise EnvironmentFault(f"{self._environment.world.id}: step came where no episode runs; call reset first")
+            raise EnvironmentFault("no_episode_running", environment=self._environment.world.id)
         mask = _only(self._environment, self._turn).action_mask
         chosen = self._shown.row(action, self._where, None if mask is None else mask[0])
         self._turn = self._environment.step([chosen])
@@ -97,8 +96,7 @@ class VectorView(VectorEnv[Any, Any, Any]):
         """New episodes in all copies, drawn from `seed` (one number) or from where the last one has led."""
         if seed is not None and not isinstance(seed, int):
             raise EnvironmentFault(
-                f"{self._environment.world.id}: seed should be one number for all copies but is {type(seed).__name__}; "
-                "give a number"
+                "seed_not_one_number", environment=self._environment.world.id, value=type(seed).__name__
             )
         super().reset(seed=seed, options=options)
         self._turn = self._environment.reset(int(self.np_random.integers(2**31)))
@@ -107,7 +105,7 @@ class VectorView(VectorEnv[Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """EnvironmentFault for actions outside the space, and for a step before the reset."""
         if self._turn is None:
-            raise EnvironmentFault(f"{self._environment.world.id}: step came before reset; call reset first")
+            raise EnvironmentFault("step_before_reset", environment=self._environment.world.id)
         masks = _only(self._environment, self._turn).action_mask
         chosen = self._shown.rows(actions, self.num_envs, self._where, masks)
         self._turn = self._environment.step([chosen])
@@ -136,11 +134,12 @@ def _agent(environment: Environment) -> tuple[Shown, str, tuple[Any, Any]]:
     world = environment.world
     if len(world.places) != 1 or len(world.places[0].slots) != 1:
         raise ConfigurationError(
-            f"{world.id} has {sum(len(place.slots) for place in world.places)} agents, and Gymnasium's environments "
-            "have one; take ParallelView or TurnView"
+            "gymnasium_view_needs_one_agent",
+            environment=world.id,
+            count=sum(len(place.slots) for place in world.places),
         )
     if environment.groups != 1:
-        raise ConfigurationError(f"{world.id} steps its copies in groups; make it with async_factor 1")
+        raise ConfigurationError("view_needs_ungrouped_copies", environment=world.id, key="environment.async_factor")
     observations, actions = to_pettingzoo(world)
     (place,) = world.places
     (name,) = observations
@@ -150,7 +149,6 @@ def _agent(environment: Environment) -> tuple[Shown, str, tuple[Any, Any]]:
 def _only(environment: Environment, turn: Turn) -> Present:
     if len(turn.present) != 1 or turn.present[0].copies is not None or turn.outcomes:
         raise EnvironmentFault(
-            f"{environment.world.id}, agent {environment.world.agents[0].name}: it should be present in all copies in "
-            "every turn but is not; Gymnasium has no word for that"
+            "agent_sometimes_absent", environment=environment.world.id, agent=environment.world.agents[0].name
         )
     return turn.present[0]

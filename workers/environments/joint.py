@@ -201,14 +201,15 @@ def _joint(world: World) -> World:
     for place in places:
         if place.capacity is not None:
             raise ConfigurationError(
-                f"environment.central_state is joint but {place.name!r} of {world.id} stands for up to "
-                f"{place.capacity} agents, too many to be seen one by one; remove it, or let the world tell something "
-                "evaluation-only itself"
+                "joint_state_too_large",
+                agent=place.name,
+                environment=world.id,
+                limit=place.capacity,
+                key="environment.central_state",
             )
     if len(places) == 1:
         raise ConfigurationError(
-            f"environment.central_state is joint but {world.id} has one agent, {places[0].name!r}, and so nothing to "
-            "add to what it sees; remove it"
+            "joint_state_of_one_agent", environment=world.id, agent=places[0].name, key="environment.central_state"
         )
     spaces = {}
     for place in places:

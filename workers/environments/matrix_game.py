@@ -54,19 +54,16 @@ class MatrixGameSettings(BaseModel):
     @model_validator(mode="after")
     def _table(self) -> Self:
         if (self.payoffs is not None) != (self.game == "own"):
-            raise ValueError("the game own, and no other, needs payoffs")
+            raise ConfigurationError("payoffs_without_own_game", field="payoffs")
         if self.payoffs is not None:
             try:
                 table = np.array(self.payoffs, np.float64)
             except (TypeError, ValueError):
-                raise ValueError("payoffs are not nested lists of numbers, all of equal length at each depth") from None
+                raise ConfigurationError("payoffs_not_nested_lists", field="payoffs") from None
             if table.ndim < 2 or table.shape[-1] != table.ndim - 1 or not 0 < table.size <= _MOST:
-                raise ValueError(
-                    f"payoffs of shape {list(table.shape)} are no game: one axis for each player's actions, then one "
-                    f"number for each player, {_MOST} in all at most"
-                )
+                raise ConfigurationError("payoffs_shape_invalid", value=list(table.shape), limit=_MOST, field="payoffs")
             if not np.isfinite(table.astype(np.float32)).all():
-                raise ValueError("payoffs have a number that is not finite")
+                raise ConfigurationError("payoffs_not_finite", field="payoffs")
         return self
 
 
@@ -88,8 +85,12 @@ class MatrixGame(Rounds):
         s = self.settings = validated("matrix_game", MatrixGameSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
-                "environment.turn_mode is sequential but the players of matrix_game act all at once; "
-                "set it to simultaneous or remove it"
+                "turn_mode_not_supported",
+                value="sequential",
+                environment="matrix_game",
+                how="all at once",
+                expected="simultaneous",
+                key="environment.turn_mode",
             )
         self.payoffs = payoffs(s)
         counts = self.payoffs.shape[:-1]

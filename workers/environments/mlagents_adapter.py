@@ -99,17 +99,13 @@ class MlAgentsEnvironment(Environment):
             for name in env.behavior_specs:
                 if name not in self._specs:
                     raise EnvironmentFault(
-                        f"{self.world.id}: behaviors should be {', '.join(self._specs)} but there is {name!r} as well; "
-                        "let all of them be there after the first reset"
+                        "behavior_appeared_late", environment=self.world.id, expected=list(self._specs), value=name
                     )
             asked = [herd.take(copy, *env.get_steps(herd.name)) for herd in self._herds]
             if any(asked):
                 return steps
             env.step()
-        raise EnvironmentFault(
-            f"{self.world.id}: an agent of copy {copy} should ask for an action but none did in {_MOST_STEPS} steps; "
-            "give its agents a decision requester"
-        )
+        raise EnvironmentFault("no_agent_asks_for_action", environment=self.world.id, copy=copy, limit=_MOST_STEPS)
 
     def _tell(self, env_steps: int) -> Turn:
         told = [herd.told() for herd in self._herds]
@@ -144,7 +140,7 @@ class MlAgentsEnvironment(Environment):
 
 def _world(id: str, env: Any) -> World:
     if not env.behavior_specs:
-        raise ConfigurationError(f"{id} has no behaviors after its first reset; let its agents be there from the start")
+        raise ConfigurationError("no_behaviors_after_reset", environment=id)
     most = getattr(env, "most_agents", {})
     herds = []
     for name, spec in env.behavior_specs.items():
@@ -170,5 +166,5 @@ def _action(where: str, spec: Any) -> Box | Discrete | MultiDiscrete | Dict:
     if branches:
         parts["discrete"] = Discrete(n=branches[0]) if len(branches) == 1 else MultiDiscrete(nvec=branches)
     if not parts:
-        raise ConfigurationError(f"{where} has no actions; give it some, or leave it to a heuristic")
+        raise ConfigurationError("behavior_without_actions", where=where)
     return Dict(spaces=parts) if len(parts) == 2 else next(iter(parts.values()))

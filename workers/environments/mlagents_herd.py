@@ -147,20 +147,14 @@ class Herd:
         expected = [(n, *leaf.space.shape) for leaf in leaves]
         got = [tuple(seen.shape) for seen in steps.obs]
         if got != expected:
-            raise EnvironmentFault(
-                f"{self._where}: obs should have the shapes {expected} but has {got}; keep the behaviour's "
-                "observations as its spec has them"
-            )
+            raise EnvironmentFault("behavior_observation_shapes", where=self._where, expected=expected, value=got)
         return list(steps.obs)
 
     def _free(self, slots: dict[int, int]) -> int:
         taken = set(slots.values())
         slot = next((slot for slot in range(self._many) if slot not in taken), None)
         if slot is None:
-            raise EnvironmentFault(
-                f"{self._where}: at most {self._many} agents should be there at once but one more asks for an action; "
-                f"say how many there may be: set most_agents[{self.name!r}] on the environment"
-            )
+            raise EnvironmentFault("behavior_agents_exceeded", where=self._where, limit=self._many, behavior=self.name)
         return slot
 
     def _forget(self, reward: float) -> None:

@@ -30,9 +30,7 @@ class OneCopy:
     def __init__(self, environment: Environment) -> None:
         world = environment.world
         if environment.copies != 1:
-            raise ConfigurationError(
-                f"{world.id} has {environment.copies} copies, and PettingZoo's environments are one; make it with one"
-            )
+            raise ConfigurationError("pettingzoo_view_needs_one_copy", environment=world.id, count=environment.copies)
         self.environment, self.id = environment, world.id
         self.observations, self.actions = to_pettingzoo(world)
         self._slots = [place.slots for place in world.places]

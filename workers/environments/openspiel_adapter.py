@@ -31,23 +31,26 @@ def load_game(id: str, settings: Mapping[str, Any]) -> Any:
     try:
         import pyspiel
     except ImportError:
-        raise ConfigurationError(f"{id} needs a package that is not installed; run: pip install open_spiel") from None
+        raise ConfigurationError("package_missing", value=id, package="open_spiel") from None
     name = id.partition(":")[2]
     if name not in pyspiel.registered_names():
-        raise ConfigurationError(f"OpenSpiel has no game {name!r}; pyspiel.registered_names() has all")
+        raise ConfigurationError("openspiel_game_unknown", value=name, key="environment.id")
     try:
         game = pyspiel.load_game(name, dict(settings))
     except (pyspiel.SpielError, TypeError) as fault:
-        raise ConfigurationError(f"{id}: {' '.join(str(fault).split())}; correct environment.settings") from None
+        raise ConfigurationError(
+            "openspiel_settings_refused",
+            environment=id,
+            reason=" ".join(str(fault).split()),
+            key="environment.settings",
+        ) from None
     kind = game.get_type()
     if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL or game.num_players() < 2:
-        raise ConfigurationError(
-            f"{id} is no game of players who move one after another, and others are not taken; choose another"
-        )
+        raise ConfigurationError("openspiel_game_not_sequential", environment=id, key="environment.id")
     if kind.reward_model != pyspiel.GameType.RewardModel.TERMINAL:
-        raise ConfigurationError(f"{id} pays before the game is over, which is not taken; choose another")
+        raise ConfigurationError("openspiel_rewards_before_end", environment=id, key="environment.id")
     if not (kind.provides_information_state_tensor or kind.provides_observation_tensor):
-        raise ConfigurationError(f"{id} tells nothing in numbers of what a player sees; choose another")
+        raise ConfigurationError("openspiel_observation_missing", environment=id, key="environment.id")
     return game
 
 

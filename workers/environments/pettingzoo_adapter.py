@@ -140,7 +140,12 @@ class PettingZooEnvironment(Environment):
 
     def _fault(self, name: str, field: str, expected: str, got: str) -> EnvironmentFault:
         return EnvironmentFault(
-            f"{self.world.id}, agent {name}: {field} should be {expected} but is {got}; correct the environment"
+            "agent_data_invalid",
+            environment=self.world.id,
+            agent=name,
+            field=field,
+            expected=expected,
+            value=got,
         )
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
@@ -168,7 +173,12 @@ def wrap(
         first.close()
         how, mode = ("one after another", "sequential") if sequential else ("all at once", "simultaneous")
         raise ConfigurationError(
-            f"environment.turn_mode is {turn_mode} but the agents of {id} act {how}; set it to {mode} or remove it"
+            "turn_mode_not_supported",
+            value=turn_mode,
+            environment=id,
+            how=how,
+            expected=mode,
+            key="environment.turn_mode",
         )
     kind = PettingZooTurns if sequential else PettingZooEnvironment
     environment = kind(id, with_states(id, make_one) if state else make_one, copies)
@@ -192,15 +202,21 @@ def from_id(
             raise AttributeError(f"module {name!r} has no {' nor '.join(wanted)}")
     except (ImportError, AttributeError, ValueError) as fault:
         missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
-        if missing and not name.startswith(f"{missing}.") and missing != name:
-            remedy = f"needs a package that is missing; run: pip install {missing.partition('.')[0]}"
-        elif missing == package:
-            remedy = f"needs a package that is missing; run: pip install {package}"
-        elif isinstance(fault, AttributeError) and turn_mode is not None:
-            remedy = f"cannot act in turn_mode {turn_mode} ({fault}); remove environment.turn_mode"
-        else:
-            remedy = f"names no module with a function parallel_env or env ({fault}); correct environment.id"
-        raise ConfigurationError(f"{id} {remedy}") from fault
+        if missing and (missing == package or (missing != name and not name.startswith(f"{missing}."))):
+            raise ConfigurationError(
+                "package_missing", value=id, package=missing.partition(".")[0], key="environment.id"
+            ) from fault
+        if isinstance(fault, AttributeError) and turn_mode is not None:
+            raise ConfigurationError(
+                "pettingzoo_turn_mode_missing",
+                environment=id,
+                value=turn_mode,
+                reason=str(fault),
+                key="environment.turn_mode",
+            ) from fault
+        raise ConfigurationError(
+            "pettingzoo_id_unusable", environment=id, reason=str(fault), key="environment.id"
+        ) from fault
     make_one = _maker(id, function, settings)
     first = make_one()
     made = [first]
@@ -211,10 +227,15 @@ def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -
     def make_one() -> Any:
         try:
             return _without_canvas(function(**settings))
+        except ConfigurationError:
+            raise
         except (TypeError, ValueError, AssertionError) as fault:
             raise ConfigurationError(
-                f"{id} cannot be made with the settings {dict(settings)} ({' '.join(str(fault).split())}); "
-                "correct environment.settings"
+                "environment_settings_refused",
+                environment=id,
+                value=dict(settings),
+                reason=" ".join(str(fault).split()),
+                key="environment.settings",
             ) from fault
 
     return make_one

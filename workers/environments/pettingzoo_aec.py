@@ -78,17 +78,13 @@ class PettingZooTurns(Environment):
                 return complete
             board.end(agent, copy, terminated, truncated, seen)
             env.step(None)
-        raise EnvironmentFault(
-            f"{self.world.id}: agent_selection should come to an agent that lives but in copy {copy} names only the "
-            "dead; remove an agent from env.agents when it is stepped with None (_was_dead_step)"
-        )
+        raise EnvironmentFault("dead_agents_selected", environment=self.world.id, copy=copy)
 
     def _end(self, copy: int) -> None:
         """Nobody is left: everyone who acted must have been told of an end."""
         for agent in self._board.waits(copy).tolist():
             raise EnvironmentFault(
-                f"{self.world.id}, agent {self._cast.names[agent]}: its episode in copy {copy} should be terminated or "
-                "truncated but it left env.agents without either; set one, and let it take its last step with None"
+                "agent_left_without_end", environment=self.world.id, agent=self._cast.names[agent], copy=copy
             )
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:

@@ -27,7 +27,7 @@ class Cast:
             first = self.envs[0]
             self.names: list[str] = list(getattr(first, "possible_agents", ()))
             if not self.names:
-                raise ConfigurationError(f"{id} has no agents in possible_agents; list them there")
+                raise ConfigurationError("possible_agents_empty", environment=id)
             self._spaces = {name: (first.observation_space(name), first.action_space(name)) for name in self.names}
             observations = {name: spaces[0] for name, spaces in self._spaces.items()}
             actions = {name: spaces[1] for name, spaces in self._spaces.items()}
@@ -48,19 +48,14 @@ class Cast:
             check_same(spaces[0], env.observation_space(name), where, "observation space")
             check_same(spaces[1], env.action_space(name), where, "action space")
         if not self.alive(copy):
-            raise EnvironmentFault(
-                f"{self.id}: env.agents should name those who act but is empty after reset in copy {copy}; "
-                "correct the environment"
-            )
+            raise EnvironmentFault("no_agents_after_reset", environment=self.id, copy=copy)
         return told
 
     def alive(self, copy: int) -> list[str]:
         """Who is in an episode; EnvironmentFault for an agent that is not listed."""
         agents = getattr(self.envs[copy], "agents", None)
         if agents is None:
-            raise EnvironmentFault(
-                f"{self.id}: env.agents should name those who act but there is none; keep it in the environment"
-            )
+            raise EnvironmentFault("agents_attribute_missing", environment=self.id)
         for name in agents:
             self.number(name)
         return list(agents)
@@ -68,10 +63,7 @@ class Cast:
     def number(self, name: Any) -> int:
         """Of an agent, among all; EnvironmentFault if it is not listed."""
         if name not in self._number:
-            raise EnvironmentFault(
-                f"{self.id}, agent {name}: it should be one of {', '.join(self.names)} but is unknown; "
-                "list it in possible_agents"
-            )
+            raise EnvironmentFault("agent_unknown", environment=self.id, agent=name, choices=list(self.names))
         return self._number[name]
 
     def close(self) -> None:

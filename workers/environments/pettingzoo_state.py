@@ -91,9 +91,7 @@ def _space(id: str, env: Any) -> Any:
         state = np.asarray(env.state())
     except (AttributeError, NotImplementedError):
         env.close()
-        raise ConfigurationError(
-            f"environment.central_state is state but {id} has no state(); set it to joint, or remove it"
-        ) from None
+        raise ConfigurationError("state_method_missing", environment=id, key="environment.central_state") from None
     told = getattr(env, "state_space", None)
     if told is not None:
         return told

@@ -52,17 +52,16 @@ class ParallelView(ParallelEnv):
         no episode runs; and where the agents act one after another."""
         copy, acted = self._copy, self.agents
         if not acted:
-            raise EnvironmentFault(f"{copy.id}: step came where no episode runs; call reset first")
+            raise EnvironmentFault("no_episode_running", environment=copy.id)
         for name in sorted(set(acted) ^ set(actions)):
             expected, got = ("an action", "missing") if name in acted else ("none, as it does not act", "there")
-            raise EnvironmentFault(f"{copy.id}, agent {name}: action should be {expected} but is {got}; correct it")
+            raise EnvironmentFault(
+                "action_invalid", environment=copy.id, agent=name, expected=expected, value=got, field="action"
+            )
         news = copy.step({name: copy.read(name, action) for name, action in actions.items()})
         for name in acted:
             if name not in news:
-                raise EnvironmentFault(
-                    f"{copy.id}, agent {name}: it should be present in every turn until its end but is not; set "
-                    "turn_mode to simultaneous, or take TurnView"
-                )
+                raise EnvironmentFault("agent_absent_before_end", environment=copy.id, agent=name)
         self.agents = [name for name in copy.waiting if name not in copy.ended]
         told = [*acted, *(name for name in self.agents if name not in acted)]
         nothing = (0.0, False, False)
@@ -120,7 +119,7 @@ class TurnView(AECEnv):
     def step(self, action: Any) -> None:
         """EnvironmentFault for an action outside the space, and where no episode runs."""
         if not self.agents:
-            raise EnvironmentFault(f"{self._copy.id}: step came where no episode runs; call reset first")
+            raise EnvironmentFault("no_episode_running", environment=self._copy.id)
         name = self.agent_selection
         if self.terminations[name] or self.truncations[name]:
             self._was_dead_step(action)
@@ -150,8 +149,7 @@ class TurnView(AECEnv):
                     self.truncations[name] |= not self.terminations[name]
                 return
         raise EnvironmentFault(
-            f"{copy.id}: agents {', '.join(sorted(copy.acted))} should act or end but did neither for {_MOST_TURNS} "
-            "turns; correct the environment"
+            "agents_neither_act_nor_end", environment=copy.id, agents=sorted(copy.acted), limit=_MOST_TURNS
         )
 
     def close(self) -> None:

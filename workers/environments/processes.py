@@ -142,8 +142,10 @@ class ProcessEnvironment(Environment):
                 worlds.append(child.world(deadline))
             except Lost as lost:
                 raise EnvironmentFault(
-                    f"{self._config.id}: the process of copies {self._division.named(index)} did not start: {lost}; "
-                    "see what it wrote before this"
+                    "environment_process_not_started",
+                    environment=self._config.id,
+                    copies=self._division.named(index),
+                    reason=str(lost),
                 ) from None
         for world in worlds[1:]:
             self._agree(worlds[0], world)
@@ -201,8 +203,12 @@ class ProcessEnvironment(Environment):
         budget, copies = self._config.restarts, self._division.named(index)
         if self._used[index] == budget:
             raise EnvironmentFault(
-                f"{self._config.id}: the process of copies {copies} is lost: {why}; its {budget} restarts are used up, "
-                "correct the environment, or raise environment.restarts"
+                "environment_restarts_exhausted",
+                environment=self._config.id,
+                copies=copies,
+                reason=why,
+                count=budget,
+                key="environment.restarts",
             )
         self._used[index] += 1
         self.restarts += 1
@@ -220,10 +226,7 @@ class ProcessEnvironment(Environment):
 
     def _agree(self, world: World, other: World) -> None:
         if world != other:
-            raise EnvironmentFault(
-                f"{self._config.id} has other agents or spaces in one process than in another; let them depend on "
-                "environment.settings alone"
-            )
+            raise EnvironmentFault("environment_processes_differ", environment=self._config.id)
 
 
 def seed_of_share(seed: int, first: int, restarts: int = 0) -> int:

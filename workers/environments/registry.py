@@ -77,18 +77,14 @@ def make(
     except RookeryError:
         raise
     except (Exception, SystemExit) as fault:
-        raise EnvironmentFault(
-            f"{config.id} raised before its first episode ({said(fault)}); correct the environment, the traceback "
-            "tells where"
-        ) from fault
+        raise EnvironmentFault("environment_creation_failed", environment=config.id, reason=said(fault)) from fault
 
 
 def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
     for reserved in ("copies", "turn_mode"):
         if reserved in config.settings:
             raise ConfigurationError(
-                f"environment.settings has {reserved!r}, which is a key of environment itself; "
-                f"write environment.{reserved} instead"
+                "setting_is_environment_key", field=reserved, key=f"environment.settings.{reserved}"
             )
     if config.id == EXTERNAL:
         settings = settings_of(config)
@@ -103,18 +99,12 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
         return TeamEnvironment(agents, config.teams, config.team_reward)
     if config.members is not None:
         if any(member.id == EXTERNAL for member in config.members.values()):
-            raise ConfigurationError(
-                f"environment.members has {EXTERNAL!r}, which is never one of several: simulators choose their worlds "
-                "themselves; remove it"
-            )
+            raise ConfigurationError("external_environment_as_member", environment=EXTERNAL, key="environment.members")
         return Collection(config, make)
     environment = _one(config)
     if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooTurns):
         environment.close()
-        raise ConfigurationError(
-            f"environment.central_state is state but {config.id} is no PettingZoo environment, which would have one; "
-            "set it to joint, or remove it"
-        )
+        raise ConfigurationError("state_needs_pettingzoo", environment=config.id, key="environment.central_state")
     return environment
 
 
@@ -133,7 +123,7 @@ def _one(config: EnvironmentConfig) -> Environment:
         return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
     if ":" in config.id:
         return _users_own(config)
-    raise ConfigurationError(f"unknown environment {config.id!r}; environment.id is one of {_FORMS}")
+    raise ConfigurationError("unknown_environment", environment=config.id, choices=_FORMS, key="environment.id")
 
 
 def describe(config: EnvironmentConfig, cut: bool = False) -> World:
@@ -144,11 +134,7 @@ def describe(config: EnvironmentConfig, cut: bool = False) -> World:
         if config.teams:  # whose members take turns is refused before anybody starts
             environment.reset(0)
         if cut and not environment.remembers:
-            raise ConfigurationError(
-                f"schedule is lockstep and {config.id} does not tell its state (Environment.remembers), which a cut "
-                "needs; set cut_rounds to 0, with which a run begins at the beginning when a worker dies, or choose a "
-                "built-in world or gymnasium:CartPole-v1"
-            )
+            raise ConfigurationError("lockstep_environment_without_state", environment=config.id, key="schedule")
         return environment.world
     finally:
         environment.close()
@@ -173,10 +159,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
     if isinstance(first, Environment) or hasattr(first, "single_observation_space"):
         first.close()
         kind = "an Environment" if isinstance(first, Environment) else "a VectorEnv"
-        raise ConfigurationError(
-            f"{config.id} returned {kind} but takes no argument 'copies'; "
-            f"let it take one and return {kind} of that many copies"
-        )
+        raise ConfigurationError("environment_function_without_copies", environment=config.id, expected=kind)
     if is_gridworld(first):
         return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
     if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
@@ -188,10 +171,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
         return gymnasium_adapter.GymnasiumEnvironment(config.id, lambda: DmEnv(config.id, make_one()), config.copies)
     if hasattr(first, "observation_space") and hasattr(first, "step"):
         return gymnasium_adapter.GymnasiumEnvironment(config.id, make_one, config.copies)
-    raise ConfigurationError(
-        f"{config.id} returned {type(first).__name__}; let it return an Environment, a gymnasium.Env, a PettingZoo "
-        "environment, a dm_env.Environment, ML-Agents' BaseEnv, or a gridworld with world and agents"
-    )
+    raise ConfigurationError("environment_function_result", environment=config.id, value=type(first).__name__)
 
 
 def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environment:
@@ -204,15 +184,11 @@ def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environme
     if hasattr(environment, "single_observation_space") and environment.num_envs == config.copies:
         return GymnasiumVector(config.id, environment)
     if not isinstance(environment, Environment) or environment.copies != config.copies:
-        raise ConfigurationError(
-            f"{config.id} takes 'copies' but did not return an Environment or VectorEnv of {config.copies} copies; "
-            "let it return one, or drop the argument to be called once for each copy"
-        )
+        raise ConfigurationError("environment_copies_ignored", environment=config.id, count=config.copies)
     if config.turn_mode is not None and not takes_mode and len(environment.world.agents) > 1:
         environment.close()
         raise ConfigurationError(
-            f"environment.turn_mode is {config.turn_mode} but {config.id} has its own way; "
-            "remove the key, or let the function take an argument 'turn_mode'"
+            "turn_mode_already_set", value=config.turn_mode, environment=config.id, key="environment.turn_mode"
         )
     return environment
 
@@ -231,6 +207,9 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
         raise
     except (Exception, SystemExit) as fault:
         raise ConfigurationError(
-            f"{config.id} cannot be made with the settings {config.settings} ({said(fault)}); "
-            "correct environment.settings or the function"
+            "environment_function_refused_settings",
+            environment=config.id,
+            value=config.settings,
+            reason=said(fault),
+            key="environment.settings",
         ) from fault

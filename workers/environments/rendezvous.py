@@ -61,8 +61,12 @@ class Rendezvous(PlaneRounds):
         s = self.settings = validated("rendezvous", RendezvousSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
-                "environment.turn_mode is sequential but the agents of rendezvous act all at once; "
-                "set it to simultaneous or remove it"
+                "turn_mode_not_supported",
+                value="sequential",
+                environment="rendezvous",
+                how="all at once",
+                expected="simultaneous",
+                key="environment.turn_mode",
             )
         sees, thrust = Box(shape=(4 * s.agents,)), Box(shape=(2,), low=-1, high=1)
         agents = tuple(Agent(name=f"agent_{i}", observation=sees, action=thrust) for i in range(s.agents))

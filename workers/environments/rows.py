@@ -1,6 +1,6 @@
 """What an agent's rows must be: their form, their numbers, at least one legal choice, actions inside their space.
 
-In flow: arrays that stand for observations, masks and actions. Out flow: nothing, or the first `Flaw`.
+In flow: arrays that stand for observations, masks and actions. Out flow: nothing, or the first `Mismatch`.
 
 Legend: `n` rows.
 """
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Record, Text
 
-__all__ = ["ActionRows", "Flaw", "MaskRows", "Rows", "flaw_of_numbers", "flaw_of_shape", "range_of"]
+__all__ = ["ActionRows", "MaskRows", "Mismatch", "Rows", "flaw_of_numbers", "flaw_of_shape", "range_of"]
 
 
-class Flaw(NamedTuple):
+class Mismatch(NamedTuple):
     """What is wrong with a field, in the words of a sentence."""
 
     field: str
@@ -34,7 +34,7 @@ class Rows:
         self._leaves = [(leaf.name.partition(".")[2], leaf) for leaf in record.leaves]
         self._floats = [name for name, leaf in self._leaves if np.dtype(leaf.space.dtype).kind == "f"]
 
-    def flaw(self, field: str, got: Any, n: int) -> Flaw | None:
+    def flaw(self, field: str, got: Any, n: int) -> Mismatch | None:
         """Of rows that are called `field`: another form, or a number that is not finite."""
         if not isinstance(got, np.ndarray) or got.dtype != self._dtype:
             return self._flaw_of_form(field, got, n)
@@ -45,7 +45,7 @@ class Rows:
         flaws = (flaw_of_numbers(f"{field}.{name}", got[name]) for name in self._floats)
         return next((flaw for flaw in flaws if flaw is not None), None)
 
-    def _flaw_of_form(self, field: str, got: Any, n: int) -> Flaw | None:
+    def _flaw_of_form(self, field: str, got: Any, n: int) -> Mismatch | None:
         """Of the first leaf that is another one than it should be."""
         if not self._record.nested or not isinstance(got, np.ndarray):
             expected = self._dtype if not self._record.nested else f"rows of {self._names}"
@@ -55,12 +55,12 @@ class Rows:
             for name, leaf in self._leaves:
                 kind, shape = np.dtype(leaf.space.dtype), list(leaf.space.shape)
                 if name not in found:
-                    return Flaw(f"{field}.{name}", f"{kind}{shape} in each row", "missing")
+                    return Mismatch(f"{field}.{name}", f"{kind}{shape} in each row", "missing")
                 base, inner = found[name][0].base, list(found[name][0].shape)
                 if (base, inner) != (kind, shape):
-                    return Flaw(f"{field}.{name}", f"{kind}{shape} in each row", f"{base}{inner}")
+                    return Mismatch(f"{field}.{name}", f"{kind}{shape} in each row", f"{base}{inner}")
         said = f"rows of {', '.join(found)}" if found else f"{got.dtype}{list(got.shape)}"
-        return Flaw(field, f"rows of {self._names}, without gaps", said)
+        return Mismatch(field, f"rows of {self._names}, without gaps", said)
 
     @property
     def _names(self) -> str:
@@ -76,7 +76,7 @@ class MaskRows(Rows):
         nvecs = {leaf.name.partition(".")[2]: getattr(leaf.space, "nvec", None) for leaf in actions.leaves}
         self._starts = [_offsets(nvecs[name]) for name, _ in self._leaves]
 
-    def flaw(self, field: str, got: Any, n: int) -> Flaw | None:
+    def flaw(self, field: str, got: Any, n: int) -> Mismatch | None:
         """Also where a row leaves no choice."""
         flaw = super().flaw(field, got, n)
         if flaw is not None:
@@ -85,7 +85,9 @@ class MaskRows(Rows):
             each = mask.any(axis=1) if starts is None else np.logical_or.reduceat(mask, starts, axis=1).all(axis=1)
             if not each.all():
                 at = int(np.flatnonzero(~each)[0])
-                return Flaw(leaf.name, "True for a choice of each element in every row", f"True for none in row {at}")
+                return Mismatch(
+                    leaf.name, "True for a choice of each element in every row", f"True for none in row {at}"
+                )
         return None
 
 
@@ -99,7 +101,7 @@ class ActionRows(Rows):
         self._masked = [name in masked for name, _ in self._leaves]
         self._offsets = [_offsets(getattr(leaf.space, "nvec", None)) for _, leaf in self._leaves]
 
-    def flaw(self, field: str, got: Any, n: int, mask: NDArray[Any] | None = None) -> Flaw | None:
+    def flaw(self, field: str, got: Any, n: int, mask: NDArray[Any] | None = None) -> Mismatch | None:
         """Also where an action is outside its space, or not legal by `mask` (rows of `Place.masked`)."""
         flaw = super().flaw(field, got, n)
         if flaw is not None:
@@ -120,16 +122,16 @@ class ActionRows(Rows):
         return None
 
 
-def flaw_of_shape(field: str, got: Any, shape: tuple[int, ...], dtype: Any) -> Flaw | None:
+def flaw_of_shape(field: str, got: Any, shape: tuple[int, ...], dtype: Any) -> Mismatch | None:
     """Of what should be an array of this shape and dtype."""
     if not isinstance(got, np.ndarray):
-        return Flaw(field, f"an array {dtype}{list(shape)}", type(got).__name__)
+        return Mismatch(field, f"an array {dtype}{list(shape)}", type(got).__name__)
     if got.shape != shape or got.dtype != dtype:
-        return Flaw(field, f"{dtype}{list(shape)}", f"{got.dtype}{list(got.shape)}")
+        return Mismatch(field, f"{dtype}{list(shape)}", f"{got.dtype}{list(got.shape)}")
     return None
 
 
-def flaw_of_numbers(field: str, got: NDArray[Any]) -> Flaw | None:
+def flaw_of_numbers(field: str, got: NDArray[Any]) -> Mismatch | None:
     """Of an array with a NaN or an infinity."""
     if got.dtype.kind != "f":
         return None
@@ -138,7 +140,7 @@ def flaw_of_numbers(field: str, got: NDArray[Any]) -> Flaw | None:
         if np.isfinite(got.sum()) or np.isfinite(got).all():
             return None
     where = tuple(int(i) for i in np.argwhere(~np.isfinite(got))[0])
-    return Flaw(field, "finite numbers", f"{got[where]} at {list(where)}")
+    return Mismatch(field, "finite numbers", f"{got[where]} at {list(where)}")
 
 
 def _offsets(nvec: tuple[int, ...] | None) -> NDArray[np.int64] | None:
@@ -173,13 +175,13 @@ def _bound(space: Box, bound: Any, infinite: float) -> Any:
     return infinite if bound is None else bound
 
 
-def _outside(leaf: Leaf, chosen: NDArray[Any], inside: NDArray[np.bool_], low: Any, high: Any) -> Flaw:
+def _outside(leaf: Leaf, chosen: NDArray[Any], inside: NDArray[np.bool_], low: Any, high: Any) -> Mismatch:
     at = tuple(int(i) for i in np.argwhere(~inside)[0])
     least, most = (bound[at[1:]] if isinstance(bound, np.ndarray) else bound for bound in (low, high))
-    return Flaw(leaf.name, f"{least} to {most}", f"{chosen[at]} at {list(at)}")
+    return Mismatch(leaf.name, f"{least} to {most}", f"{chosen[at]} at {list(at)}")
 
 
-def _flaw_of_text(leaf: Leaf, chosen: NDArray[Any]) -> Flaw | None:
+def _flaw_of_text(leaf: Leaf, chosen: NDArray[Any]) -> Mismatch | None:
     """Of texts [n, max_length]: too short, or going on after their end."""
     there = chosen > 0
     short = there.sum(axis=1) < leaf.space.min_length if isinstance(leaf.space, Text) else np.zeros(0, np.bool_)
@@ -187,13 +189,13 @@ def _flaw_of_text(leaf: Leaf, chosen: NDArray[Any]) -> Flaw | None:
     for rows, expected in ((short, "text of its least length"), (broken, "text without gaps")):
         if rows.any():
             row = int(np.flatnonzero(rows)[0])
-            return Flaw(leaf.name, expected, f"{chosen[row].tolist()} in row {row}")
+            return Mismatch(leaf.name, expected, f"{chosen[row].tolist()} in row {row}")
     return None
 
 
 def _flaw_of_choice(
     leaf: Leaf, chosen: NDArray[Any], start: Any, offsets: NDArray[np.int64] | None, legal: NDArray[np.bool_]
-) -> Flaw | None:
+) -> Mismatch | None:
     """Of choices that are not legal."""
     choice = chosen if isinstance(start, int) and not start else chosen - start
     if offsets is None:
@@ -204,4 +206,4 @@ def _flaw_of_choice(
     if allowed.all():
         return None
     at = tuple(int(i) for i in np.argwhere(~allowed)[0])
-    return Flaw(leaf.name, "a choice that action_mask allows", f"{chosen[at]} at {list(at)}")
+    return Mismatch(leaf.name, "a choice that action_mask allows", f"{chosen[at]} at {list(at)}")

@@ -27,15 +27,30 @@ def validated(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Mod
     if first["type"] == "extra_forbidden":
         known = ", ".join(model.model_fields)
         raise ConfigurationError(
-            f"{id} has no setting {place!r}; remove it from environment.settings or use one of {known}"
+            "unknown_environment_setting",
+            environment=id,
+            field=place,
+            choices=known,
+            key=f"environment.settings.{place}",
         )
+    told = first.get("ctx", {}).get("error")
+    if isinstance(told, ConfigurationError):
+        key = f"environment.settings.{told.facts.get('field', place)}".rstrip(".")
+        raise told.within(f"{id} settings", environment=id, key=key)
     message = first["msg"].removeprefix("Value error, ")
     where = f"setting {place} = {first['input']!r}: " if place else "settings: "
-    raise ConfigurationError(f"{id} {where}{message}; correct it in environment.settings")
+    raise ConfigurationError(
+        "environment_setting_invalid",
+        environment=id,
+        where=where,
+        reason=message,
+        key=f"environment.settings.{place}".rstrip("."),
+    )
 
 
 def fit_within_the_wall(agents: int, height: int, width: int) -> None:
-    """ValueError, for a model's validator, if a field of that size in cells, the outer wall included, is too small."""
+    """ConfigurationError, for a model's validator, if a field of that size in cells, the outer wall included, is
+    too small."""
     cells = (height - 2) * (width - 2)
     if agents > cells:
-        raise ValueError(f"{agents} agents do not fit into {cells} cells within the wall")
+        raise ConfigurationError("agents_exceed_cells_within_wall", agents=agents, limit=cells, field="agents")

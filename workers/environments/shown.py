@@ -82,7 +82,9 @@ class Shown:
     def _checked(self, rows: NDArray[Any], where: str, masks: NDArray[Any] | None) -> NDArray[Any]:
         flaw = self._acted.flaw("action", rows, len(rows), masks)
         if flaw is not None:
-            raise EnvironmentFault(f"{where}: {flaw.field} should be {flaw.expected} but is {flaw.got}; correct it")
+            raise EnvironmentFault(
+                "played_action_invalid", where=where, field=flaw.field, expected=flaw.expected, value=flaw.got
+            )
         return rows
 
     def _mask(self, mask: NDArray[Any]) -> Any:

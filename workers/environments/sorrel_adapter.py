@@ -202,10 +202,7 @@ def _actions(where: str, agent: Any) -> int:
     choices = getattr(agent, "action_space", None)
     if isinstance(choices, Sequence) and list(choices) == list(range(len(choices))):
         return len(choices)
-    raise ConfigurationError(
-        f"{where} does not say how many actions it has; give it action_spec.n_actions, n_actions or action_space, a "
-        "list of the numbers from 0"
-    )
+    raise ConfigurationError("sorrel_action_count_unknown", where=where)
 
 
 def _most_turns(env: Any) -> int | None:

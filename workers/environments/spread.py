@@ -64,8 +64,12 @@ class Spread(PlaneRounds):
         s = self.settings = validated("spread", SpreadSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
-                "environment.turn_mode is sequential but the agents of spread act all at once; "
-                "set it to simultaneous or remove it"
+                "turn_mode_not_supported",
+                value="sequential",
+                environment="spread",
+                how="all at once",
+                expected="simultaneous",
+                key="environment.turn_mode",
             )
         sees, move = Box(shape=(6 * s.agents,)), Discrete(n=len(MOVES))
         agents = tuple(Agent(name=f"agent_{i}", observation=sees, action=move) for i in range(s.agents))

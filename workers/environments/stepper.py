@@ -107,7 +107,7 @@ def main(descriptor: int, parent: int, process: int, config: str) -> None:
         except RookeryError as fault:
             if fault.__cause__ is not None:
                 traceback.print_exc()  # what happened inside the environment
-            _last_word(wire, Kind.FAULT, fault.exit_code, str(fault))
+            _last_word(wire, Kind.FAULT, fault.exit_code, fault.coded)
             sys.exit(fault.exit_code)
         except BaseException as fault:
             _last_word(wire, Kind.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())

@@ -50,9 +50,12 @@ class SyntheticSettings(BaseModel):
     @model_validator(mode="after")
     def _room(self) -> Self:
         if self.actions > self.observation - SHOWN:
-            raise ValueError(
-                f"{self.actions} actions need an observation of {self.actions + SHOWN} numbers at least, one for each "
-                f"and {SHOWN} more, but it has {self.observation}"
+            raise ConfigurationError(
+                "observation_too_small_for_actions",
+                count=self.actions,
+                expected=self.actions + SHOWN,
+                spare=SHOWN,
+                value=self.observation,
             )
         return self
 
@@ -72,8 +75,12 @@ class Synthetic(Environment):
         s = self.settings = validated("synthetic", SyntheticSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
-                "environment.turn_mode is sequential but the agents of synthetic act all at once; "
-                "set it to simultaneous or remove it"
+                "turn_mode_not_supported",
+                value="sequential",
+                environment="synthetic",
+                how="all at once",
+                expected="simultaneous",
+                key="environment.turn_mode",
             )
         self.world, self.copies = _world(s), copies
         self._agents = s.many or s.agents

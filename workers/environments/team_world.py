@@ -60,8 +60,7 @@ def team_world(world: World, teams: Mapping[str, Mates]) -> tuple[World, tuple[T
         for place in places:
             if place.name in taken:
                 raise ConfigurationError(
-                    f"environment.teams: agent {place.name!r} is in {taken[place.name]!r} and in {team!r}; "
-                    "leave it out of one of them"
+                    "agent_in_two_teams", agent=place.name, team=taken[place.name], other=team, key="environment.teams"
                 )
             taken[place.name] = team
     rest = _without(world.population, "", set(taken))
@@ -70,7 +69,7 @@ def team_world(world: World, teams: Mapping[str, Mates]) -> tuple[World, tuple[T
     for team in mates:
         if team in names:
             raise ConfigurationError(
-                f"environment.teams: {world.id} has an agent {team!r} beside the team of this name; rename the team"
+                "team_named_like_agent", environment=world.id, team=team, key=f"environment.teams.{team}"
             )
     population = DictPopulation(
         name=world.population.name,
@@ -96,23 +95,25 @@ def _mates(world: World, team: str, given: Mates) -> list[Place]:
     for name in wanted:
         if name not in names:
             raise ConfigurationError(
-                f"environment.teams: {team!r} names {name!r}, which {world.id} does not have; "
-                f"its agents are {', '.join(names)}"
+                "team_names_unknown_agent",
+                team=team,
+                agent=name,
+                environment=world.id,
+                choices=list(names),
+                key=f"environment.teams.{team}",
             )
     places = sorted((world.place(name) for name in wanted), key=lambda place: _key(place.name))
     for place in places:
         if place.capacity is not None:
             raise ConfigurationError(
-                f"environment.teams: {place.name!r} of {team!r} stands for a varying number of agents, and the members "
-                "of a team are always there; leave it out"
+                "team_member_varies_in_number", agent=place.name, team=team, key=f"environment.teams.{team}"
             )
     if len(places) < 2:
-        raise ConfigurationError(f"environment.teams: {team!r} has one member; remove it, or name a second agent")
+        raise ConfigurationError("team_of_one_member", team=team, key=f"environment.teams.{team}")
     shared = [pair for pair in places[0].populations if all(pair in place.populations for place in places)]
     if shared[-1][1].payoff == "zero_sum":
         raise ConfigurationError(
-            f"environment.teams: the members of {team!r} play against each other, as what one earns the others lose in "
-            f"{world.id}; make teams of those who play together"
+            "team_members_are_opponents", team=team, environment=world.id, key=f"environment.teams.{team}"
         )
     return places
 

@@ -76,9 +76,9 @@ class Teammates:
         first = next(one for one in theirs if one is not None)
         for member, one in zip(self.members, theirs, strict=True):
             if one is None or not _same(one.copies, first.copies):
-                raise self._apart(member, first.agent, "is not there in each turn and copy in which")
+                raise EnvironmentFault("teammate_absent", **self._apart(member, first.agent))
             if not np.array_equal(one.terminated | one.truncated, first.terminated | first.truncated):
-                raise self._apart(member, first.agent, "ends its episode in another turn than")
+                raise EnvironmentFault("teammate_ends_apart", **self._apart(member, first.agent))
         return theirs
 
     def gather(self, told: list[Present]) -> Present:
@@ -147,12 +147,11 @@ class Teammates:
             common = None if one.final_common is None else one.final_common[where]
         return index, last, common
 
-    def _apart(self, member: int, other: int, what: str) -> EnvironmentFault:
+    def _apart(self, member: int, other: int) -> dict[str, str]:
+        """The facts of a fault: who does not as another one does."""
         one, another = self._places[member].name, self._places[other].name
-        return EnvironmentFault(
-            f"{self._world}: agent {one!r} of team {self._name!r} {what} {another!r} does, but a team acts as one; "
-            "take it out of environment.teams, or let all agents act at once (environment.turn_mode simultaneous)"
-        )
+        facts = {"environment": self._world, "agent": one, "team": self._name, "other": another}
+        return facts | {"key": "environment.teams"}
 
 
 def _same(one: NDArray[np.int64] | None, other: NDArray[np.int64] | None) -> bool:

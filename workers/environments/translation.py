@@ -70,10 +70,7 @@ class Translation:
     def refuse_late_mask(self, info: Any) -> None:
         """EnvironmentFault for a mask in the info that an episode begins with, where the first one had none."""
         if self.place.masked is None and MASK in (info or {}):
-            raise EnvironmentFault(
-                f"{self.where}: {MASK} should be in its info from the first episode on but comes later; "
-                "let it always be there"
-            )
+            raise EnvironmentFault("action_mask_came_late", where=self.where, field=MASK)
 
     def values(self, actions: NDArray[Any]) -> list[Any]:
         """[n] values of the foreign space: numbers for choices, arrays of their own dtype for boxes, text as text."""
@@ -105,12 +102,17 @@ class Translation:
         """A mask [*shape] as it came; those of several elements may come in a tuple."""
         mask = np.concatenate(given, axis=-1) if isinstance(given, tuple) else np.asarray(given)
         if mask.shape != shape or mask.dtype.kind not in "biu" or ((mask != 0) & (mask != 1)).any():
-            said = f"{mask.dtype}{list(mask.shape)}"
-            if mask.shape == shape:
-                said += f" with {mask[(mask != 0) & (mask != 1)].ravel()[:1].tolist() or 'such'}"
+            said, strange = f"{mask.dtype}{list(mask.shape)}", mask[(mask != 0) & (mask != 1)].ravel()[:1].tolist()
+            if mask.shape == shape and strange:
+                said += f" with {strange}"
             raise EnvironmentFault(
-                f"{self.where}: {MASK}{'.' * bool(name)}{name} should be 0 or 1 for each of {list(shape)} but is "
-                f"{said}; correct the environment"
+                "action_mask_invalid",
+                where=self.where,
+                field=MASK,
+                dot="." * bool(name),
+                leaf=name,
+                expected=list(shape),
+                value=said,
             )
         return mask != 0
 
@@ -120,10 +122,7 @@ class Translation:
             return given
         if not isinstance(given, Mapping) or name not in given:
             said = f"of {', '.join(given)}" if isinstance(given, Mapping) else type(given).__name__
-            raise EnvironmentFault(
-                f"{self.where}: {MASK} should be a mapping with a mask for {name!r} but is {said}; "
-                "correct the environment"
-            )
+            raise EnvironmentFault("action_mask_part_missing", where=self.where, field=MASK, leaf=name, value=said)
         return given[name]
 
 

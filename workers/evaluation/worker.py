@@ -107,10 +107,7 @@ def folder_of(welcome: Welcome) -> Path:
     """The run's folder; ConfigurationError where it cannot be seen."""
     folder = run_dir_of(welcome)
     if folder is None:
-        raise ConfigurationError(
-            f"the run's folder {welcome.run_dir} cannot be seen from here, and evaluations are written there; start "
-            "the evaluation where the coordinator runs"
-        )
+        raise ConfigurationError("run_folder_not_visible_to_evaluation", file=welcome.run_dir)
     return folder
 
 

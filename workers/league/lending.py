@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from protocol.control_server import refusal
+from protocol.errors import Refused
 from protocol.library_messages import PART_BYTES, Fetch, Part
 from protocol.messages import Refusal
 from workers.league import library
@@ -20,15 +22,11 @@ def lend(folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool) -
     """`members`: name -> checksum of all of the library in the run's `folder`; `known`: whether a member of the run
     asks."""
     if not known:
-        return (Refusal(reason="who asks for a file takes no part in this run; join first", retry=True),)
+        return (refusal(Refused("asker_not_in_run"), retry=True),)
     if members.get(wanted.member) != wanted.checksum:
-        return (
-            Refusal(
-                reason=f"the library has no member {wanted.member} with the checksum {wanted.checksum}; it has "
-                f"{', '.join(members) or 'none yet'}",
-                retry=not members,  # a coordinator that has just come back looks within a second
-            ),
-        )
+        facts = {"member": wanted.member, "checksum": wanted.checksum, "choices": [*members] or ["none yet"]}
+        missing = Refused("library_member_missing", **facts)
+        return (refusal(missing, retry=not members),)  # a coordinator that has just come back looks within a second
     policy, _, number = wanted.member.partition("/")
     path = library.Entry(policy, int(number), wanted.checksum).path(folder)
     try:
@@ -37,5 +35,5 @@ def lend(folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool) -
             file.seek(min(wanted.offset, size))
             frame = file.read(PART_BYTES)
     except OSError as fault:
-        return (Refusal(reason=f"{path} cannot be read: {fault.strerror}; put the file back"),)
+        return (refusal(Refused("library_file_unreadable", file=path, reason=fault.strerror)),)
     return Part(member=wanted.member, checksum=wanted.checksum, offset=wanted.offset, size=size), frame

@@ -76,8 +76,5 @@ def verify(entry: Entry, data: bytes) -> bytes:
     """`data`, if it is the member's; ConfigurationError otherwise."""
     found = checksum(data)
     if found != entry.checksum:
-        raise ConfigurationError(
-            f"the library's file of {entry.name} should have the checksum {entry.checksum} but has {found}; it was "
-            "changed or damaged: begin the run in another folder, or put the file back"
-        )
+        raise ConfigurationError("library_checksum_differs", peer=entry.name, expected=entry.checksum, value=found)
     return data

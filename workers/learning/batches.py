@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from protocol.errors import TrainingFault
+
 __all__ = ["Observations", "Segments", "Transitions", "foreign", "held_in", "joined"]
 
 
@@ -136,13 +138,11 @@ def held_in(memory: Batch, batch: Batch) -> bool:
     return True
 
 
-def foreign(batch: Segments | Transitions | Observations) -> tuple[str, str] | None:
-    """The first field that is no tensor, and what to say of it."""
+def foreign(batch: Segments | Transitions | Observations) -> TrainingFault | None:
+    """What to say of the first field that is no tensor."""
     for field in fields(batch):
         given = getattr(batch, field.name)
         if not (isinstance(given, Tensor) or (given is None and field.default is None)):
-            return field.name, (
-                f"{field.name} is a {type(given).__module__}.{type(given).__name__} but an update takes tensors on the "
-                "learner's device; convert it with torch.from_numpy first"
-            )
+            found = f"{type(given).__module__}.{type(given).__name__}"
+            return TrainingFault("batch_not_tensors", field=field.name, value=found)
     return None

@@ -110,7 +110,7 @@ def load_newest(folder: Path, weights_hash: str) -> Checkpoint | None:
     path = folder / str(saved[-1])
     found = load(path)
     if found.manifest.weights_hash != weights_hash:
-        raise ConfigurationError(f"checkpoint {path} is of another network; use the configuration it was trained with")
+        raise ConfigurationError("checkpoint_of_other_network", file=path)
     return found
 
 
@@ -120,9 +120,7 @@ def load(path: Path) -> Checkpoint:
     weights, optimizer = (_read(path, f"{name}.safetensors", load_file) for name in ("weights", "optimizer"))
     for name, tensor in (weights | optimizer).items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ConfigurationError(
-                f"checkpoint {path} holds numbers that are not finite ({name}); remove this folder to use an older one"
-            )
+            raise ConfigurationError("checkpoint_not_finite", file=path, field=name)
     replay: dict[str, NDArray] = {}
     if os.path.lexists(path / "replay.safetensors"):
         replay = _read(path, "replay.safetensors", load_arrays)
@@ -153,10 +151,7 @@ def _manifest(path: Path) -> Manifest:
     told = _read(path, "manifest.json", _json)
     found = told.get("format") if isinstance(told, dict) else None
     if isinstance(found, int) and not _OLDEST <= found <= FORMAT:
-        raise ConfigurationError(
-            f"checkpoint {path} has format {found}, this release reads {_OLDEST} to {FORMAT}; use the release that "
-            "wrote it"
-        )
+        raise ConfigurationError("checkpoint_format_unknown", file=path, value=found, oldest=_OLDEST, newest=FORMAT)
     try:
         return Manifest.model_validate(told)
     except ValidationError as fault:
@@ -184,7 +179,7 @@ def _read(path: Path, name: str, read: Callable[[Path], Any]) -> Any:
 
 def _unreadable(path: Path, why: str) -> ConfigurationError:
     said = " ".join(why.split())
-    return ConfigurationError(f"checkpoint {path} cannot be read ({said}); remove this folder to use an older one")
+    return ConfigurationError("checkpoint_unreadable", file=path, reason=said)
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -92,14 +92,13 @@ class Checkpoints:
             update.load_state(found.optimizer)
         except (KeyError, TypeError, ValueError, RuntimeError) as fault:
             raise ConfigurationError(
-                f"checkpoint {path} does not fit its policy ({' '.join(str(fault).split())}); remove this folder to "
-                "use an older one"
+                "checkpoint_does_not_fit_policy", file=path, reason=" ".join(str(fault).split())
             ) from None
         if rows and replay is not None and found.replay:
             try:
                 replay.load_state(found.replay)
             except ConfigurationError as fault:
-                raise ConfigurationError(f"checkpoint {path}: {fault}") from None
+                raise fault.within(f"checkpoint {path}", file=path) from None
         return found.manifest
 
     def wait(self, seconds: float) -> bool:
@@ -153,7 +152,7 @@ class Checkpoints:
         try:
             path = checkpoint.save(self._folder, found, self._run.keep_checkpoints)
         except (OSError, SafetensorError) as fault:
-            self._failed(disk_fault(fault) or f"{fault}; free some room or give another --run-dir")
+            self._failed(str(disk_fault(fault) or f"{fault}; free some room or give another --run-dir"))
         except BaseException as fault:  # the thread that trains raises it
             self._fault = fault
         else:

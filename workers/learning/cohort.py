@@ -120,7 +120,7 @@ class Cohort:
             raise fault
         started = time.monotonic()
         self._counters.add(again)
-        log.error("event=member_failed policy=%s reason=%s", member.name, fault)
+        log.error("event=member_failed policy=%s reason=%s", member.name, fault.coded)
         member.restart(self._published(member.name))
         seconds = time.monotonic() - started
         restarts = int(self._counters[again])

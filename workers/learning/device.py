@@ -20,7 +20,7 @@ def choose_device(run: Run, index: int, spread: bool = False) -> torch.device:
     if wanted in ("auto", "mps") and torch.backends.mps.is_available():
         return torch.device("mps")
     if wanted in ("cuda", "mps"):
-        raise ConfigurationError(f"device is {wanted!r}, which this machine does not have; set device: auto or cpu")
+        raise ConfigurationError("device_not_available", value=wanted, key="device")
     return torch.device("cpu")
 
 
@@ -30,5 +30,5 @@ def acting_device(run: Run, index: int) -> torch.device | None:
     if run.act_device == "cpu":
         return None
     if not torch.cuda.is_available():
-        raise ConfigurationError("act_device is 'cuda', which this machine does not have; set act_device: cpu")
+        raise ConfigurationError("acting_device_not_available", key="act_device", value="cuda")
     return torch.device(f"cuda:{index % torch.cuda.device_count() if run.device_per_agent else 0}")

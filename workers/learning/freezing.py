@@ -38,10 +38,7 @@ class Freezing:
         folder: Path | None,
     ) -> None:
         if folder is None:
-            raise ConfigurationError(
-                "the run's folder cannot be seen from here, and the league's library lies there; start the learners "
-                "where the coordinator runs"
-            )
+            raise ConfigurationError("run_folder_not_visible_to_learner")
         assert run.league is not None
         self._player, self._every, self._config, self._folder = player, run.league.snapshot_every, config, folder
         agent = interface.place.agent

@@ -33,17 +33,19 @@ class Governor:
         error_buffer: float | None = None,
     ) -> None:
         if not (samples_per_insert > 0 and math.isfinite(samples_per_insert)) or batch < 1 or insertion < 1:
-            raise ConfigurationError("replay_ratio and batch_size must be positive, or nothing is sampled; raise them")
+            raise ConfigurationError("sampling_not_positive", key="policy.algorithm.replay_ratio")
         if min_size_to_sample < 1:
-            raise ConfigurationError(
-                "learning_starts must be at least 1: nothing can be sampled from no rows; raise it"
-            )
+            raise ConfigurationError("learning_starts_not_positive", key="policy.algorithm.learning_starts")
         step = batch + samples_per_insert * insertion
         if error_buffer is not None and error_buffer < step / 2:
             raise ConfigurationError(
-                f"error_buffer {error_buffer:g} could stop learner and actors both: a batch of {batch} rows and "
-                f"{insertion} rows that arrive at once, each replayed {samples_per_insert:g} times, need "
-                f"{math.ceil(step / 2)} or more; raise it or leave it out"
+                "error_buffer_too_small",
+                value=error_buffer,
+                batch_size=batch,
+                rows=insertion,
+                ratio=samples_per_insert,
+                expected=math.ceil(step / 2),
+                key="policy.algorithm.error_buffer",
             )
         self._ratio, self._batch = samples_per_insert, batch
         self.start, self.insertion = min_size_to_sample, insertion

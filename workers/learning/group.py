@@ -122,9 +122,7 @@ class Group:
             yield
         except RuntimeError as fault:  # what torch.distributed raises says who, at which address
             said = str(fault).split(". ")[0].rpartition("] ")[2]
-            raise RankLost(
-                f"a rank of policy {self._policy!r} is gone ({said}); all its ranks go back to the last checkpoint"
-            ) from fault
+            raise RankLost("rank_lost", policy=self._policy, reason=said) from fault
 
 
 def _gloo(store: dist.Store, rank: int, size: int, host: str, patience: float) -> Any:

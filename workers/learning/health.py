@@ -131,17 +131,14 @@ class Health:
         """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
         self._usable = False
         strange = foreign(batch)
-        if strange:
-            self.find("not_tensors", f"field={strange[0]}")
-            raise TrainingFault(strange[1])
+        if strange is not None:
+            self.find("not_tensors", f"field={strange.field}")
+            raise strange
         wrong = self._misshapen(batch)
         if wrong:
             name, found, expected = wrong
             self.find("wrong_shape", f"field={name} found={list(found)} expected={list(expected)}")
-            raise TrainingFault(
-                f"{name} has shape {list(found)}, its layout says {list(expected)}; "
-                "give each row the shape that its space declares"
-            )
+            raise TrainingFault("shape_differs_from_layout", field=name, value=list(found), expected=list(expected))
         self._usable = True
 
     def look(self, batch: Segments | Transitions | Observations, metrics: Mapping[str, float]) -> dict[str, float]:

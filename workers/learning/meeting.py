@@ -48,15 +48,11 @@ def claimed(name: str) -> str:
 def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) -> None:
     """ConfigurationError where ranks would meet on a network that nothing was said of, or not as `torchrun` says."""
     if not is_loopback(host) and not insecure:
-        raise ConfigurationError(
-            f"the ranks of policy {policy!r} would talk over {host} by torch.distributed, which knows no keys; pass "
-            "--insecure to its learners on a network where you trust every machine, or bind 127.0.0.1"
-        )
+        raise ConfigurationError("ranks_on_open_network", policy=policy, peer=host)
     told = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     if _torchrun() and told != (str(rank), str(size)):
         raise ConfigurationError(
-            f"torchrun says rank {told[0]} of {told[1]}, and this is rank {rank} of the {size} of policy {policy!r}; "
-            f"start as many processes as ranks, each with --name learner-{policy}"
+            "torchrun_rank_differs", value=told[0], told_size=told[1], rank=rank, size=size, policy=policy
         )
 
 
@@ -70,10 +66,7 @@ def wait_for_name(host: str, patience: float, beat: Callable[[], None]) -> None:
             return
         except socket.gaierror as fault:
             if time.monotonic() >= end:
-                raise ConfigurationError(
-                    f"nobody knows where {host} is ({fault.strerror}), at which ranks are to reach this one; give "
-                    "another --advertise, or mend the names of its network"
-                ) from None
+                raise ConfigurationError("own_address_not_resolved", peer=host, reason=fault.strerror) from None
             if not told:
                 log.info("event=name_unknown name=%s reason=%s", host, fault.strerror)
             told = True
@@ -185,8 +178,7 @@ def _listen(host: str, port: int, beat: Callable[[], None]) -> socket.socket:
         except OSError as fault:
             listener.close()
             if fault.errno != errno.EADDRINUSE or time.monotonic() >= end:
-                said = f"ranks cannot meet at {host} port {port} ({fault.strerror}); give another --bind"
-                raise RankLost(said) from None
+                raise RankLost("ranks_cannot_meet", peer=host, port=port, reason=fault.strerror) from None
         beat()
         time.sleep(_LOOK_EVERY)
 

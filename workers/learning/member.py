@@ -193,7 +193,7 @@ class Member:
             loaded = self._checkpoints.load(rows=False)
         if loaded is None:
             if found is None:
-                raise TrainingFault(f"policy {self.name!r} has nothing to go back to; lower learning_rate")
+                raise TrainingFault("no_weights_to_go_back_to", policy=self.name)
             self.published.load(found)
             self.update.optimizer.reset()
         self._faults = self._withheld = 0
@@ -309,10 +309,7 @@ class Member:
         self._withheld += 1
         self._health.find("weights_not_finite", f"train_step={self.update.train_steps}")
         if self._withheld >= _FAULTS or self.rounds is not None:
-            raise TrainingFault(
-                f"the weights of policy {self.name!r} are not finite after train step {self.update.train_steps}; lower "
-                "learning_rate or max_grad_norm, and scale observations and rewards down"
-            )
+            raise TrainingFault("weights_not_finite", policy=self.name, step=self.update.train_steps)
 
     def freeze_if_due(self) -> None:
         """In a league: joins the library when its time has come, and begins again if it is to."""
@@ -385,7 +382,7 @@ class Member:
 
     def _failed(self, fault: TrainingFault) -> None:
         self._faults += 1
-        log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault)
+        log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault.coded)
         if self._faults >= _FAULTS:
             raise fault
 

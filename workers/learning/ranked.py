@@ -101,10 +101,7 @@ class RankedMember(Member):
             if self._agree(0.1) and self._all_end:
                 end = time.monotonic() + self._run.learner_timeout
             if time.monotonic() > end:
-                raise RankLost(
-                    f"other ranks of policy {self.name!r} did not end with this one; "
-                    "all its ranks go back to the last checkpoint"
-                )
+                raise RankLost("ranks_ended_apart", policy=self.name)
         self.attended = True  # nobody answers any more
         done = super().finish()
         if self._checkpoints is not None:
@@ -122,7 +119,7 @@ class RankedMember(Member):
                 self._heard.add(learner)
             elif now > incarnation or (now < 0 and learner in self._heard):
                 self.save()
-                raise RankLost(f"{learner} is gone; all ranks of policy {self.name!r} go back to the last checkpoint")
+                raise RankLost("rank_left", peer=learner, policy=self.name)
 
     def close(self) -> None:
         """Leaves the others."""
@@ -174,10 +171,7 @@ class RankedMember(Member):
     def _check(self, told: Tensor) -> None:
         sums = told[:, _SUM]
         if sums.isfinite().all() and not bool((sums == sums[0]).all()):
-            raise RankLost(
-                f"the ranks of policy {self.name!r} have different weights; run them on processors of one kind. All of "
-                "them go back to the last checkpoint"
-            )
+            raise RankLost("rank_weights_differ", policy=self.name)
 
     def _join_in(self) -> None:
         """The others' update, to which this rank has nothing to add."""

@@ -200,6 +200,4 @@ def _fits(name: str, array: NDArray, shape: tuple[int, ...], dtype: np.dtype) ->
 
 
 def _refused(why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"its replay cannot be used ({' '.join(why.split())}); remove its replay.safetensors to begin with an empty one"
-    )
+    return ConfigurationError("replay_unusable", reason=" ".join(why.split()))

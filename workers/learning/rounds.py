@@ -100,14 +100,14 @@ class Rounds:
         """Puts segments to their rounds."""
         records = arrival.records
         if self._senders.setdefault(arrival.actor, arrival.incarnation) != arrival.incarnation:
-            raise TrainingFault(
-                f"{arrival.actor} came back in a run in lock-step without the others; start all workers of the run "
-                "anew, as `rookery train` does"
-            )
+            raise TrainingFault("worker_rejoined_lockstep", peer=arrival.actor)
         if (records["valid"] != self._length).any() or (records["stream"] >= self._streams).any():
             raise TrainingFault(
-                f"policy {self._policy!r}: schedule is lockstep, but segments came of less than {self._length} rows or "
-                f"of more than {self._streams} streams; choose a world whose agents all act in every turn"
+                "lockstep_segments_incomplete",
+                policy=self._policy,
+                rows=self._length,
+                streams=self._streams,
+                key="schedule",
             )
         for number in np.unique(records["stream_sequence"]).tolist():
             mine = records[records["stream_sequence"] == number]
@@ -119,10 +119,7 @@ class Rounds:
         of = np.repeat(np.arange(len(arrivals)), [len(arrival.records) for arrival in arrivals])
         order = np.argsort(records["stream"], kind="stable")
         if (records["stream"][order] != np.arange(self._streams)).any():
-            raise TrainingFault(
-                f"policy {self._policy!r}: a stream came twice in round {self.number} of a run in lock-step; let no "
-                "two actors have the same number"
-            )
+            raise TrainingFault("lockstep_stream_repeated", policy=self._policy, round=self.number)
         blocks = []
         for first in range(0, self._streams, self._block):
             mine = order[first : first + self._block]

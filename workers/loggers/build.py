@@ -22,9 +22,7 @@ def loggers_of(run: Run, folder: Path) -> list[Outlet]:
     """An outlet for each of `run.loggers`; ConfigurationError where its package is not installed."""
     for name in run.loggers:
         if importlib.util.find_spec(name) is None:
-            raise ConfigurationError(
-                f"loggers names {name}, which is not installed; run: pip install 'rookery[{name}]'"
-            )
+            raise ConfigurationError("logger_not_installed", value=name, key="loggers")
     return [Outlet(name, partial(_begin, name, run, folder)) for name in run.loggers]
 
 

@@ -73,7 +73,7 @@ class Actions:
         for leaf in place.acted.leaves:
             if math.prod(leaf.space.shape) == 0:
                 raise ConfigurationError(
-                    f"agent {place.name!r} acts in {leaf.name!r}, a {leaf.space.kind} without elements; leave it out"
+                    "action_leaf_without_elements", agent=place.name, field=leaf.name, space=leaf.space.kind
                 )
             if isinstance(leaf.space, Box) and leaf.space.dtype.startswith("float"):
                 self._add_amounts(leaf, leaf.space)
@@ -205,11 +205,9 @@ def _choices(leaf: Leaf, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]
         sizes = tuple(int(count) for count in high - low + 1)
         starts = tuple(int(first) for first in low)
     if not sizes or max(sizes) > MOST:
-        raise ConfigurationError(
-            f"agent {place.name!r} acts in {leaf.name!r}, a {space.kind}"
-            + (f" of {max(sizes)} values" if sizes else "")
-            + f", and a policy chooses among at most {MOST} values or in boxes of floats; narrow that space"
-        )
+        of = f" of {max(sizes)} values" if sizes else ""
+        facts = {"agent": place.name, "field": leaf.name, "space": f"{space.kind}{of}", "limit": MOST}
+        raise ConfigurationError("action_space_not_learnable", **facts)
     return sizes, starts
 
 

@@ -60,7 +60,7 @@ def read(path: Path) -> tuple[Manifest, Policy]:
             text = (file.metadata() or {}).get(KEY)
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     except (OSError, SafetensorError) as fault:
-        raise ConfigurationError(f"{path} cannot be read as an exported policy ({fault}); export it again") from None
+        raise ConfigurationError("exported_policy_unreadable", file=path, reason=str(fault)) from None
     manifest = parse_manifest(path, text)
     policy = build(manifest.interface, manifest.config, 0)
     _fill(path, policy, weights)
@@ -71,8 +71,8 @@ def _fill(path: Path, policy: Policy, weights: Mapping[str, torch.Tensor]) -> No
     own = acting_weights(policy)
     told = {name: (tensor.dtype, tensor.shape) for name, tensor in weights.items()}
     if told != {name: (tensor.dtype, tensor.shape) for name, tensor in own.items()}:
-        raise ConfigurationError(f"{path} holds weights of another network than its manifest says; export it again")
+        raise ConfigurationError("exported_weights_of_other_network", file=path)
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ConfigurationError(f"{path} holds weights that are not finite ({name}); export an older checkpoint")
+            raise ConfigurationError("exported_weights_not_finite", file=path, field=name)
         own[name].copy_(tensor)

@@ -118,7 +118,7 @@ class FlatWeights:
             end = time.monotonic() + _TRANSFER_SECONDS
             while not arrived.query():
                 if time.monotonic() > end:
-                    raise Timeout(f"weights did not arrive from the device within {_TRANSFER_SECONDS:g} s; is it hung?")
+                    raise Timeout("device_transfer_timed_out", seconds=_TRANSFER_SECONDS)
                 time.sleep(0.0002)
             return host.numpy()
 

@@ -87,22 +87,25 @@ class Frozen:
         name = self.manifest.policy
         for column in columns:
             if column in self.manifest.withheld:
-                raise EnvironmentFault(f"policy {name!r} never sees {column!r}, which is for learners; leave it out")
+                raise EnvironmentFault("input_withheld_from_policy", policy=name, field=column)
             if column not in self.inputs:
-                raise EnvironmentFault(
-                    f"policy {name!r} has no input {column!r}; its inputs are {', '.join(self.inputs)}"
-                )
+                raise EnvironmentFault("unknown_policy_input", policy=name, field=column, choices=list(self.inputs))
         counts = set()
         for port in self.inputs.values():
             array = columns.get(port.name)
             if array is None:
-                raise EnvironmentFault(f"policy {name!r} was not given {port.name!r}; give all of its inputs")
+                raise EnvironmentFault("policy_input_missing", policy=name, field=port.name)
             if array.dtype != np.dtype(port.dtype) or array.shape[1:] != port.shape or not array.ndim:
                 raise EnvironmentFault(
-                    f"policy {name!r} was given {port.name!r} as {array.dtype} of shape {array.shape}; give rows of "
-                    f"{np.dtype(port.dtype)} of shape {port.shape}"
+                    "policy_input_has_wrong_form",
+                    policy=name,
+                    field=port.name,
+                    dtype=array.dtype,
+                    shape=array.shape,
+                    expected_dtype=np.dtype(port.dtype),
+                    expected_shape=port.shape,
                 )
             counts.add(len(array))
         if len(counts) != 1:
-            raise EnvironmentFault(f"policy {name!r} was given columns of different lengths; give all the same rows")
+            raise EnvironmentFault("input_lengths_differ", policy=name)
         return counts.pop()

@@ -89,13 +89,13 @@ def frames_of(config: PolicyConfig) -> int:
 def parse_manifest(path: Path, text: str | None) -> Manifest:
     """That of the file `path`, which holds `text` as its manifest."""
     if text is None:
-        raise ConfigurationError(f"{path} holds weights without a manifest; make it with `rookery export`")
+        raise ConfigurationError("exported_without_manifest", file=path)
     try:
         plain = json.loads(text)
         if plain.get("format") != FORMAT:
-            raise ConfigurationError(
-                f"{path} has format {plain.get('format')!r}, this release reads {FORMAT}; use the release that wrote it"
-            )
+            raise ConfigurationError("format_not_supported", file=path, value=plain.get("format"), expected=FORMAT)
         return Manifest.model_validate(plain)
+    except ConfigurationError:
+        raise
     except (ValueError, AttributeError, ValidationError):
-        raise ConfigurationError(f"{path} has a manifest that is not valid; export the policy again") from None
+        raise ConfigurationError("exported_manifest_invalid", file=path) from None

@@ -41,10 +41,7 @@ def write_onnx(path: Path, manifest: Manifest, deployed: Deployed) -> None:
     """For any runtime of ONNX; the manifest is among its metadata. ConfigurationError where packages are missing."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigurationError(
-            f"ONNX needs {' and '.join(missing)}, not installed here; run pip install 'rookery[export]', or give "
-            "another --format"
-        )
+        raise ConfigurationError("onnx_packages_missing", packages=" and ".join(missing))
     aside, rows = path.with_name(f".{path.name}.new"), torch.export.Dim("rows")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of packages that nobody asked for
     with torch.no_grad(), warnings.catch_warnings():

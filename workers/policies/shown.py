@@ -66,8 +66,11 @@ class Shown:
             width += parts[-1].width
         if not 0 < width <= MOST:
             raise ConfigurationError(
-                f"agent {place.name!r} shows its {'critic' if privileged else 'policy'} {width} numbers, which should "
-                f"be 1 to {MOST}; give it something to see, or fewer choices"
+                "shown_width_out_of_range",
+                agent=place.name,
+                role="critic" if privileged else "policy",
+                value=width,
+                limit=MOST,
             )
         self.parts = tuple(parts)
         self.width = width

@@ -47,10 +47,7 @@ def read(path: Path) -> tuple[Manifest, Policy]:
         common = TypeAdapter(Box | None).validate_python(facts.common)
         own = PolicyConfig.model_validate(facts.config)
     except ValidationError as fault:
-        raise ConfigurationError(
-            f"checkpoint {path} does not tell what its policy sees and does ({_first(fault)}); "
-            "use the release that wrote it"
-        ) from None
+        raise ConfigurationError("checkpoint_manifest_incomplete", file=path, reason=_first(fault)) from None
     run = path.resolve().parents[2]
     where = read_run(run / "config.yaml").environment
     world = World(
@@ -61,7 +58,7 @@ def read(path: Path) -> tuple[Manifest, Policy]:
     try:
         policy.load_state_dict(found.weights)
     except RuntimeError:
-        raise ConfigurationError(f"checkpoint {path} is of another network; use the release that wrote it") from None
+        raise ConfigurationError("checkpoint_network_differs", file=path) from None
     source = Provenance(
         run=_run_id(run),
         folder=run.name,
@@ -100,24 +97,17 @@ def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Depl
 def _step(run: Path, policy: str, which: str) -> int:
     steps = checkpoint.steps(run / "checkpoints" / policy)
     if not steps:
-        raise ConfigurationError(
-            f"{run} has no checkpoint of policy {policy!r} yet; wait for the first, or train longer"
-        )
+        raise ConfigurationError("policy_without_checkpoint", file=run, policy=policy)
     if which == "newest":
         return steps[-1]
     if which == "best":
         found = checkpoint.best(run / "checkpoints" / policy)
         if found is None:
-            raise ConfigurationError(
-                f"{run} knew no returns of policy {policy!r} when it wrote its checkpoints; give --checkpoint newest"
-            )
+            raise ConfigurationError("best_checkpoint_unknown", file=run, policy=policy)
         return found
     if which.isdigit() and int(which) in steps:
         return int(which)
-    raise ConfigurationError(
-        f"{run} has no checkpoint {which} of policy {policy!r}; give --checkpoint newest, best or one of "
-        f"{', '.join(map(str, steps))}"
-    )
+    raise ConfigurationError("checkpoint_not_found", file=run, value=which, policy=policy, choices=[*map(str, steps)])
 
 
 def _run_id(run: Path) -> str:

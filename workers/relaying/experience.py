@@ -114,17 +114,13 @@ class PassedExperience:
     def _accept(self, frames: list[zmq.Frame]) -> int:
         header, rest = decode(frames)
         if not isinstance(header, Segments) or header.run != self._run:
-            raise WireError(
-                f"a {header.type} message where segments of run {self._run} are expected; check the address"
-            )
+            raise WireError("message_is_no_segments_of_run", value=header.type, run=self._run)
         if header.policy not in self._lanes:
-            raise WireError(
-                f"segments of policy {header.policy!r}, whose learner is not on this node; follow the routes"
-            )
+            raise WireError("segments_for_other_node", policy=header.policy)
         return self._lanes[header.policy].take(header, rest)
 
     def _quarantine(self, fault: WireError, host: str) -> None:
         self._counters.add("quarantined_messages")
         if str(fault) not in self._refused and len(self._refused) < 100:
             self._refused.add(str(fault))
-            log.warning("event=message_refused host=%s reason=%s", host, fault)
+            log.warning("event=message_refused host=%s reason=%s", host, fault.coded)

@@ -159,14 +159,17 @@ class Lane:
         """Checks a message and takes the moments in it, which later ones may refer to whatever becomes of this one."""
         layout, fields = self._plan.layout, len(self._plan.layout.fields)
         if header.layout != layout.hash:
-            raise WireError(f"segments of layout {header.layout}, expected {layout.hash}; use the same configuration")
+            raise WireError("segments_layout_differs", value=header.layout, expected=layout.hash)
         if not header.inline:
-            raise WireError(f"segments in the memory of {header.actor}, which is on another node; send the columns")
+            raise WireError("segments_in_remote_memory", peer=header.actor)
         expected = 1 + fields + self._shelf.frames(header.common)
         if len(frames) != expected or header.count > self._pool.slots:
             raise WireError(
-                f"{len(frames)} frames for {header.count} segments, expected {expected} for at most "
-                f"{self._pool.slots}; use the same configuration and release"
+                "relayed_segments_malformed",
+                value=len(frames),
+                count=header.count,
+                expected=expected,
+                limit=self._pool.slots,
             )
         records = read_records(frames[0], header.count, layout)
         packed = unpacked(frames[1 : 1 + fields], header.compressed, header.count, layout)
@@ -198,7 +201,7 @@ class Lane:
         waiting = sum(len(other.records) for other in self._parked.values())
         if waiting + len(parcel.records) > self._pool.slots:
             self._return(parcel.lease)
-            raise WireError(f"more segments than the pool's {self._pool.slots} wait for room; keep to the credit")
+            raise WireError("relay_pool_overrun", limit=self._pool.slots)
         self._parked[key, last] = parcel
         self._counters.add(f"parked.{self._plan.name}", len(parcel.records))
 

@@ -107,7 +107,7 @@ class PassedWeights:
         assert self._route is not None
         manifest = Manifest.parse(header.entries)
         if manifest.hash != header.manifest or len(frames) != 1:
-            raise WireError(f"weights of {self._plan.name!r} that are not what they announce; use the same release")
+            raise WireError("weights_differ_from_manifest", policy=self._plan.name)
         data = np.frombuffer(frames[0].buffer, np.uint8)
         if zlib.crc32(data.data) != header.crc:
             log.warning("event=weights_damaged policy=%s version=%d", self._plan.name, header.version)

@@ -170,7 +170,7 @@ def token_of(folder: Path) -> str:
     """What lets people act on the run; ConfigurationError for one that cannot be."""
     if given := os.environ.get("ROOKERY_TOKEN", "").strip():
         if not _TOKEN.fullmatch(given):  # goes into headers and a cookie
-            raise ConfigurationError("ROOKERY_TOKEN is no token; use letters, digits and ._~+/=-")
+            raise ConfigurationError("token_malformed", variable="ROOKERY_TOKEN")
         return given
     path = folder / "token"
     if path.is_file() and (kept := path.read_text().strip()):  # empty: its writer died, and everybody has ""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from protocol.common import Common, CommonWriter
 from protocol.config import IQN, PPO, parse_run
 from protocol.errors import EnvironmentFault
 from protocol.intake import shown
+from tests.faults import raises
 from tests.workers import scripted
 from workers.acting.seat import Seat
 from workers.common_plan import plan_common
@@ -231,9 +231,9 @@ def test_an_old_block_is_shipped_with_what_it_has():
 def test_a_reward_for_an_action_that_was_never_made_is_told_in_one_sentence():
     game = Game(2)
     game.turn([0], {})
-    with pytest.raises(EnvironmentFault, match=r"agent 'one' was given a reward or an end before its first action"):
+    with raises(EnvironmentFault, "reward_before_first_action", agent="one"):
         game.seat.act(scripted.present(1, 2), scripted.never)
-    with pytest.raises(EnvironmentFault, match=r"agent 'one' was given an outcome where it has no action"):
+    with raises(EnvironmentFault, "outcome_without_action", agent="one"):
         game.seat.receive(
             Outcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_)),
             scripted.never,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Discrete, World
+from tests.faults import raises
 from workers.acting.script import Script, script
 from workers.environments.base import Outcome, Present
 
@@ -73,6 +74,7 @@ number = 7
 CRITICAL = {1: 10.83, 2: 13.82, 3: 16.27}
 """Of chi-square at p = 0.001, by degrees of freedom."""
 _NUMBERS = iter(range(1_000))
+ENTRY, SETTINGS = "policies.p.algorithm.entry", "policies.p.algorithm.settings"
 
 
 @pytest.fixture
@@ -143,33 +145,42 @@ def test_the_users_own_keeps_what_it_likes_of_each_stream_and_hears_of_the_rest_
 
 
 @pytest.mark.parametrize(
-    ("entry", "settings", "said"),
+    ("entry", "settings", "kind", "facts", "said"),
     [
-        ("chance", {}, "policy 'p': unknown entry 'chance'; algorithm.entry is one of random, constant, world or"),
-        ("random", {"seed": 1}, "policy 'p': random takes no settings; remove algorithm.settings"),
-        ("constant", {}, "policy 'p': constant takes the one setting `action`"),
-        ("constant", {"action": 7}, r"policy 'p'.*7.*algorithm.settings.action"),
-        ("nowhere:Late", {}, "policies.p.algorithm.entry 'nowhere:Late' names module 'nowhere', which is not found"),
-        ("{}:Early", {}, "has nothing called 'Early'; correct policies.p.algorithm.entry"),
-        ("{}:number", {}, "is neither a function nor a class; correct policies.p.algorithm.entry"),
-        ("{}:Deaf", {}, "made a Deaf, which cannot be called; give it a method __call__"),
+        (
+            "chance",
+            {},
+            "script_entry_unknown",
+            {"policy": "p", "entry": "chance", "key": ENTRY},
+            "random, constant, world",
+        ),
+        ("random", {"seed": 1}, "script_takes_no_settings", {"policy": "p", "entry": "random", "key": SETTINGS}, ""),
+        ("constant", {}, "constant_script_settings_wrong", {"policy": "p", "key": SETTINGS}, ""),
+        ("constant", {"action": 7}, "constant_script_action_wrong", {"policy": "p", "key": f"{SETTINGS}.action"}, "7"),
+        ("nowhere:Late", {}, "module_not_found", {"module": "nowhere", "value": "nowhere:Late", "key": ENTRY}, ""),
+        ("{}:Early", {}, "name_not_in_module", {"name": "Early", "key": ENTRY}, ""),
+        ("{}:number", {}, "entry_not_callable", {"key": ENTRY}, ":number"),
+        ("{}:Deaf", {}, "script_not_callable", {"policy": "p", "value": "Deaf", "key": ENTRY}, ":Deaf"),
         (
             "{}:boast",
             {},
-            r"cannot be made with the settings {} \(ValueError: no two ways\); correct algorithm.settings",
+            "script_cannot_be_made",
+            {"policy": "p", "settings": {}, "reason": "ValueError: no two ways", "key": SETTINGS},
+            ":boast",
         ),
-        ("{}:Late", {"last": 3}, r"cannot be made with the settings {'last': 3} \(TypeError:"),
+        ("{}:Late", {"last": 3}, "script_cannot_be_made", {"settings": {"last": 3}, "key": SETTINGS}, "(TypeError: "),
     ],
 )
 def test_what_cannot_play_is_refused_at_start_J1(
-    programs: str, entry: str, settings: dict[str, Any], said: str
+    programs: str, entry: str, settings: dict[str, Any], kind: str, facts: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+    with raises(ConfigurationError, kind, **facts) as caught:
         player(entry.format(programs), **settings)
+    assert said in str(caught.value)
 
 
 def test_a_world_without_a_player_of_its_own_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="policy 'p': gymnasium:CartPole-v1 has no scripted player; give"):
+    with raises(ConfigurationError, "no_scripted_player", policy="p", environment="gymnasium:CartPole-v1", key=ENTRY):
         player("world", world="gymnasium:CartPole-v1")
 
 
@@ -177,25 +188,29 @@ def test_simulators_are_not_started_to_ask_for_a_player(tmp_path: Path) -> None:
     started = tmp_path / "started"
     settings = {"world": "gymnasium:CartPole-v1", "command": f"touch {started}"}
     where = EnvironmentConfig(id="external", copies=1, settings=settings)
-    with pytest.raises(ConfigurationError, match="policy 'p': external has no scripted player; give another"):
+    with raises(ConfigurationError, "no_scripted_player", policy="p", environment="external", key=ENTRY):
         script("p", ScriptedPolicy(entry="world"), WORLD.place("masked"), 1, np.random.default_rng(5), where)
     assert not started.exists()
 
 
 @pytest.mark.parametrize(
-    ("does", "said"),
+    ("does", "kind", "facts"),
     [
-        (lambda n: np.full(n, 6), "should return 2 to 5 as action but returns 6 at"),
-        (lambda n: np.full(n, 3), "should return a choice that action_mask allows as action but returns 3 at"),
-        (lambda n: np.full(n + 1, 2), r"should return int64\[3\] as action but returns int64\[4\]"),
-        (lambda n: [2] * n, r"should return an array int64\[3\] as action but returns list"),
-        (lambda n: 1 / 0, r"raised when it was to act \(ZeroDivisionError: division by zero\); correct it"),
-        (lambda n: sys.exit(0), "raised when it was to act"),
+        (lambda n: np.full(n, 6), "script_action_wrong", {"expected": "2 to 5", "value": "6 at [0]"}),
+        (
+            lambda n: np.full(n, 3),
+            "script_action_wrong",
+            {"expected": "a choice that action_mask allows", "value": "3 at [0]"},
+        ),
+        (lambda n: np.full(n + 1, 2), "script_action_wrong", {"expected": "int64[3]", "value": "int64[4]"}),
+        (lambda n: [2] * n, "script_action_wrong", {"expected": "an array int64[3]", "value": "list"}),
+        (lambda n: 1 / 0, "script_raised", {"reason": "ZeroDivisionError: division by zero"}),
+        (lambda n: sys.exit(0), "script_raised", {"reason": "SystemExit: 0"}),
     ],
     ids=["outside", "illegal", "too many", "a list", "raises", "exits"],
 )
-def test_a_fault_in_a_turn_names_the_program(programs: str, does: Any, said: str) -> None:
+def test_a_fault_in_a_turn_names_the_program(programs: str, does: Any, kind: str, facts: dict[str, str]) -> None:
     one = player(f"{programs}:Plain")
     sys.modules[programs].FAULTY = does  # type: ignore[attr-defined]
-    with pytest.raises(EnvironmentFault, match=f"policy 'p': {programs}:Plain {said}"):
+    with raises(EnvironmentFault, kind, player=f"policy 'p': {programs}:Plain", **facts):
         one(present(np.array([[1, 0, 1, 1]] * 3, np.bool_)))

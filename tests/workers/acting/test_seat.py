@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from protocol.config import IQN, PPO
 from protocol.errors import EnvironmentFault
 from protocol.spaces import World
 from protocol.version import Version, pack
+from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.base import Present
 
@@ -137,7 +137,7 @@ def test_episode_returns_are_summed_per_copy_D9() -> None:
 def test_observations_of_another_number_of_copies_are_told_in_one_sentence() -> None:
     policy = scripted.config(PPO(), LENGTH)
     seat = scripted.seat(scripted.Sender(scripted.layout_of(policy), 2, 2), scripted.Performer(), 2)
-    with pytest.raises(EnvironmentFault, match=r"agent 'one' .* present in 2 copies but 1 observations came; correct"):
+    with raises(EnvironmentFault, "observations_miscounted", agent="one", expected=2, count=1):
         seat.act(scripted.present(0, 1), scripted.never)
 
 

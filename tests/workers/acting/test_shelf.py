@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from protocol.counters import Counters
 from protocol.errors import Refused, Timeout
 from protocol.memory import PREFIX, sweep
+from tests.faults import raises
 from tests.waiting import until
 from workers.acting.shelf import Shelf
 from workers.league.library import Entry, checksum
@@ -84,12 +83,12 @@ def test_what_was_left_half_written_is_fetched_again_and_a_fault_is_told_J7(memo
     (memory_dir / f"{PREFIX}run1-.library-{ENTRIES[1].checksum}").write_bytes(b"half")
     with shelves(fetch, 1) as ((shelf,), _):
         assert taken(shelf, ENTRIES[1]).read_bytes() == FILES[1]
-        fetch.fault = Timeout("the coordinator is away")
+        fetch.fault = Timeout("library_part_silent", peer="tcp://10.0.0.1:5600", member="main/2", seconds=5.0)
         assert shelf.take(ENTRIES[2]) is None
         until(lambda: len(fetch.asked) == 2, what="it was asked for")
         fetch.fault = None
         assert taken(shelf, ENTRIES[2]).read_bytes() == FILES[2]
-        fetch.fault = Refused("the library has no such member")
+        fetch.fault = Refused("library_member_missing", member="main/0", checksum="0" * 32, choices=["main/1"])
 
         def told() -> bool:
             try:
@@ -98,7 +97,7 @@ def test_what_was_left_half_written_is_fetched_again_and_a_fault_is_told_J7(memo
                 return True
 
         until(told, what="the fault is told")
-        with pytest.raises(Refused, match="no such member"):
+        with raises(Refused, "library_member_missing", member="main/0"):
             shelf.take(ENTRIES[0])
     assert list(memory_dir.iterdir()) == []
 

@@ -12,6 +12,7 @@ import torch
 from protocol.config import C51, DQN, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
+from tests.faults import raises
 from tests.workers.algorithms import chain
 from workers.algorithms.build import build_update
 from workers.algorithms.c51 import C51Update, divergence, estimates, projected
@@ -157,17 +158,19 @@ def test_a_resumed_update_goes_on_bit_by_bit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "kind", "facts"),
     [
-        ({"v_min": 2.0, "v_max": 2.0}, "v_min 2 is not below v_max 2; raise v_max or lower v_min"),
-        ({"atoms": 1}, "greater than or equal to 2"),
-        ({"v_max": float("inf")}, "finite"),
-        ({"quantiles": 3}, "unknown configuration key"),
+        ({"v_min": 2.0, "v_max": 2.0}, "value_span_empty", {"low": 2, "high": 2, "key": "policy.algorithm.v_min"}),
+        ({"atoms": 1}, "value_invalid", {"key": "policy.algorithm.atoms", "value": "1"}),
+        ({"v_max": float("inf")}, "value_invalid", {"key": "policy.algorithm.v_max", "value": "inf"}),
+        ({"quantiles": 3}, "unknown_key", {"key": "policy.algorithm.quantiles"}),
     ],
-    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+    ids=["v_min", "atoms", "v_max", "quantiles"],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(algorithm: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_cannot_be_is_refused_in_a_sentence(
+    algorithm: dict[str, object], kind: str, facts: dict[str, object]
+) -> None:
+    with raises(ConfigurationError, kind, **facts):
         parse_run({"policy": {"algorithm": {"name": "c51"} | algorithm}})
 
 

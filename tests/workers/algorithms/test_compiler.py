@@ -14,6 +14,7 @@ from torch import Tensor
 
 from protocol.config import DQN, IQN, parse_run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms import test_stacked_values as replayed
 from workers.algorithms import compiler
@@ -95,7 +96,7 @@ def test_what_is_no_fault_of_the_compiler_is_raised() -> None:
 
 def test_the_reference_of_one_process_compiles_nothing(tmp_path: Path) -> None:
     run = parse_run({"environment": {"copies": 4}, "policy": {"compile": True}})
-    with pytest.raises(ConfigurationError, match="leave --sequential out, or set compile: false"):
+    with raises(ConfigurationError, "sequential_with_compile", policy="agent_0", key="policy.compile"):
         Sequential(run, tmp_path)
 
 

@@ -12,6 +12,7 @@ import torch
 from protocol.config import DQN, IQN, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
+from tests.faults import raises
 from tests.workers.algorithms import chain
 from workers.algorithms.dqn import DQNUpdate, estimates, huber
 from workers.algorithms.iqn import IQNUpdate
@@ -168,7 +169,7 @@ def _iqn() -> IQNUpdate:
 def test_what_cannot_be_trained_on_is_refused() -> None:
     update = updater()
     assert update.update(transitions(0)) == {"loss": 0.0, "rows": 0.0}
-    with pytest.raises(TrainingFault, match=r"^reward is a numpy\.ndarray"):
+    with raises(TrainingFault, "batch_not_tensors", field="reward", value="numpy.ndarray"):
         update.update(replace(transitions(), reward=np.zeros(B)))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs the configuration of dqn"):
         DQNUpdate(update.policy, PolicyConfig(algorithm=IQN()))

@@ -13,6 +13,7 @@ from torch import Tensor
 from protocol.config import IMPALA, IQN, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
+from tests.faults import raises
 from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
 from workers.algorithms.build import build_update
 from workers.algorithms.impala import policy_gradient
@@ -123,19 +124,21 @@ def test_a_batch_is_trained_on_once_in_one_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "kind", "facts"),
     [
-        ({"clip": 0.2}, "unknown configuration key 'policy.algorithm.clip'"),
-        ({"epochs": 4}, "unknown configuration key"),
-        ({"gae_lambda": 0.9}, "unknown configuration key"),
-        ({"rho_clip": 0.5}, r"rho_clip 0.5 is less than c_clip 1, .*; raise rho_clip or lower c_clip"),
-        ({"zero_start": True}, "zero_start is for recurrent networks"),
-        ({"segments": 0}, "greater than or equal to 1"),
+        ({"clip": 0.2}, "unknown_key", {"key": "policy.algorithm.clip"}),
+        ({"epochs": 4}, "unknown_key", {"key": "policy.algorithm.epochs"}),
+        ({"gae_lambda": 0.9}, "unknown_key", {"key": "policy.algorithm.gae_lambda"}),
+        ({"rho_clip": 0.5}, "rho_clip_below_c_clip", {"value": 0.5, "limit": 1, "key": "policy.algorithm.rho_clip"}),
+        ({"zero_start": True}, "zero_start_without_recurrence", {"key": "policy.algorithm.zero_start"}),
+        ({"segments": 0}, "value_invalid", {"key": "policy.algorithm.segments", "value": "0"}),
     ],
-    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
 )
-def test_what_cannot_be_is_refused_in_a_sentence(algorithm: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_cannot_be_is_refused_in_a_sentence(
+    algorithm: dict[str, object], kind: str, facts: dict[str, object]
+) -> None:
+    with raises(ConfigurationError, kind, **facts):
         parse_run({"policy": {"algorithm": {"name": "impala"} | algorithm}})
 
 

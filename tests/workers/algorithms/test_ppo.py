@@ -13,6 +13,7 @@ from torch import Tensor
 from protocol.config import IQN, PPO, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
+from tests.faults import raises
 from workers.algorithms.build import build_update
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.preparation import prepare
@@ -213,7 +214,7 @@ def test_a_reward_that_is_not_finite_raises_before_the_parameters_change() -> No
     kept = flatten_(update.policy).bytes_view().copy()
     segments = experience(update.policy)
     segments.reward[2, 3] = torch.nan
-    with pytest.raises(TrainingFault, match="look for rewards"):
+    with raises(TrainingFault, "update_not_finite"):
         update.update(segments)
     np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
     assert update.train_steps == 0
@@ -223,7 +224,7 @@ def test_a_truncation_without_its_last_observation_is_told() -> None:
     update = updater()
     segments = experience(update.policy)
     segments.final_row.fill_(-1)
-    with pytest.raises(TrainingFault, match="final_observation"):
+    with raises(TrainingFault, "true_last_observation_missing"):
         update.update(segments)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from protocol.config import RND, AuxiliaryConfig
 from protocol.errors import TrainingFault
+from tests.faults import raises
 from workers.algorithms.rnd import RNDUpdate, discounted_sums
 from workers.learning.batches import Observations
 from workers.policies.distillation import CLIP, Distillation
@@ -126,7 +127,7 @@ def test_every_observation_counts_once_and_nothing_that_is_not_real() -> None:
 
 def test_what_is_not_finite_is_refused_before_anything_is_changed() -> None:
     both = networks((1,))
-    with pytest.raises(TrainingFault, match="observation is not finite"):
+    with raises(TrainingFault, "observation_not_finite"):
         RNDUpdate(both, CONFIG).update(seen(torch.tensor([[1.0], [float("nan")], [0.0]])))
     assert float(both.observations.count) == 0
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from protocol.config import PPO, SAC, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box
+from tests.faults import raises
 from workers.algorithms.sac import (
     SACUpdate,
     actor_loss,
@@ -221,10 +222,10 @@ def test_an_empty_batch_an_array_and_a_reward_that_is_not_finite() -> None:
     kept = flatten_(update.policy).bytes_view().copy()
     assert update.update(transitions(0)) == {"loss": 0.0, "rows": 0.0}
     batch = transitions()
-    with pytest.raises(TrainingFault, match=r"^amount is a numpy\.ndarray"):
+    with raises(TrainingFault, "batch_not_tensors", field="amount", value="numpy.ndarray"):
         update.update(replace(batch, amount=batch.amount.numpy()))  # type: ignore[union-attr,arg-type]
     batch.reward[0] = torch.nan
-    with pytest.raises(TrainingFault, match="look for rewards"):
+    with raises(TrainingFault, "update_not_finite"):
         update.update(batch)
     np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
     with pytest.raises(ValueError, match="needs the configuration of sac"):

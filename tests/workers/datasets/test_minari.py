@@ -12,10 +12,12 @@ import pytest
 from gymnasium import spaces
 
 from protocol.config import Run
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, RookeryError
 from protocol.spaces import World
+from tests.faults import raises
 from tests.tools import skip_or_fail
 from tests.workers import scripted
+from tests.workers.datasets.test_recorded import whole
 from workers.datasets.minari import MinariDataset
 from workers.datasets.source import DatasetSource, load
 from workers.environments.registry import make
@@ -162,8 +164,9 @@ def test_masks_come_from_the_infos_and_an_action_that_they_forbid_is_refused_J5(
     source = read(plan_of(write(episode(0, 2, "terminated", infos=infos))))
     assert source.ring.columns["action_mask"][0, :3].tolist() == [[True, False, True], [False, True, False], [True] * 3]
     forbidden = {"action_mask": np.array([[0, 1, 1], [0, 1, 0], [1, 1, 1]], np.int8)}
-    with pytest.raises(ConfigurationError, match="has an action that its mask forbids; use a dataset of this env"):
+    with raises(ConfigurationError, "dataset_environment_mismatch", dataset="minari:test/forbidden-v0") as told:
         read(plan_of(write(episode(0, 2, "terminated", infos=forbidden), id="test/forbidden-v0")))
+    assert "[segment_action_not_legal]" in whole(told.value)
 
 
 def test_what_gymnasium_played_fits_the_same_environment_here_J5() -> None:
@@ -181,32 +184,38 @@ def test_what_gymnasium_played_fits_the_same_environment_here_J5() -> None:
     assert ((source.ring.columns["final_row"] >= 0).sum(), cut + fell) == (cut, 3)
     assert (source.ring.columns["terminated"][:, :4] & valid).sum() == fell
     other = World(id="w", agents=(scripted.AGENT.model_copy(update={"name": "agent"}),))
-    with pytest.raises(ConfigurationError, match="dataset minari:test/cartpole-v0 has another observation than agent"):
+    facts = {"dataset": "minari:test/cartpole-v0", "field": "observation", "agent": "agent", "policy": "agent"}
+    with raises(ConfigurationError, "dataset_agent_mismatch", **facts):
         read(plan_of(id, other))
 
 
 def test_what_is_not_there_or_cannot_be_read_is_refused_in_a_sentence_J5(tmp_path: Path) -> None:
-    for id, sentence in (
-        ("test/nowhere-v0", "no dataset 'test/nowhere-v0' on this machine; run: minari download test/nowhere-v0, set"),
-        ("no id at all", "Minari cannot open the dataset 'no id at all'|has no dataset 'no id at all'"),
-    ):
-        with pytest.raises(ConfigurationError, match=sentence) as told:
-            MinariDataset(id)
-        assert "\n" not in str(told.value)
+    with raises(ConfigurationError, "minari_dataset_not_found", dataset="test/nowhere-v0") as told:
+        MinariDataset("test/nowhere-v0")
+    assert "\n" not in str(told.value)
+    with pytest.raises(ConfigurationError) as refused:
+        MinariDataset("no id at all")
+    assert refused.value.kind in ("minari_dataset_not_found", "minari_dataset_unreadable"), "as Minari's release has it"
+    assert refused.value.dataset == "no id at all"
+    assert "\n" not in str(refused.value)
     write(episode(0, 2, "terminated"))
     (data,) = tmp_path.rglob("main_data.hdf5")
     os.truncate(data, 200)
-    with pytest.raises(ConfigurationError, match=r"minari:test/rows-v0 cannot be learned from \(.*\); use another"):
+    with raises(ConfigurationError, "dataset_not_learnable", dataset="minari:test/rows-v0"):
         MinariDataset("test/rows-v0")
 
 
 def test_rows_of_another_shape_than_the_dataset_says_are_refused_J5() -> None:
     write(episode(0, 2, "terminated", seen=np.zeros((2, 2), np.float32)))
-    with pytest.raises(ConfigurationError, match=r"observation of an episode has shape \[2, 2\], not \[3, 2\]"):
+    with raises(ConfigurationError, "dataset_not_learnable", dataset="minari:test/rows-v0") as told:
         read(plan_of("test/rows-v0"))
+    cause = told.value.__context__
+    assert isinstance(cause, RookeryError)
+    assert cause.kind == "episode_shape_mismatch"
+    assert cause.facts == {"field": "observation", "value": [2, 2], "expected": [3, 2]}
 
 
 def test_without_the_package_it_is_named_J5(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
-    with pytest.raises(ConfigurationError, match=r"run: pip install 'rookery\[minari\]'"):
+    with raises(ConfigurationError, "dataset_needs_minari", key="policy.dataset.minari"):
         MinariDataset("test/rows-v0")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces.gymnasium import agent_from_gymnasium
+from tests.faults import kinds_in, raises
 from tests.tools import skip_or_fail
 from tests.workers.datasets.test_recorded import COPIES, Bench
 from workers.dataset import main
@@ -118,21 +119,22 @@ def test_the_command_writes_what_a_run_recorded_J5(tmp_path: Path) -> None:
     reader = MinariDataset("test/run-v0")
     assert sum(reader.lengths()) == sum(Recorded(bench.folder, "one").lengths()) > COPIES
     assert done.output == f"test/run-v0: {len(reader.lengths())} episodes, {sum(reader.lengths())} rows\n"
-    for arguments, sentence in (
-        (["run", "--minari", "test/run-v0"], "cannot write the dataset 'test/run-v0'"),
-        (["run", "--minari", "no id at all"], "cannot write the dataset 'no id at all'"),
-        (["run", "--policy", "two", "--minari", "test/x-v0"], "recorded no policy 'two'; give --policy one of one"),
-        (["nowhere", "--minari", "test/x-v0"], "nowhere holds no recorded segments; give the folder of a run with"),
+    for arguments, kind, facts in (
+        (["run", "--minari", "test/run-v0"], "minari_write_failed", ["'test/run-v0'"]),
+        (["run", "--minari", "no id at all"], "minari_write_failed", ["'no id at all'"]),
+        (["run", "--policy", "two", "--minari", "test/x-v0"], "policy_option_needed", ["'two'", "one"]),
+        (["nowhere", "--minari", "test/x-v0"], "no_recorded_segments", [str(tmp_path / "nowhere")]),
     ):
         said = CliRunner().invoke(main, [str(tmp_path / arguments[0]), *arguments[1:]])
         assert said.exit_code == 2, said.output
-        assert sentence in said.output
+        assert kinds_in(said.output) == [kind]
+        assert [fact for fact in facts if fact not in said.output] == []
         assert said.output.count("\n") == 1
 
 
 def test_nothing_recorded_is_refused_and_a_missing_package_named_J5(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="scripted holds no rows; record longer"):
+    with raises(ConfigurationError, "recording_empty", dataset="scripted"):
         write_minari(Scripted(), "test/none-v0", "")
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
-    with pytest.raises(ConfigurationError, match=r"run: pip install 'rookery\[minari\]'"):
+    with raises(ConfigurationError, "minari_missing"):
         write_minari(Scripted(*GIVEN), "test/none-v0", "")

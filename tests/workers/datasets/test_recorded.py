@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from protocol.config import PPO, Run
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from protocol.ring import Ring, place_of
+from tests.faults import raises
 from tests.workers import scripted
 from workers.datasets import recorder as recording
 from workers.datasets.manifest import FILES, MANIFEST, read_manifest
@@ -128,7 +130,7 @@ def test_what_goes_wrong_with_writing_is_told_J5(bench: Bench, monkeypatch: pyte
 
 def test_a_learner_that_cannot_see_the_runs_folder_refuses_to_record_J5() -> None:
     run, plan = plan_of()
-    with pytest.raises(ConfigurationError, match="which this learner cannot see; give both the same file system"):
+    with raises(ConfigurationError, "record_folder_not_shared", policy="one", key="policy.record"):
         begin(run, plan, 1, None)
 
 
@@ -137,7 +139,7 @@ def test_what_another_run_recorded_is_never_removed_J5(tmp_path: Path) -> None:
     first.feed(1)
     first.recorder.arrivals("one")
     first.recorder.close()
-    with pytest.raises(ConfigurationError, match="one holds what another run recorded; move it away, or give"):
+    with raises(ConfigurationError, "record_folder_in_use", policy="one", key="policy.record"):
         Bench(tmp_path)
     assert Recorded(first.folder, "one").lengths() == [4] * COPIES
 
@@ -150,24 +152,42 @@ def test_the_manifest_tells_whose_segments_and_of_what_form_J5(bench: Bench) -> 
     bench.recorder.close()
 
 
+def whole(fault: BaseException | None) -> str:
+    """An error with its kind, and those that it was made of."""
+    return f"{getattr(fault, 'coded', fault)}\n{whole(fault.__context__)}" if fault else ""
+
+
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "kind", "facts", "inner"),
     [
-        ({"format": 2}, "has format 2, this release reads 1; use the release that wrote it"),
-        ({"length": 5}, "is no manifest of recorded segments .its layout is not the one that it says.; record"),
-        ({"length": 0}, "is no manifest of recorded segments"),
-        ({"fields": [["observation", "|O", [2], "row"]]}, "is no manifest .*dtype '.O'; allowed are"),
-        ({"fields": [["observation", "<f4", [-2], "row"]]}, "no form that a segment can have"),
-        ({"fields": [["observation", "<f4", [2], "cell"]]}, "no form that a segment can have"),
-        ({"more": 1}, "is no manifest"),
+        ({"format": 2}, "format_not_supported", {"value": 2, "expected": 1}, ""),
+        ({"length": 5}, "dataset_manifest_invalid", {}, "[manifest_layout_mismatch]"),
+        ({"length": 0}, "dataset_manifest_invalid", {}, "equal to 1"),
+        ({"fields": [["observation", "|O", [2], "row"]]}, "dataset_manifest_invalid", {}, "[layout_dtype_not_allowed]"),
+        (
+            {"fields": [["observation", "<f4", [-2], "row"]]},
+            "dataset_manifest_invalid",
+            {},
+            "[manifest_field_malformed]",
+        ),
+        (
+            {"fields": [["observation", "<f4", [2], "cell"]]},
+            "dataset_manifest_invalid",
+            {},
+            "[manifest_field_malformed]",
+        ),
+        ({"more": 1}, "dataset_manifest_invalid", {}, ""),
     ],
 )
-def test_a_manifest_that_was_tampered_with_is_refused_J5(bench: Bench, change: dict[str, Any], sentence: str) -> None:
+def test_a_manifest_that_was_tampered_with_is_refused_J5(
+    bench: Bench, change: dict[str, Any], kind: str, facts: dict[str, Any], inner: str
+) -> None:
     bench.recorder.close()
     path = bench.folder / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ConfigurationError, match=sentence) as told:
+    with raises(ConfigurationError, kind, file=path, **facts) as told:
         Recorded(bench.folder, "one")
+    assert inner in whole(told.value)
     assert "\n" not in str(told.value)
 
 
@@ -193,10 +213,10 @@ SPOILT = {
     "too many rows": (put("record.valid", 5), "a segment has 5 to 5 rows"),
     "too much history": (put("record.before", 1), "1 of history"),
     "a stranger": (put("record.actor", 7), "of an actor that it does not name"),
-    "a row beyond": (put("final_row", 4), "a final_row outside"),
+    "a row beyond": (put("final_row", 4), r"\[final_row_outside_layout\]"),
     "no truth": (lambda t, told: t["terminated"].view(np.uint8).__setitem__(..., 2), "neither 0 nor 1"),
     "no actors": (lambda tensors, told: told.pop("actors"), "actors"),
-    "actors of no form": (lambda tensors, told: told.update(actors="[1]"), "cannot be read as recorded segments"),
+    "actors of no form": (lambda tensors, told: told.update(actors="[1]"), "cannot unpack"),
 }
 
 
@@ -205,12 +225,12 @@ def test_a_file_that_was_tampered_with_is_refused_J5(bench: Bench, how: str) -> 
     bench.feed(1)
     bench.recorder.arrivals("one")
     bench.recorder.close()
-    change, sentence = SPOILT[how]
+    change, why = SPOILT[how]
     spoil(bench.files[0], change)
-    with pytest.raises(ConfigurationError, match=sentence) as told:
+    with raises(ConfigurationError, "recorded_segments_unreadable", file=bench.files[0]) as told:
         read_segments(bench.files[0], bench.plan.layout)
+    assert re.search(why, whole(told.value))
     assert str(bench.files[0]) in str(told.value)
-    assert str(told.value).endswith("remove this file, or record again")
     assert "\n" not in str(told.value)
 
 
@@ -220,7 +240,7 @@ def test_a_file_that_was_cut_off_is_refused_J5(bench: Bench, size: int) -> None:
     bench.recorder.arrivals("one")
     bench.recorder.close()
     bench.files[0].write_bytes(bench.files[0].read_bytes()[:size])
-    with pytest.raises(ConfigurationError, match="cannot be read as recorded segments"):
+    with raises(ConfigurationError, "recorded_segments_unreadable", file=bench.files[0]):
         read_segments(bench.files[0], bench.plan.layout)
 
 
@@ -229,5 +249,5 @@ def test_a_folder_without_segments_is_refused_and_one_of_several_policies_is_ent
 ) -> None:
     bench.recorder.close()
     assert Recorded(tmp_path / "datasets", "one").name == str(bench.folder)
-    with pytest.raises(ConfigurationError, match=r"holds no recorded segments of policy 'two'; give policy\.dat"):
+    with raises(ConfigurationError, "policy_not_recorded", policy="two", key="policy.dataset.path"):
         Recorded(tmp_path / "datasets", "two")

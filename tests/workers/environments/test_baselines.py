@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete, World
+from tests.faults import raises
 from workers.environments import episodes as module
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.baselines import baselines, play
@@ -90,12 +91,12 @@ def test_a_single_episode_has_no_standard_error() -> None:
 
 def test_episodes_that_never_end_are_a_fault_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LIMIT", 50)
-    with pytest.raises(EnvironmentFault, match="give its episodes a time limit"):
+    with raises(EnvironmentFault, "episodes_not_finished", environment="lengths"):
         play(Lengths(2, ends=False), {"a": ones}, episodes=2, seed=0)
 
 
 def test_no_episodes_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="at least 1"):
+    with raises(ConfigurationError, "episodes_too_few"):
         play(Lengths(2), {"a": ones}, episodes=0, seed=0)
 
 
@@ -131,5 +132,11 @@ def test_a_world_that_kills_its_process_costs_its_baselines_and_no_worker() -> N
     config = EnvironmentConfig(
         id="tests.workers.environments.process_worlds:dying", copies=2, settings={"how": "kill"}, processes=2
     )
-    with pytest.raises(EnvironmentFault, match="is lost: it was killed by SIGKILL; its 0 restarts are used up"):
+    with raises(
+        EnvironmentFault,
+        "environment_restarts_exhausted",
+        environment="tests.workers.environments.process_worlds:dying",
+        count=0,
+        key="environment.restarts",
+    ):
         baselines(config, 4, 0)

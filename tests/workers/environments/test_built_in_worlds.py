@@ -11,6 +11,7 @@ import pytest
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Box
+from tests.faults import raises
 from workers.environments.checked import Checked
 from workers.environments.registry import BUILT_IN, make
 from workers.environments.rounds import Rounds
@@ -165,7 +166,7 @@ def test_desynchronized_copies_end_their_first_episode_at_different_times_and_la
 
 @pytest.mark.parametrize("id", list(SMALL))
 def test_a_wrong_setting_is_one_sentence_that_says_what_to_do(id: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{id} has no setting 'colour'; remove it .* or use one of"):
+    with raises(ConfigurationError, "unknown_environment_setting", field="colour", key="environment.settings.colour"):
         small(id, colour=3)
     wrong: dict[str, tuple[str, Any]] = {
         "cleanup": ("beam", 0),
@@ -174,7 +175,7 @@ def test_a_wrong_setting_is_one_sentence_that_says_what_to_do(id: str) -> None:
         "deep_sea": ("size", 0),
     }
     field, value = wrong.get(id, ("turns", 0))
-    with pytest.raises(ConfigurationError, match=rf"{id} setting {field} = {value}: .*; correct it in"):
+    with raises(ConfigurationError, "environment_setting_invalid", key=f"environment.settings.{field}"):
         small(id, None, **{field: value})
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
+from tests.faults import raises
 from workers.environments.base import Environment, Outcome, Player, Present, Turn
 from workers.environments.checked import Checked
 from workers.environments.treasure_hunt import TreasureHunt
@@ -72,61 +73,64 @@ def cut(index: list[int], final: Any) -> Callable[[Present], None]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "field", "expected", "value"),
     [
-        (poke("reward", 2, np.nan), r"reward should be finite numbers but is nan at \[2\]"),
-        (poke("reward", 0, np.inf), r"reward .*inf at \[0\]"),
-        (poke("observation", (1, 2), np.nan), r"observation .*nan at \[1, 2\]"),
-        (poke("observation", (3, 0), -np.inf), r"observation .*-inf at \[3, 0\]"),
-        (both_infinities, r"observation .*inf at \[0, 0\]"),
-        (put("observation", np.zeros((E, 1, 3), np.float32)), r"should be float32\[4, 3\] but is float32\[4, 1, 3\]"),
-        (put("observation", np.zeros((E, 3))), r"should be float32\[4, 3\] but is float64\[4, 3\]"),
-        (put("observation", [[0.0] * 3] * E), r"should be an array .* but is list"),
-        (put("reward", np.zeros(E)), r"reward should be float32\[4\] but is float64\[4\]"),
-        (put("reward", np.zeros(1, np.float32)), r"reward should be float32\[4\] but is float32\[1\]"),
-        (put("terminated", np.zeros(E, np.int8)), r"terminated should be bool\[4\] but is int8\[4\]"),
-        (put("truncated", np.ones(E, np.bool_)), r"final_index should be the truncated rows \[0 1 2 3\] but is \[\]"),
-        (cut([1], np.zeros((1, 3), np.float32)), r"final_index should be the truncated rows \[1 3\] but is \[1\]"),
-        (cut([1, 3], None), "final_observation should be an array"),
-        (cut([1, 3], np.zeros((2, 4), np.float32)), r"final_observation should be float32\[2, 3\]"),
-        (cut([1, 3], np.full((2, 3), np.nan, np.float32)), r"final_observation should be finite"),
-        (put("final_index", np.array([0])), r"final_index should be the truncated rows \[\] but is \[0\]"),
-        (put("copies", np.array([0, 1])), r"observation should be float32\[2, 3\]"),
-        (put("copies", np.array([0, 1, 1, 2])), "copies should be increasing numbers"),
-        (put("copies", np.array([0, 1, 2, 4])), "copies should be increasing numbers"),
+        (poke("reward", 2, np.nan), "reward", "finite numbers", "nan at [2]"),
+        (poke("reward", 0, np.inf), "reward", "finite numbers", "inf at [0]"),
+        (poke("observation", (1, 2), np.nan), "observation", "finite numbers", "nan at [1, 2]"),
+        (poke("observation", (3, 0), -np.inf), "observation", "finite numbers", "-inf at [3, 0]"),
+        (both_infinities, "observation", "finite numbers", "inf at [0, 0]"),
+        (put("observation", np.zeros((E, 1, 3), np.float32)), "observation", "float32[4, 3]", "float32[4, 1, 3]"),
+        (put("observation", np.zeros((E, 3))), "observation", "float32[4, 3]", "float64[4, 3]"),
+        (put("observation", [[0.0] * 3] * E), "observation", "an array float32[4, 3]", "list"),
+        (put("reward", np.zeros(E)), "reward", "float32[4]", "float64[4]"),
+        (put("reward", np.zeros(1, np.float32)), "reward", "float32[4]", "float32[1]"),
+        (put("terminated", np.zeros(E, np.int8)), "terminated", "bool[4]", "int8[4]"),
+        (put("truncated", np.ones(E, np.bool_)), "final_index", "the truncated rows [0 1 2 3]", "[]"),
+        (cut([1], np.zeros((1, 3), np.float32)), "final_index", "the truncated rows [1 3]", "[1]"),
+        (cut([1, 3], None), "final_observation", "an array float32[2, 3]", "NoneType"),
+        (cut([1, 3], np.zeros((2, 4), np.float32)), "final_observation", "float32[2, 3]", "float32[2, 4]"),
+        (cut([1, 3], np.full((2, 3), np.nan, np.float32)), "final_observation", "finite numbers", "nan at [0, 0]"),
+        (put("final_index", np.array([0])), "final_index", "the truncated rows []", "[0]"),
+        (put("copies", np.array([0, 1])), "observation", "float32[2, 3]", "float32[4, 3]"),
+        (put("copies", np.array([0, 1, 1, 2])), "copies", "increasing numbers in 0..3", "[0 1 1 2]"),
+        (put("copies", np.array([0, 1, 2, 4])), "copies", "increasing numbers in 0..3", "[0 1 2 4]"),
     ],
 )
-def test_wrong_data_name_environment_agent_field_expected_and_got(spoil: Any, words: str) -> None:
+def test_wrong_data_name_environment_agent_field_expected_and_got(
+    spoil: Any, field: str, expected: str, value: str
+) -> None:
     checked = Checked(Fake(spoil))
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match=words) as caught:
+    facts = {"field": field, "expected": expected, "value": value}
+    with raises(EnvironmentFault, "agent_data_invalid", environment="fake", agent="bird", **facts):
         checked.step([np.zeros(E, np.int64)])
-    assert str(caught.value).startswith("fake, agent bird: ")
-    assert str(caught.value).endswith("correct the environment")
 
 
 def test_an_agent_that_the_world_does_not_have_is_a_fault() -> None:
     checked = Checked(Fake(put("agent", 1)))
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match="tells of agent number 1 but has agents 0 to 0"):
+    with raises(EnvironmentFault, "agent_number_unknown", environment="fake", value=1, limit=0):
         checked.step([np.zeros(E, np.int64)])
 
 
 @pytest.mark.parametrize(
-    ("copies", "reward", "words"),
+    ("copies", "reward", "facts"),
     [
-        ([0, E], [0.0, 0.0], f"copies should be increasing numbers in 0..{E - 1}"),
-        ([1, 0], [0.0, 0.0], "copies should be increasing numbers"),
-        ([0, 1], [0.0], r"reward should be float32\[2\]"),
-        ([0, 1], [0.0, np.nan], r"reward should be finite numbers but is nan at \[1\]"),
+        ([0, E], [0.0, 0.0], {"field": "copies", "expected": f"increasing numbers in 0..{E - 1}", "value": "[0 4]"}),
+        ([1, 0], [0.0, 0.0], {"field": "copies", "expected": f"increasing numbers in 0..{E - 1}", "value": "[1 0]"}),
+        ([0, 1], [0.0], {"field": "reward", "expected": "float32[2]", "value": "float32[1]"}),
+        ([0, 1], [0.0, np.nan], {"field": "reward", "expected": "finite numbers", "value": "nan at [1]"}),
     ],
 )
-def test_what_is_told_between_turns_is_checked_as_well(copies: list[int], reward: list[float], words: str) -> None:
+def test_what_is_told_between_turns_is_checked_as_well(
+    copies: list[int], reward: list[float], facts: dict[str, str]
+) -> None:
     none = np.zeros(2, np.bool_)
     outcome = Outcome(0, np.array(copies), np.array(reward, np.float32), none, none)
     checked = Checked(Fake(lambda present: Turn((present,), E, (outcome,))))
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match=f"fake, agent bird: {words}"):
+    with raises(EnvironmentFault, "agent_data_invalid", environment="fake", agent="bird", **facts):
         checked.step([np.zeros(E, np.int64)])
 
 
@@ -137,9 +141,7 @@ def test_an_agent_that_is_named_twice_in_a_turn_is_a_fault(what: str) -> None:
     twice = {"present": lambda p: Turn((p, p), E), "outcomes": lambda p: Turn((p,), E, (outcome, outcome))}
     checked = Checked(Fake(twice[what]))
     checked.reset(0)
-    with pytest.raises(
-        EnvironmentFault, match=rf"^fake: {what} of a turn should name each agent once but names \[0, 0\]"
-    ):
+    with raises(EnvironmentFault, "agent_repeated_in_turn", environment="fake", agents=[0, 0]):
         checked.step([np.zeros(E, np.int64)])
 
 
@@ -151,21 +153,17 @@ def test_spaces_that_change_are_a_fault() -> None:
     fake.world = World(id="fake", agents=(bird,))  # the same again is none
     checked.reset(0)
     fake.world = World(id="fake", agents=(bird.model_copy(update={"action": Discrete(n=3)}),))
-    with pytest.raises(
-        EnvironmentFault, match=r'^fake, agent bird: its spaces should be .*"n":2.* but is .*"n":3.*; keep'
-    ):
+    with raises(EnvironmentFault, "space_changed", where="fake, agent bird", field="its spaces"):
         checked.step([np.zeros(E, np.int64)])
     fake.world = World(id="fake", agents=(bird,), episode_steps=3)
-    with pytest.raises(
-        EnvironmentFault, match=r"^fake: world should be what it was at first but is another one after reset"
-    ):
+    with raises(EnvironmentFault, "world_changed", environment="fake", method="reset"):
         checked.reset(0)
 
 
 def test_what_is_no_turn_is_a_fault() -> None:
     checked = Checked(Fake(lambda present: (1, 2)))
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match="returned tuple from step"):
+    with raises(EnvironmentFault, "turn_not_returned", environment="fake", value="tuple", method="step"):
         checked.step([np.zeros(E, np.int64)])
 
 
@@ -185,7 +183,8 @@ def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause()
 
     checked = Checked(Fake(explode))
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match=r"fake raised in step \(RuntimeError: the pole broke\)") as caught:
+    said = "RuntimeError: the pole broke"
+    with raises(EnvironmentFault, "environment_raised", environment="fake", method="step", reason=said) as caught:
         checked.step([np.zeros(E, np.int64)])
     assert isinstance(caught.value.__cause__, RuntimeError)
 
@@ -196,25 +195,25 @@ def test_a_world_that_exits_is_a_fault_and_not_the_end_of_its_worker() -> None:
 
     checked = Checked(Fake(leave))
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match=r"fake raised in step \(SystemExit: 3\); correct the environment"):
+    with raises(EnvironmentFault, "environment_raised", environment="fake", method="step", reason="SystemExit: 3"):
         checked.step([np.zeros(E, np.int64)])
 
 
 def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
     def fault(present: Present) -> None:
-        raise EnvironmentFault("its own sentence")
+        raise EnvironmentFault("no_episode_running", environment="inner")
 
     def interrupt(present: Present) -> None:
         raise KeyboardInterrupt
 
-    for spoil, raised, words in (
-        (fault, EnvironmentFault, r"^its own sentence$"),
-        (interrupt, KeyboardInterrupt, None),
-    ):
-        checked = Checked(Fake(spoil))
-        checked.reset(0)
-        with pytest.raises(raised, match=words):
-            checked.step([np.zeros(E, np.int64)])
+    checked = Checked(Fake(fault))
+    checked.reset(0)
+    with raises(EnvironmentFault, "no_episode_running", environment="inner"):
+        checked.step([np.zeros(E, np.int64)])
+    checked = Checked(Fake(interrupt))
+    checked.reset(0)
+    with pytest.raises(KeyboardInterrupt):
+        checked.step([np.zeros(E, np.int64)])
 
 
 def test_a_guarded_world_gives_the_same_rows() -> None:
@@ -244,14 +243,14 @@ def test_what_is_answered_at_once_is_checked_once_and_before_anybody_has_it() ->
     environment = Checked(Waited())
     assert environment.waits
     environment.reset(0)
-    with pytest.raises(EnvironmentFault, match="action should be"):
+    with raises(EnvironmentFault, "action_invalid", environment="fake", agent="bird", field="action"):
         environment.answer([np.full(E, 2)])
     assert not had
     actions = [np.ones(E, np.int64)]
     environment.answer(actions)
     assert had == [actions]
     environment.step(actions)
-    with pytest.raises(EnvironmentFault, match="action should be"):
+    with raises(EnvironmentFault, "action_invalid", environment="fake", agent="bird", field="action"):
         environment.step([np.full(E, 2)])
 
 
@@ -277,11 +276,17 @@ def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expe
     fake.world = World(id="fake", population=seen)
     guarded = Checked(fake)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=common)  # type: ignore[method-assign]
-    with pytest.raises(EnvironmentFault, match=f"fake: common should be {expected} but is {got}; correct"):
+    with raises(EnvironmentFault, "world_data_invalid", environment="fake", field="common"):
         guarded.reset(0)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=np.zeros((E, 2), np.float32))  # type: ignore[method-assign]
     assert guarded.reset(0).common is not None
     fake.world = World(id="fake", agents=agents)
     guarded = Checked(fake)
-    with pytest.raises(EnvironmentFault, match="common should be nothing, as the world has no common observation"):
+    with raises(
+        EnvironmentFault,
+        "world_data_invalid",
+        environment="fake",
+        field="common",
+        expected="nothing, as the world has no common observation",
+    ):
         guarded.reset(0)

@@ -23,6 +23,7 @@ from protocol.spaces import (
     Tuple,
     World,
 )
+from tests.faults import raises
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.checked import Checked
 
@@ -107,79 +108,84 @@ def ended(told: Present) -> None:
     told.final_observation["leg.1"] = np.nan
 
 
+LEAVES, MASKED = "eye, leg.0, leg.1", "choose, go"
+ONE_EACH = "True for a choice of each element in every row"
+
+
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "field", "expected", "value"),
     [
+        (poke("observation", "eye", (1, 0), np.nan), "observation.eye", "finite numbers", "nan at [1, 0]"),
+        (poke("observation", "leg.1", 2, np.inf), "observation.leg.1", "finite numbers", "inf at [2]"),
+        (reform("observation", eye=("f8", 2)), "observation.eye", "float32[2] in each row", "float64[2]"),
+        (reform("observation", eye=("f4", 3)), "observation.eye", "float32[2] in each row", "float32[3]"),
+        (reform("observation", eye=None), "observation.eye", "float32[2] in each row", "missing"),
         (
-            poke("observation", "eye", (1, 0), np.nan),
-            r"observation.eye should be finite numbers but is nan at \[1, 0\]",
+            give("observation", np.zeros((E, 2), np.float32)),
+            "observation",
+            f"rows of {LEAVES}, without gaps",
+            "float32[3, 2]",
         ),
-        (poke("observation", "leg.1", 2, np.inf), r"observation.leg.1 should be finite numbers but is inf at \[2\]"),
+        (give("observation", None), "observation", f"an array rows of {LEAVES}[3]", "NoneType"),
+        (ended, "final_observation.leg.1", "finite numbers", "nan at [0]"),
+        (give("action_mask", None), "action_mask", f"an array rows of {MASKED}[3]", "NoneType"),
+        (reform("action_mask", go=("i1", 3)), "action_mask.go", "bool[3] in each row", "int8[3]"),
+        (poke("action_mask", "go", 2, False), "action_mask.go", ONE_EACH, "True for none in row 2"),
         (
-            reform("observation", eye=("f8", 2)),
-            r"observation.eye should be float32\[2\] in each row but is float64\[2\]",
+            poke("action_mask", "choose", (1, slice(2, 5)), False),
+            "action_mask.choose",
+            ONE_EACH,
+            "True for none in row 1",
         ),
-        (
-            reform("observation", eye=("f4", 3)),
-            r"observation.eye should be float32\[2\] in each row but is float32\[3\]",
-        ),
-        (reform("observation", eye=None), r"observation.eye should be float32\[2\] in each row but is missing"),
-        (give("observation", np.zeros((E, 2), np.float32)), r"rows of eye, leg.0, leg.1, .* but is float32\[3, 2\]"),
-        (give("observation", None), r"an array rows of eye, leg.0, leg.1\[3\] but is NoneType"),
-        (ended, r"final_observation.leg.1 should be finite numbers but is nan at \[0\]"),
-        (give("action_mask", None), "action_mask should be an array rows of choose, go.* but is NoneType"),
-        (reform("action_mask", go=("i1", 3)), r"action_mask.go should be bool\[3\] in each row but is int8\[3\]"),
-        (
-            poke("action_mask", "go", 2, False),
-            "action_mask.go should be True for a choice.* but is True for none in row 2",
-        ),
-        (poke("action_mask", "choose", (1, slice(2, 5)), False), "action_mask.choose should be True .* none in row 1"),
     ],
 )
-def test_a_wrong_leaf_is_told_by_its_name_with_expected_and_got_I3_J9(spoil: Any, words: str) -> None:
-    with pytest.raises(
-        EnvironmentFault, match=r"^scene, agent bird: [^;]*" + words + "[^;]*; correct the environment$"
-    ):
+def test_a_wrong_leaf_is_told_by_its_name_with_expected_and_got_I3_J9(
+    spoil: Any, field: str, expected: str, value: str
+) -> None:
+    facts = {"field": field, "expected": expected, "value": value}
+    with raises(EnvironmentFault, "agent_data_invalid", environment="scene", agent="bird", **facts):
         Checked(Scene(NESTED, spoil)).reset(0)
 
 
 def test_who_has_no_mask_is_shown_none() -> None:
     plain = NESTED.model_copy(update={"action_mask": False})
-    with pytest.raises(
-        EnvironmentFault, match=r"action_mask should be None, as the agent has none but is bool\[3, 3\]"
+    with raises(
+        EnvironmentFault,
+        "agent_data_invalid",
+        agent="bird",
+        field="action_mask",
+        expected="None, as the agent has none",
+        value="bool[3, 3]",
     ):
         Checked(Scene(plain, give("action_mask", np.ones((E, 3), np.bool_)))).reset(0)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "field", "expected", "value"),
     [
-        (lambda a: a["go"].__setitem__(1, 2), r"action.go should be -1 to 1 but is 2 at \[1\]"),
-        (lambda a: a["go"].__setitem__(0, -2), r"action.go should be -1 to 1 but is -2 at \[0\]"),
-        (lambda a: a["choose"].__setitem__((2, 1), 4), r"action.choose should be 5 to 7 but is 4 at \[2, 1\]"),
-        (lambda a: a["claw"].__setitem__((0, 1), 2), r"action.claw should be 0 to 1 but is 2 at \[0, 1\]"),
-        (lambda a: a["fly"].__setitem__((0, 0), -1.01), r"action.fly should be -1.0 to 1.0 but is -1.0\d* at \[0, 0\]"),
-        (lambda a: a["fly"].__setitem__((0, 0), np.nan), r"action.fly should be finite numbers but is nan at \[0, 0\]"),
-        (lambda a: a["hum"].__setitem__(1, np.inf), r"action.hum should be finite numbers but is inf at \[1\]"),
-        (
-            lambda a: a["call"].__setitem__(1, 0),
-            r"action.call should be text of its least length but is \[0, 0, 0\] in",
-        ),
-        (
-            lambda a: a["call"].__setitem__(1, (1, 0, 1)),
-            r"action.call should be text without gaps but is \[1, 0, 1\] in",
-        ),
-        (lambda a: a["call"].__setitem__(1, 4), r"action.call should be 0 to 3 but is 4 at \[1, 0\]"),
+        (lambda a: a["go"].__setitem__(1, 2), "action.go", "-1 to 1", "2 at [1]"),
+        (lambda a: a["go"].__setitem__(0, -2), "action.go", "-1 to 1", "-2 at [0]"),
+        (lambda a: a["choose"].__setitem__((2, 1), 4), "action.choose", "5 to 7", "4 at [2, 1]"),
+        (lambda a: a["claw"].__setitem__((0, 1), 2), "action.claw", "0 to 1", "2 at [0, 1]"),
+        (lambda a: a["fly"].__setitem__((0, 0), -1.5), "action.fly", "-1.0 to 1.0", "-1.5 at [0, 0]"),
+        (lambda a: a["fly"].__setitem__((0, 0), np.nan), "action.fly", "finite numbers", "nan at [0, 0]"),
+        (lambda a: a["hum"].__setitem__(1, np.inf), "action.hum", "finite numbers", "inf at [1]"),
+        (lambda a: a["call"].__setitem__(1, 0), "action.call", "text of its least length", "[0, 0, 0] in row 1"),
+        (lambda a: a["call"].__setitem__(1, (1, 0, 1)), "action.call", "text without gaps", "[1, 0, 1] in row 1"),
+        (lambda a: a["call"].__setitem__(1, 4), "action.call", "0 to 3", "4 at [1, 0]"),
     ],
 )
-def test_an_action_outside_its_space_never_reaches_the_environment(spoil: Any, words: str) -> None:
+def test_an_action_outside_its_space_never_reaches_the_environment(
+    spoil: Any, field: str, expected: str, value: str
+) -> None:
     checked = Checked(Scene(NESTED))
     checked.reset(0)
     actions = good(checked.world.places[0])
     actions["fly"] = (1, 0.1)  # bounds are inside
     checked.step([actions])
     spoil(actions)
-    with pytest.raises(EnvironmentFault, match=f"^scene, agent bird: {words}.*; correct what chooses its actions"):
+    facts = {"field": field, "expected": expected, "value": value}
+    with raises(EnvironmentFault, "action_invalid", environment="scene", agent="bird", **facts):
         checked.step([actions])
 
 
@@ -192,32 +198,44 @@ def test_an_illegal_choice_never_reaches_the_environment() -> None:
     checked = Checked(Scene(NESTED, forbid))
     checked.reset(0)
     actions = good(checked.world.places[0])
-    with pytest.raises(
-        EnvironmentFault, match=r"action.go should be a choice that action_mask allows but is 0 at \[1\]"
+    with raises(
+        EnvironmentFault,
+        "action_invalid",
+        agent="bird",
+        field="action.go",
+        expected="a choice that action_mask allows",
+        value="0 at [1]",
     ):
         checked.step([actions])
     actions["go"][1] = 1
     checked.step([actions])
     actions["choose"][2, 1] = 7
-    with pytest.raises(EnvironmentFault, match=r"action.choose should be .* allows but is 7 at \[2, 1\]"):
+    with raises(
+        EnvironmentFault,
+        "action_invalid",
+        agent="bird",
+        field="action.choose",
+        expected="a choice that action_mask allows",
+        value="7 at [2, 1]",
+    ):
         checked.step([actions])
 
 
 @pytest.mark.parametrize(
-    ("actions", "words"),
+    ("actions", "kind", "facts"),
     [
-        ([], r"step should be given an array of actions for each of the 1 agents present but is given 0"),
-        ([np.zeros(E, np.int32)], r"agent one: action should be int64\[3\] but is int32\[3\]"),
-        ([np.zeros(E + 1, np.int64)], r"agent one: action should be int64\[3\] but is int64\[4\]"),
-        ([[0] * E], r"agent one: action should be an array int64\[3\] but is list"),
+        ([], "actions_count_mismatch", {"expected": 1, "value": 0}),
+        ([np.zeros(E, np.int32)], "action_invalid", {"expected": "int64[3]", "value": "int32[3]"}),
+        ([np.zeros(E + 1, np.int64)], "action_invalid", {"expected": "int64[3]", "value": "int64[4]"}),
+        ([[0] * E], "action_invalid", {"expected": "an array int64[3]", "value": "list"}),
     ],
 )
-def test_actions_of_another_form_are_a_fault(actions: Any, words: str) -> None:
+def test_actions_of_another_form_are_a_fault(actions: Any, kind: str, facts: dict[str, Any]) -> None:
     checked = Checked(Scene(Agent(name="one", observation=Box(shape=(1,)), action=Discrete(n=2))))
-    with pytest.raises(EnvironmentFault, match=r"^scene: step came before reset; call reset first$"):
+    with raises(EnvironmentFault, "step_before_reset", environment="scene"):
         checked.step(actions)
     checked.reset(0)
-    with pytest.raises(EnvironmentFault, match=words):
+    with raises(EnvironmentFault, kind, environment="scene", agent="one" if actions else None, **facts):
         checked.step(actions)
 
 
@@ -226,7 +244,14 @@ def test_a_template_has_a_row_for_each_place_in_each_copy() -> None:
     checked = Checked(Scene(one, capacity=4))
     assert len(checked.reset(0).present[0].observation) == 4 * E
     checked.step([np.ones(4 * E, np.int64)])
-    with pytest.raises(EnvironmentFault, match=r"agent one: action should be int64\[12\] but is int64\[3\]"):
+    with raises(
+        EnvironmentFault,
+        "action_invalid",
+        agent="one",
+        field="action",
+        expected="int64[12]",
+        value="int64[3]",
+    ):
         checked.step([np.ones(E, np.int64)])
 
     def few(told: Present) -> None:
@@ -237,5 +262,12 @@ def test_a_template_has_a_row_for_each_place_in_each_copy() -> None:
     checked = Checked(Scene(one, few, capacity=4))
     assert checked.reset(0).present[0].copies is not None
     checked.step([np.ones(2, np.int64)])
-    with pytest.raises(EnvironmentFault, match=r"copies should be increasing numbers in 0..2 but is \[ 0 11\]"):
+    with raises(
+        EnvironmentFault,
+        "agent_data_invalid",
+        agent="one",
+        field="copies",
+        expected="increasing numbers in 0..2",
+        value="[ 0 11]",
+    ):
         Checked(Scene(one, few)).reset(0)

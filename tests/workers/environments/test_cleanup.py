@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.base import Turn
 from workers.environments.baselines import play
 from workers.environments.cleanup import (
@@ -287,12 +288,12 @@ def test_without_cleaners_nobody_eats_and_with_them_the_pickers_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "kind", "facts"),
     [
-        ({"restoration": 0.5}, "restoration 0.5 is not below depletion 0.4"),
-        ({"height": 6, "width": 5, "agents": 20}, "20 agents do not fit onto"),
+        ({"restoration": 0.5}, "restoration_not_below_depletion", {"field": "restoration", "value": 0.5, "limit": 0.4}),
+        ({"height": 6, "width": 5, "agents": 20}, "agents_exceed_sand_cells", {"field": "agents", "count": 20}),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused_in_one_sentence(settings: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^cleanup settings: {said}.*; correct it in environment.settings$"):
+def test_settings_that_contradict_each_other_are_refused_in_one_sentence(settings: Any, kind: str, facts: Any) -> None:
+    with raises(ConfigurationError, kind, environment="cleanup", key=f"environment.settings.{facts['field']}", **facts):
         Cleanup(1, **settings)

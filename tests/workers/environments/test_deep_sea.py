@@ -7,6 +7,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.baselines import baselines
 from workers.environments.deep_sea import DeepSea
 
@@ -48,5 +49,7 @@ def test_it_is_drawn_as_text() -> None:
 
 
 def test_a_sea_without_depth_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="deep_sea setting size"):
+    with raises(
+        ConfigurationError, "environment_setting_invalid", environment="deep_sea", key="environment.settings.size"
+    ):
         DeepSea(1, size=1)

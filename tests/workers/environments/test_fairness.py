@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
+from tests.faults import raises
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.fairness import Fairness, is_bound
 
@@ -55,17 +56,18 @@ def test_a_general_world_is_bound_by_nothing():
 
 
 @pytest.mark.parametrize(
-    ("payoff", "good", "bad", "words"),
+    ("payoff", "good", "bad"),
     [
-        ("cooperative", ([1, 2], [1, 2]), ([1, 2], [1, 3]), "cooperative rewards should be equal but are a 2, b 3"),
-        ("zero_sum", ([1, 2], [-1, -2]), ([1, 2], [-1, 3]), r"zero_sum rewards should sum to 0 but are a 2, b 3"),
+        ("cooperative", ([1, 2], [1, 2]), ([1, 2], [1, 3])),
+        ("zero_sum", ([1, 2], [-1, -2]), ([1, 2], [-1, 3])),
     ],
 )
-def test_where_all_act_at_once_every_turn_is_looked_at(payoff: Any, good: Any, bad: Any, words: str):
+def test_where_all_act_at_once_every_turn_is_looked_at(payoff: Any, good: Any, bad: Any):
     guard = Fairness(world(payoff), COPIES)
     guard.check(Turn((present(0, [0, 0]), present(1, [0, 0]))))
     guard.check(Turn((present(0, good[0]), present(1, good[1]))))
-    with pytest.raises(EnvironmentFault, match=rf"w, population all, turn 2, copy 1: {words}"):
+    where = {"environment": "w", "population": "all", "turn": 2, "copy": 1}
+    with raises(EnvironmentFault, "payoff_broken", **where, payoff=payoff, value="a 2, b 3"):
         guard.check(Turn((present(0, bad[0]), present(1, bad[1]))))
 
 
@@ -82,7 +84,7 @@ def test_where_they_act_in_turn_sums_are_compared_when_all_are_told():
         guard.check(Turn((present(1, [0, 0]),)))
         guard.check(Turn((present(0, [1, 1]),)))
         guard.check(Turn((present(1, [-1, -1]),)))
-    with pytest.raises(EnvironmentFault, match=r"turn 8, copy 0: zero_sum rewards should sum to 0 but are a 6, b -5"):
+    with raises(EnvironmentFault, "payoff_broken", turn=8, copy=0, payoff="zero_sum", value="a 6, b -5"):
         guard.check(Turn((present(0, [5, 0], True),), outcomes=(outcome(1, [-4, 0], True),)))
 
 
@@ -94,7 +96,7 @@ def test_who_died_is_not_looked_at_in_a_team_but_counts_in_a_game():
         guard.check(Turn((present(0, same), present(1, same)), outcomes=(outcome(2, same, True),)))
         guard.check(Turn((present(0, later), present(1, later))))
         guard.check(Turn((present(0, later), present(1, later), present(2, [0, 0]))))
-        with pytest.raises(EnvironmentFault, match="turn 4"):
+        with raises(EnvironmentFault, "payoff_broken", turn=4):
             guard.check(Turn((present(0, [1, 1]), present(1, [1, 1]), present(2, [7, 7]))))
 
 
@@ -103,7 +105,7 @@ def test_copies_are_at_different_points_of_their_games():
     guard.check(Turn((present(0, [0, 0]), present(1, [0, 0]))))
     guard.check(Turn((present(0, [1], copies=[0]), present(1, [1, 5]))))
     guard.check(Turn((present(0, [2, 8]), present(1, [2, 3]))))
-    with pytest.raises(EnvironmentFault, match=r"copy 1: cooperative rewards should be equal but are a 4, b 3"):
+    with raises(EnvironmentFault, "payoff_broken", copy=1, payoff="cooperative", value="a 4, b 3"):
         guard.check(Turn((present(0, [2, 4]), present(1, [2, 3]))))
 
 
@@ -114,9 +116,8 @@ def test_many_of_a_template_are_a_team_as_well():
     guard.check(Turn((present(0, [1, 1, 1, 2, 2, 2]),)))
     guard.check(Turn((present(0, [1, 1], copies=[0, 1]),)))
     late = outcome(0, [2], copies=[2])
-    with pytest.raises(
-        EnvironmentFault, match=r"copy 0: cooperative rewards should be equal but are cow.0 2, cow.1 3, cow.2 2"
-    ):
+    earned = "cow.0 2, cow.1 3, cow.2 2"
+    with raises(EnvironmentFault, "payoff_broken", copy=0, payoff="cooperative", value=earned):
         guard.check(Turn((present(0, [1, 2, 4, 4, 4], copies=[0, 1, 3, 4, 5]),), outcomes=(late,)))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.tools import skip_or_fail
 from workers.environments.checked import Checked
 from workers.environments.foraging import LOAD, Foraging
@@ -112,7 +113,9 @@ def test_it_is_drawn_as_text() -> None:
 
 
 def test_settings_and_turns_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="foraging setting size"):
+    with raises(
+        ConfigurationError, "environment_setting_invalid", environment="foraging", key="environment.settings.size"
+    ):
         Foraging(1, size=5)
-    with pytest.raises(ConfigurationError, match="act both at once; remove it"):
+    with raises(ConfigurationError, "turn_mode_not_supported", environment="foraging", key="environment.turn_mode"):
         Foraging(1, "sequential")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from workers.environments.adapting import copy_seeds
 from workers.environments.base import Environment
 from workers.environments.cartpole import CartPole
@@ -196,12 +197,15 @@ class Floats(Toy):
 
 
 @pytest.mark.parametrize(
-    ("kind", "word"),
-    [(Odd, r"should have the shape \[2, 3\] but has \[1, 2, 3\]"), (Floats, "should be int16 but is float64")],
+    ("toy", "kind", "facts"),
+    [
+        (Odd, "array_shape_wrong", {"expected": [2, 3], "value": [1, 2, 3]}),
+        (Floats, "array_type_wrong", {"expected": "int16", "value": np.dtype("float64")}),
+    ],
 )
-def test_an_observation_that_numpy_would_silently_convert_is_a_fault(kind: Any, word: str) -> None:
-    environment = GymnasiumEnvironment("odd", kind, 2)
-    with pytest.raises(EnvironmentFault, match=f"^odd, agent agent: observation {word}"):
+def test_an_observation_that_numpy_would_silently_convert_is_a_fault(toy: Any, kind: str, facts: Any) -> None:
+    environment = GymnasiumEnvironment("odd", toy, 2)
+    with raises(EnvironmentFault, kind, field="odd, agent agent: observation", **facts):
         environment.reset(0)
 
 
@@ -214,9 +218,7 @@ def test_all_copies_are_closed_also_when_the_spaces_are_refused() -> None:
             self.action_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
             made.append(self)
 
-    with pytest.raises(
-        ConfigurationError, match=r"endless, agent agent has the space Sequence.* no fixed size; pad it"
-    ):
+    with raises(ConfigurationError, "space_without_fixed_size", where="endless, agent agent", value="Sequence"):
         GymnasiumEnvironment("endless", Endless, 3)
     assert len(made) == 3
     assert all(one.closed for one in made)
@@ -245,17 +247,29 @@ class Wrong(Toy):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "kind", "facts"),
     [
-        ("old", r"step should return \(observation, .*\) but returns 4 values; let it speak as gymnasium.Env does"),
-        ("nothing", r"step should return \(observation, .*\) but returns NoneType; let it speak as gymnasium.Env does"),
-        ("old reset", r"reset should return \(observation, info\) but returns ndarray; let it speak"),
-        ("text", r"reward should be a number but is 'much'; correct the environment"),
-        ("space", r"action space should be Discrete\(3, start=-1\) but is Discrete\(4\); keep the spaces"),
+        ("old", "environment_call_malformed", {"method": "step", "value": "4 values"}),
+        ("nothing", "environment_call_malformed", {"method": "step", "value": "NoneType"}),
+        (
+            "old reset",
+            "environment_call_malformed",
+            {"method": "reset", "expected": "(observation, info)", "value": "ndarray"},
+        ),
+        ("text", "reward_not_number", {"value": "much"}),
+        (
+            "space",
+            "space_changed",
+            {
+                "field": "action space",
+                "expected": gymnasium.spaces.Discrete(3, start=-1),
+                "value": gymnasium.spaces.Discrete(4),
+            },
+        ),
     ],
 )
-def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, words: str) -> None:
-    with pytest.raises(EnvironmentFault, match=r"^wrong, agent agent: " + words) as caught:  # noqa: PT012
+def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, kind: str, facts: dict[str, Any]) -> None:
+    with raises(EnvironmentFault, kind, where="wrong, agent agent", **facts) as caught:
         environment = GymnasiumEnvironment("wrong", lambda: Wrong(wrong), 2)
         environment.reset(0)
         for _ in range(10):
@@ -277,7 +291,7 @@ def test_what_only_looks_like_a_gymnasium_environment_is_enough() -> None:
             pass
 
     environment = GymnasiumEnvironment("duck", Duck, 2)
-    with pytest.raises(EnvironmentFault, match="step came before reset; call reset first"):
+    with raises(EnvironmentFault, "step_before_reset", environment="duck"):
         environment.step([np.zeros(2, np.int64)])
     environment.reset(0)
     (present,) = environment.step([np.array([0, 1])]).present
@@ -286,16 +300,18 @@ def test_what_only_looks_like_a_gymnasium_environment_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("id", "settings", "word"),
+    ("id", "settings", "kind", "facts"),
     [
-        ("gymnasium:CartPoll-v1", {}, "correct environment.id"),
-        ("gymnasium:CartPole-v77", {}, "correct environment.id"),
-        ("gymnasium:CartPole-v1", {"colour": 1}, "correct environment.settings"),
-        ("gymnasium:MountainCar-v0", {"colour": 1}, "correct environment.settings"),
-        ("gymnasium:no_such_package_here:Thing-v0", {}, "no_such_package_here"),
+        ("gymnasium:CartPoll-v1", {}, "gymnasium_id_unknown", {"key": "environment.id"}),
+        ("gymnasium:CartPole-v77", {}, "gymnasium_id_unknown", {"key": "environment.id"}),
+        ("gymnasium:CartPole-v1", {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
+        ("gymnasium:MountainCar-v0", {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
+        ("gymnasium:no_such_package_here:Thing-v0", {}, "package_missing", {"package": "no_such_package_here"}),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_one_sentence(id: str, settings: dict[str, Any], word: str) -> None:
-    with pytest.raises(ConfigurationError, match=word) as caught:
+def test_what_cannot_be_made_is_refused_in_one_sentence(
+    id: str, settings: dict[str, Any], kind: str, facts: dict[str, str]
+) -> None:
+    with raises(ConfigurationError, kind, **facts) as caught:
         from_id(id, 1, settings)
     assert "\n" not in str(caught.value)

@@ -12,6 +12,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from tests.tools import skip_or_fail
 from workers.environments.adapting import copy_seeds
 from workers.environments.checked import Checked
@@ -92,15 +93,15 @@ def test_nothing_is_drawn_before_a_seed_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "kind", "facts"),
     [
-        (Pair("apart"), "an episode should end for all agents at once but ends for some"),
-        (Pair(short="reward"), "reward should be a tuple of 2, one for each agent, but is of 1"),
-        (Pair(short="observation"), "observation should be a tuple of 2, one for each agent, but is of 1"),
+        (Pair("apart"), "episode_ends_for_some", {}),
+        (Pair(short="reward"), "tuple_per_agent_expected", {"field": "reward", "count": 2, "value": "of 1"}),
+        (Pair(short="observation"), "tuple_per_agent_expected", {"field": "observation", "count": 2, "value": "of 1"}),
     ],
 )
-def test_what_is_not_told_of_each_agent_ends_the_run_in_one_sentence(made: Pair, said: str) -> None:
-    with pytest.raises(EnvironmentFault, match=f"pair: {said}"):  # noqa: PT012
+def test_what_is_not_told_of_each_agent_ends_the_run_in_one_sentence(made: Pair, kind: str, facts: Any) -> None:
+    with raises(EnvironmentFault, kind, environment="pair", **facts):
         environment = PettingZooEnvironment("pair", lambda: Several("pair", made), 1)
         environment.reset(0)
         for _ in range(3):
@@ -108,13 +109,13 @@ def test_what_is_not_told_of_each_agent_ends_the_run_in_one_sentence(made: Pair,
 
 
 def test_an_environment_of_one_agent_is_named_as_such() -> None:
-    with pytest.raises(ConfigurationError, match=r"should be tuples .* name an environment of one agent as gymnasium:"):
+    with raises(ConfigurationError, "spaces_not_per_agent", single="CartPole-v1"):
         describe(EnvironmentConfig(id="gymnasium_multi:CartPole-v1"))
 
 
 def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lbforaging", None)
-    with pytest.raises(ConfigurationError, match=r"needs a package that is missing; run: pip install lbforaging$"):
+    with raises(ConfigurationError, "package_missing", package="lbforaging"):
         describe(EnvironmentConfig(id=FORAGING))
 
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from workers.environments.base import Outcome, Present
 from workers.environments.checked import Checked
 from workers.environments.gymnasium_vector import GymnasiumVector
@@ -138,9 +139,10 @@ def test_a_vector_environment_of_a_user_is_taken_by_its_function(tmp_path: Any, 
     assert environment.world.episode_steps == 200
     assert environment.reset(0).present[0].observation.shape == (3, 2)
     environment.close()
-    for name, word in (("few", "of 3 copies; let it return one"), ("naked", "a VectorEnv but takes no argument")):
-        with pytest.raises(ConfigurationError, match=word):
-            make(EnvironmentConfig(id=f"own_vector:{name}", copies=3))
+    with raises(ConfigurationError, "environment_copies_ignored", count=3):
+        make(EnvironmentConfig(id="own_vector:few", copies=3))
+    with raises(ConfigurationError, "environment_function_without_copies", expected="a VectorEnv"):
+        make(EnvironmentConfig(id="own_vector:naked", copies=3))
 
 
 class Spoilt:
@@ -167,28 +169,49 @@ def put(place: int, value: Any) -> Callable[[list[Any]], None]:
     return lambda told: told.__setitem__(place, value)
 
 
+def form(dtype: str, shape: list[int]) -> dict[str, Any]:
+    """The facts of an observation of this form instead of its own."""
+    return {
+        "field": "observation",
+        "dtype": np.dtype("float32"),
+        "shape": [2, 1],
+        "got_dtype": np.dtype(dtype),
+        "got_shape": shape,
+    }
+
+
 @pytest.mark.parametrize(
-    ("mode", "spoil", "words"),
+    ("mode", "spoil", "kind", "facts"),
     [
-        ("SAME_STEP", put(0, np.ones((2, 3))), r"observation should be float32\[2, 1\] but is float64\[2, 3\]"),
-        ("SAME_STEP", put(0, np.ones((2, 1), np.complex64)), r"observation should be .* but is complex64\[2, 1\]"),
-        ("SAME_STEP", put(1, np.ones(3)), r"reward should be float32\[2\] but is float64\[3\]"),
-        ("SAME_STEP", put(2, np.ones(2)), r"terminated should be bool\[2\] but is float64\[2\]"),
-        ("SAME_STEP", put(3, np.array([True, False])), "final_obs in info should hold the last observation of each"),
-        ("NEXT_STEP", lambda told: None, "terminated and truncated should be False in copy 1, which restarts"),
+        ("SAME_STEP", put(0, np.ones((2, 3))), "array_form_mismatch", form("float64", [2, 3])),
+        ("SAME_STEP", put(0, np.ones((2, 1), np.complex64)), "array_form_mismatch", form("complex64", [2, 1])),
+        (
+            "SAME_STEP",
+            put(1, np.ones(3)),
+            "vector_array_mismatch",
+            {"field": "reward", "expected": "float32[2]", "dtype": np.dtype("float64"), "shape": [3]},
+        ),
+        (
+            "SAME_STEP",
+            put(2, np.ones(2)),
+            "vector_array_mismatch",
+            {"field": "terminated", "expected": "bool[2]", "dtype": np.dtype("float64"), "shape": [2]},
+        ),
+        ("SAME_STEP", put(3, np.array([True, False])), "final_observations_missing", {}),
+        ("NEXT_STEP", lambda told: None, "restarting_copy_ended", {"copy": 1}),
     ],
 )
-def test_a_faulty_vector_environment_is_told_in_one_sentence(mode: str, spoil: Any, words: str) -> None:
+def test_a_faulty_vector_environment_is_told_in_one_sentence(mode: str, spoil: Any, kind: str, facts: Any) -> None:
     environment = GymnasiumVector("spoilt", Spoilt(AutoresetMode[mode], spoil))
-    with pytest.raises(EnvironmentFault, match="spoilt: step came before reset"):
+    with raises(EnvironmentFault, "step_before_reset", environment="spoilt"):
         environment.step([np.zeros(2, np.int64)])
     turn = environment.reset(0)
-    with pytest.raises(EnvironmentFault, match="^spoilt, agent agent: " + words) as caught:  # noqa: PT012
+    with raises(EnvironmentFault, kind, where="spoilt, agent agent", **facts) as caught:
         for _ in range(2):
             turn = environment.step([np.zeros(len(turn.present[0].observation), np.int64)])
     assert "\n" not in str(caught.value)
 
 
 def test_a_vector_environment_must_say_when_it_restarts() -> None:
-    with pytest.raises(ConfigurationError, match="when its episodes restart; set metadata"):
+    with raises(ConfigurationError, "autoreset_mode_missing", environment="silent"):
         GymnasiumVector("silent", Spoilt(None))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Component, Dict, DictPopulation, Discrete, Observation, Tuple, World
+from tests.faults import raises
 from workers.environments.base import Environment, Outcome, Present, Turn
 from workers.environments.baselines import baselines
 from workers.environments.checked import Checked
@@ -231,7 +232,7 @@ def test_teams_and_members_of_a_collection_are_agents_like_any_others() -> None:
         turn = collection.step([rng.integers(4, size=len(present.reward)) for present in turn.present])
     assert begun > 2
     assert met > 2
-    with pytest.raises(ConfigurationError, match=r"central_state is joint but simulators say themselves"):
+    with raises(ConfigurationError, "simulators_with_central_state", value="joint", key="environment.central_state"):
         make(EnvironmentConfig(id="external", settings={"world": "tag"}, central_state="joint"))
 
 
@@ -241,12 +242,14 @@ def test_like_agents_may_share_a_policy_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("id", "settings", "said"),
+    ("id", "settings", "kind", "facts"),
     [
-        ("memory", {}, "memory has one agent, 'agent_0', and so nothing to add to what it sees; remove it"),
-        ("synthetic", {"many": 3}, "stands for up to 3 agents, too many to be seen one by one; remove it"),
+        ("memory", {}, "joint_state_of_one_agent", {"agent": "agent_0"}),
+        ("synthetic", {"many": 3}, "joint_state_too_large", {"agent": "agent", "limit": 3}),
     ],
 )
-def test_where_there_are_no_others_by_name_it_is_refused_in_a_sentence(id: str, settings: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_where_there_are_no_others_by_name_it_is_refused_in_a_sentence(
+    id: str, settings: Any, kind: str, facts: Any
+) -> None:
+    with raises(ConfigurationError, kind, environment=id, key="environment.central_state", **facts):
         make(EnvironmentConfig(id=id, copies=2, settings=settings, central_state="joint"))

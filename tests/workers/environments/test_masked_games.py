@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import EnvironmentFault
+from tests.faults import raises
 from tests.workers.environments.masked_games import ACTIONS, NAMES, Alone, InTurn, Together
 from workers.environments.base import Environment, Outcome, Present
 from workers.environments.checked import Checked
@@ -85,8 +86,8 @@ def test_whoever_does_not_obey_is_stopped_before_the_game_sees_it() -> None:
     """The property above can fail: the games are full of illegal moves."""
     checked = Checked(GymnasiumEnvironment("masked", Alone, 4))
     checked.reset(0)
-    words = "masked, agent agent: action should be a choice that action_mask allows"
-    with pytest.raises(EnvironmentFault, match=words):  # noqa: PT012
+    forbidden = {"field": "action", "expected": "a choice that action_mask allows"}
+    with raises(EnvironmentFault, "action_invalid", environment="masked", agent="agent", **forbidden):
         for _ in range(20):
             checked.step([np.zeros(4, np.int64)])
     game = Alone()
@@ -155,25 +156,26 @@ class Spoilt(Alone):
 
 
 @pytest.mark.parametrize(
-    ("mask", "kind", "words"),
+    ("mask", "form", "kind", "facts"),
     [
-        (np.ones(4, np.int8), "plain", r"action_mask should be 0 or 1 for each of \[5\] but is int8\[4\]; correct"),
-        (np.ones(5), "plain", r"action_mask should be 0 or 1 for each of \[5\] but is float64\[5\]"),
-        (np.full(5, 2), "plain", r"action_mask should be 0 or 1 for each of \[5\] but is int64\[5\] with \[2\]"),
-        (np.ones(4), "nested", "action_mask should be a mapping with a mask for 'go' but is ndarray"),
-        ({"go": np.ones(4, np.int8)}, "nested", "action_mask should be a mapping with a mask for 'hold' but is of go"),
-        (np.zeros(5, np.int8), "plain", "action_mask should be True for a choice of each element .* for none in row 0"),
+        (np.ones(4, np.int8), "plain", "action_mask_invalid", {"expected": [5], "value": "int8[4]"}),
+        (np.ones(5), "plain", "action_mask_invalid", {"expected": [5], "value": "float64[5]"}),
+        (np.full(5, 2), "plain", "action_mask_invalid", {"expected": [5], "value": "int64[5] with [2]"}),
+        (np.ones(4), "nested", "action_mask_part_missing", {"leaf": "go", "value": "ndarray"}),
+        ({"go": np.ones(4, np.int8)}, "nested", "action_mask_part_missing", {"leaf": "hold", "value": "of go"}),
+        (np.zeros(5, np.int8), "plain", "agent_data_invalid", {"value": "True for none in row 0"}),
     ],
 )
-def test_a_wrong_mask_is_told_in_one_sentence(mask: Any, kind: str, words: str) -> None:
-    environment = Checked(GymnasiumEnvironment("spoilt", lambda: Spoilt(mask, kind), 1))
-    with pytest.raises(EnvironmentFault, match=f"^spoilt, agent agent: {words}"):
+def test_a_wrong_mask_is_told_in_one_sentence(mask: Any, form: str, kind: str, facts: Any) -> None:
+    environment = Checked(GymnasiumEnvironment("spoilt", lambda: Spoilt(mask, form), 1))
+    with raises(EnvironmentFault, kind, field="action_mask", **facts) as caught:
         environment.reset(0)
+    assert str(caught.value).startswith("spoilt, ")
 
 
 def test_a_mask_that_comes_late_is_a_fault() -> None:
     environment = GymnasiumEnvironment("spoilt", lambda: Spoilt(np.ones(5, np.int8), late=True), 1)
-    with pytest.raises(EnvironmentFault, match="action_mask should be in its info from the first episode on"):
+    with raises(EnvironmentFault, "action_mask_came_late", where="spoilt, agent agent"):
         environment.reset(0)
 
 
@@ -199,7 +201,7 @@ class Sudden(Alone):
 def test_a_mask_that_comes_in_mid_run_is_a_fault_and_not_passed_over(in_steps: bool) -> None:
     """I3"""
     environment = GymnasiumEnvironment("sudden", lambda: Sudden(in_steps), 1)
-    with pytest.raises(EnvironmentFault, match="action_mask should be in its info from the first episode on"):
+    with raises(EnvironmentFault, "action_mask_came_late", where="sudden, agent agent"):
         unmasked(environment, 200)
 
 
@@ -231,7 +233,7 @@ class Newcomer(Together):
 
 def test_a_mask_of_an_agent_that_comes_later_is_a_fault_and_not_passed_over() -> None:
     """I3"""
-    with pytest.raises(EnvironmentFault, match="agent bee: action_mask should be in its info from the first episode"):
+    with raises(EnvironmentFault, "action_mask_came_late", where="newcomer, agent bee"):
         unmasked(PettingZooEnvironment("newcomer", Newcomer, 2), 3)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.matrix_game import MatrixGame
 
 
@@ -86,22 +87,28 @@ def test_the_last_joint_action_is_seen_one_hot_by_both_and_forgotten_by_the_next
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "kind", "key"),
     [
-        ({"game": "own"}, "the game own, and no other, needs payoffs"),
-        ({"payoffs": [[1]]}, "the game own, and no other, needs payoffs"),
-        ({"game": "own", "payoffs": [[1, 2], [3]]}, "not nested lists of numbers"),
-        ({"game": "own", "payoffs": [[1, 2], [3, 4]]}, r"payoffs of shape \[2, 2\] are no game"),
-        ({"game": "own", "payoffs": [[1], [float("nan")]]}, "not finite"),
-        ({"game": "penalty", "k": 3.0}, "setting k = 3.0"),
-        ({"game": "poker"}, "setting game = 'poker'"),
+        ({"game": "own"}, "payoffs_without_own_game", "payoffs"),
+        ({"payoffs": [[1]]}, "payoffs_without_own_game", "payoffs"),
+        ({"game": "own", "payoffs": [[1, 2], [3]]}, "payoffs_not_nested_lists", "payoffs"),
+        ({"game": "own", "payoffs": [[1, 2], [3, 4]]}, "payoffs_shape_invalid", "payoffs"),
+        ({"game": "own", "payoffs": [[1], [float("nan")]]}, "payoffs_not_finite", "payoffs"),
+        ({"game": "penalty", "k": 3.0}, "environment_setting_invalid", "k"),
+        ({"game": "poker"}, "environment_setting_invalid", "game"),
     ],
 )
-def test_a_table_that_is_no_game_is_refused_in_one_sentence(settings: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^matrix_game .*{said}.*; correct it in environment.settings$"):
+def test_a_table_that_is_no_game_is_refused_in_one_sentence(settings: Any, kind: str, key: str) -> None:
+    with raises(ConfigurationError, kind, environment="matrix_game", key=f"environment.settings.{key}"):
         MatrixGame(1, **settings)
 
 
 def test_players_act_all_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="turn_mode is sequential but the players of matrix_game act all at"):
+    with raises(
+        ConfigurationError,
+        "turn_mode_not_supported",
+        value="sequential",
+        environment="matrix_game",
+        key="environment.turn_mode",
+    ):
         MatrixGame(1, "sequential")

@@ -3,6 +3,7 @@ tests hold for an object that speaks the API as it is documented; none of them h
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from tests.faults import raises
 from tests.workers.environments.unity import ActionSpec, Entry, Unity
 from workers.environments.base import Outcome, Present
 from workers.environments.checked import Checked
@@ -141,24 +143,30 @@ class Wrong(Unity):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "kind", "facts"),
     [
-        ("crowd", r"unity, agent Walker.agent: at most 2 agents .* one more asks .*set most_agents\['Walker'\]"),
-        ("late", "unity: behaviors should be Walker but there is 'Late' as well"),
-        ("shape", r"unity, agent Walker.agent: obs should have the shapes \[\(\d, 3\)\] but has \[\(\d, 4\)\]"),
+        (
+            "crowd",
+            "behavior_agents_exceeded",
+            {"where": "unity, agent Walker.agent", "limit": 2, "behavior": "Walker"},
+        ),
+        ("late", "behavior_appeared_late", {"environment": "unity", "expected": ["Walker"], "value": "Late"}),
+        ("shape", "behavior_observation_shapes", {"where": "unity, agent Walker.agent"}),
     ],
 )
-def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, words: str) -> None:
+def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, kind: str, facts: dict[str, Any]) -> None:
     environment = Checked(MlAgentsEnvironment("unity", lambda: Wrong(wrong), 1))
     player = random_player(environment.world.places[0], np.random.default_rng(0))
     turn = environment.reset(0)
-    with pytest.raises(EnvironmentFault, match=words):  # noqa: PT012
+    with raises(EnvironmentFault, kind, **facts) as caught:
         for _ in range(50):
             turn = environment.step([player(present) for present in turn.present])
+    if wrong == "shape":
+        assert re.search(r"\[\(\d, 3\)\].*\[\(\d, 4\)\]", str(caught.value))
 
 
 def test_what_cannot_be_made_or_stepped_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="unity has no behaviors after its first reset"):
+    with raises(ConfigurationError, "no_behaviors_after_reset", environment="unity"):
         MlAgentsEnvironment("unity", lambda: Wrong("nothing"), 1)
-    with pytest.raises(EnvironmentFault, match="step came before reset"):
+    with raises(EnvironmentFault, "step_before_reset", environment="unity"):
         MlAgentsEnvironment("unity", lambda: Unity(0, BOTH, [(3,)]), 1).step([])

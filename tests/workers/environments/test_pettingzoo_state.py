@@ -6,12 +6,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from mpe2 import simple_spread_v3
 from pettingzoo import AECEnv, ParallelEnv
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.adapting import copy_seeds
 from workers.environments.base import Outcome, Present
 from workers.environments.checked import Checked
@@ -117,7 +117,7 @@ class Stateless(ParallelEnv[str, Any, int]):
 
 
 def test_without_a_state_it_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ConfigurationError, match=r"is state but lone has no state\(\); set it to joint, or remove it"):
+    with raises(ConfigurationError, "state_method_missing", environment="lone", key="environment.central_state"):
         wrap("lone", Stateless(), Stateless, 1, None, True)
-    with pytest.raises(ConfigurationError, match=r"tag is no PettingZoo environment, .* set it to joint, or remove it"):
+    with raises(ConfigurationError, "state_needs_pettingzoo", environment="tag", key="environment.central_state"):
         make(EnvironmentConfig(id="tag", copies=2, central_state="state"))

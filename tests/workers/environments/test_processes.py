@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from protocol.config import PPO, EnvironmentConfig, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.layout import segment_layout
+from tests.faults import raises, words_in
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
@@ -312,12 +313,17 @@ def test_beyond_the_budget_it_is_an_error_that_says_how_the_last_process_ended(h
     settings = {"how": how}
     with started("dying", 4, processes=2, restarts=1, step_timeout=2.0, settings=settings) as environment:
         turn = environment.reset(0)
-        with pytest.raises(EnvironmentFault) as caught:
+        with raises(
+            EnvironmentFault,
+            "environment_restarts_exhausted",
+            environment="tests.workers.environments.process_worlds:dying",
+            reason=end,
+            count=1,
+            key="environment.restarts",
+        ) as caught:
             play_on(environment, turn, 4)
         assert 1 <= environment.restarts <= 2
-    said = str(caught.value)
-    assert f"is lost: {end}; its 1 restarts are used up, correct the environment, or raise" in said
-    assert "the process of copies 0-1 " in said or "the process of copies 2-3 " in said
+    assert words_in(str(caught.value)) & {"0-1", "2-3"}, "the copies of that process"
 
 
 def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_restart_up_to_a_limit(
@@ -340,7 +346,13 @@ def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatc
     monkeypatch.setattr(processes, "_START_SECONDS", 0.0)
     with started("Diary", 2, step_timeout=30) as environment:
         assert environment.reset(0).present
-    with pytest.raises(EnvironmentFault, match=r"copies 0-1 did not start: it did not answer within 0\.01 s; see what"):
+    with raises(
+        EnvironmentFault,
+        "environment_process_not_started",
+        environment="tests.workers.environments.process_worlds:Diary",
+        copies="0-1",
+        reason="it did not answer within 0.01 s",
+    ):
         make(config("Diary", 2, 1, step_timeout=0.01))
 
 
@@ -351,38 +363,50 @@ def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once() 
     with started("dying", 2, settings=settings) as there:
         for environment in (here, there):
             turn = environment.reset(0)
-            with pytest.raises(EnvironmentFault) as caught:
+            with raises(EnvironmentFault, "environment_raised") as caught:
                 play_on(environment, turn, 2)
             said.append(str(caught.value))
         assert there.restarts == 0
     assert said[0] == said[1]
-    assert "diary raised in step (RuntimeError: the world broke)" in said[0]
+    assert {"diary", "step"} <= words_in(said[0])
+    assert "RuntimeError: the world broke" in said[0]
 
 
 def test_a_world_that_cannot_be_made_is_the_configurations_fault_in_the_same_words() -> None:
     said = []
     for count in (0, 2):
-        with pytest.raises(ConfigurationError) as caught:
+        with raises(ConfigurationError, "unknown_environment_setting") as caught:
             make(config("treasure_hunt", 2, count, settings={"agnets": 3}))
         said.append(str(caught.value))
     assert said[0] == said[1]
+    assert "agnets" in said[0]
 
 
 def test_processes_that_step_different_worlds_are_refused() -> None:
-    with pytest.raises(EnvironmentFault, match=r"other agents or spaces in one process than in another; let them"):
+    with raises(
+        EnvironmentFault,
+        "environment_processes_differ",
+        environment="tests.workers.environments.process_worlds:different",
+    ):
         make(config("different", 2, processes=2))
 
 
 @pytest.mark.parametrize(
-    ("keys", "words"),
+    ("keys", "kind", "facts"),
     [
-        ({"copies": 30, "processes": 4, "async_factor": 2}, "copies 30 .* 2 groups over 4 processes .* to 24 or 32$"),
-        ({"copies": 3, "processes": 4}, "set copies to 4$"),
-        ({"async_factor": 2}, "async_factor 2 needs processes .*; set processes to 1 or more, or async_factor to 1"),
+        (
+            {"copies": 30, "processes": 4, "async_factor": 2},
+            "copies_do_not_divide",
+            {"key": "environment.copies", "copies": 30, "groups": 2, "processes": 4, "choices": "24 or 32"},
+        ),
+        ({"copies": 3, "processes": 4}, "copies_do_not_divide", {"key": "environment.copies", "choices": "4"}),
+        ({"async_factor": 2}, "async_factor_without_processes", {"key": "environment.async_factor", "value": 2}),
     ],
 )
-def test_copies_that_cannot_be_divided_are_refused_with_the_fix_K11(keys: dict[str, int], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_copies_that_cannot_be_divided_are_refused_with_the_fix_K11(
+    keys: dict[str, int], kind: str, facts: dict[str, Any]
+) -> None:
+    with raises(ConfigurationError, kind, **facts):
         parse_run({"environment": keys})
 
 

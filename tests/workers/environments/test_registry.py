@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from tests.tools import ROOT
 from workers.environments.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
 from workers.environments.pettingzoo_aec import PettingZooTurns
-from workers.environments.registry import describe, make
+from workers.environments.registry import BUILT_IN, describe, make
 from workers.environments.treasure_hunt import TreasureHunt
 
 OWN = """
@@ -120,7 +122,14 @@ def test_a_users_parallel_environment_is_wrapped(own: str) -> None:
     assert isinstance(environment, PettingZooEnvironment)
     assert len(environment.reset(0).present) == 3
     environment.close()
-    with pytest.raises(ConfigurationError, match="act all at once"):
+    with raises(
+        ConfigurationError,
+        "turn_mode_not_supported",
+        value="sequential",
+        environment=f"{own}:spread",
+        expected="simultaneous",
+        key="environment.turn_mode",
+    ):
         make(config(f"{own}:spread", turn_mode="sequential"))
 
 
@@ -131,51 +140,59 @@ def test_a_users_environment_makes_all_copies_at_once(own: str) -> None:
     chosen = make(config(f"{own}:hunt_any", turn_mode="simultaneous"))
     assert isinstance(chosen, TreasureHunt)
     assert chosen.turn_mode == "simultaneous"
-    with pytest.raises(ConfigurationError, match=r"turn_mode is sequential but .* its own way"):
+    with raises(
+        ConfigurationError,
+        "turn_mode_already_set",
+        value="sequential",
+        environment=f"{own}:hunt",
+        key="environment.turn_mode",
+    ):
         make(config(f"{own}:hunt", turn_mode="sequential"))
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("name", "kind", "facts"),
     [
-        ("few", "2 copies"),
-        ("stubborn", "takes no argument 'copies'"),
-        ("number", "returned int"),
-        ("broken", "OSError: no disk"),
-        ("missing", "has nothing called 'missing'"),
-        ("constant", "neither a function nor a class"),
+        ("few", "environment_copies_ignored", {"count": 2}),
+        ("stubborn", "environment_function_without_copies", {"expected": "an Environment"}),
+        ("number", "environment_function_result", {"value": "int"}),
+        ("broken", "environment_function_refused_settings", {"reason": "OSError: no disk"}),
+        ("missing", "name_not_in_module", {"name": "missing", "key": "environment.id"}),
+        ("constant", "entry_not_callable", {"key": "environment.id"}),
     ],
 )
-def test_a_users_function_that_does_not_fit_is_refused_in_one_sentence(own: str, name: str, word: str) -> None:
-    with pytest.raises(ConfigurationError, match=word) as caught:
+def test_a_users_function_that_does_not_fit_is_refused_in_one_sentence(
+    own: str, name: str, kind: str, facts: dict[str, Any]
+) -> None:
+    with raises(ConfigurationError, kind, **facts) as caught:
         make(config(f"{own}:{name}"))
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "word"), [("sad", "ValueError: not today"), ("leaving", "SystemExit: 3")])
-def test_a_world_whose_first_look_raises_or_exits_is_told_in_one_sentence(own: str, name: str, word: str) -> None:
-    with pytest.raises(EnvironmentFault, match=rf"{own}:{name} raised before its first episode \({word}\); correct"):
+@pytest.mark.parametrize(("name", "reason"), [("sad", "ValueError: not today"), ("leaving", "SystemExit: 3")])
+def test_a_world_whose_first_look_raises_or_exits_is_told_in_one_sentence(own: str, name: str, reason: str) -> None:
+    with raises(EnvironmentFault, "environment_creation_failed", environment=f"{own}:{name}", reason=reason):
         make(config(f"{own}:{name}"))
 
 
 def test_a_users_module_that_cannot_be_imported_says_why(own: str, tmp_path: Path) -> None:
     (tmp_path / f"{own}_bad.py").write_text("1 / 0\n")
-    with pytest.raises(ConfigurationError, match="ZeroDivisionError"):
+    with raises(ConfigurationError, "module_import_failed") as caught:
         make(config(f"{own}_bad:anything"))
+    assert "ZeroDivisionError" in str(caught.value)
     (tmp_path / f"{own}_needy.py").write_text("import no_such_package_here\n")
-    with pytest.raises(ConfigurationError, match="pip install no_such_package_here"):
+    with raises(ConfigurationError, "package_missing", package="no_such_package_here"):
         make(config(f"{own}_needy:anything"))
-    with pytest.raises(ConfigurationError, match="not found in"):
+    with raises(ConfigurationError, "module_not_found", key="environment.id", module=f"{own}_absent"):
         make(config(f"{own}_absent:anything"))
 
 
 @pytest.mark.parametrize("id", ["treasure_hant", "CartPole-v1", ""])
 def test_an_unknown_id_is_refused_with_the_known_forms(id: str) -> None:
-    with pytest.raises(
-        ConfigurationError,
-        match=r"treasure_hunt, .*, gymnasium:ID, gymnasium_multi:ID, openspiel:GAME, pettingzoo:MODULE or module",
-    ):
+    with raises(ConfigurationError, "unknown_environment", environment=id, key="environment.id") as caught:
         make(config(id))
+    forms = {"gymnasium:ID", "gymnasium_multi:ID", "openspiel:GAME", "pettingzoo:MODULE", "module:function"}
+    assert set(BUILT_IN) | forms <= {*re.findall(r"[\w:]+", str(caught.value))}
 
 
 def test_agents_of_pettingzoo_act_all_at_once_or_in_turn_as_turn_mode_says_X8() -> None:
@@ -195,13 +212,13 @@ def test_agents_of_pettingzoo_act_all_at_once_or_in_turn_as_turn_mode_says_X8() 
 
 @pytest.mark.parametrize("key", ["copies", "turn_mode"])
 def test_keys_of_environment_do_not_hide_in_its_settings(key: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"write environment.{key} instead"):
+    with raises(ConfigurationError, "setting_is_environment_key", field=key, key=f"environment.settings.{key}"):
         make(config("treasure_hunt", settings={key: 3}))
 
 
 def test_a_missing_adapter_package_is_told_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(ConfigurationError, match="pip install gymnasium"):
+    with raises(ConfigurationError, "package_missing", package="gymnasium"):
         make(config("gymnasium:CartPole-v1"))
 
 

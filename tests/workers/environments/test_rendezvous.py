@@ -9,6 +9,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from workers.environments.baselines import baselines
 from workers.environments.checked import Checked
 from workers.environments.rendezvous import DRAG, REACH, THRUST, TOP, Rendezvous
@@ -75,20 +76,27 @@ def test_places_stand_around_a_point_and_inside_the_walls_out_of_each_others_rea
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("field", "value", "kind"),
     [
-        ({"agents": 1}, "rendezvous setting agents = 1: .*; correct it in environment.settings"),
-        ({"touch": -1.0}, "rendezvous setting touch = -1.0: .*; correct it in environment.settings"),
-        ({"size": 3}, "rendezvous has no setting 'size'; remove it"),
+        ("agents", 1, "environment_setting_invalid"),
+        ("touch", -1.0, "environment_setting_invalid"),
+        ("size", 3, "unknown_environment_setting"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        Rendezvous(2, **settings)
+def test_a_wrong_setting_is_one_sentence(field: str, value: Any, kind: str) -> None:
+    with raises(ConfigurationError, kind, environment="rendezvous", key=f"environment.settings.{field}"):
+        Rendezvous(2, **{field: value})
 
 
 def test_agents_cannot_take_turns() -> None:
-    with pytest.raises(ConfigurationError, match="act all at once; set it to simultaneous or remove it"):
+    with raises(
+        ConfigurationError,
+        "turn_mode_not_supported",
+        value="sequential",
+        environment="rendezvous",
+        expected="simultaneous",
+        key="environment.turn_mode",
+    ):
         Rendezvous(2, "sequential")
 
 
@@ -98,7 +106,7 @@ def test_a_thrust_outside_its_bounds_is_refused_in_one_sentence(thrust: float) -
     turn = env.reset(0)
     chosen = [np.zeros((2, 2), np.float32) for _ in turn.present]
     chosen[1][1, 0] = thrust
-    with pytest.raises(EnvironmentFault, match=r"rendezvous, agent agent_1: action should be .* but is"):
+    with raises(EnvironmentFault, "action_invalid", environment="rendezvous", agent="agent_1", field="action"):
         env.step(chosen)
 
 

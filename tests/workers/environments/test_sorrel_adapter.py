@@ -11,6 +11,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.workers.environments import gridworld
 from tests.workers.environments.table import Table
 from workers.environments.base import Outcome, Present
@@ -191,5 +192,5 @@ def test_an_agent_that_does_not_say_how_many_actions_it_has_is_refused() -> None
             del agent.action_spec
         return env
 
-    with pytest.raises(ConfigurationError, match=r"grid, agent agent_0, does not say how many actions .*n_actions"):
+    with raises(ConfigurationError, "sorrel_action_count_unknown", where="grid, agent agent_0,"):
         SorrelEnvironment("grid", mute, 1)

@@ -10,6 +10,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.tools import skip_or_fail
 from workers.environments.baselines import baselines
 from workers.environments.checked import Checked
@@ -132,7 +133,9 @@ def test_it_is_drawn_where_bodies_are() -> None:
 
 
 def test_settings_and_turns_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="spread setting local_ratio"):
+    with raises(
+        ConfigurationError, "environment_setting_invalid", environment="spread", key="environment.settings.local_ratio"
+    ):
         Spread(1, local_ratio=1.5)
-    with pytest.raises(ConfigurationError, match="act all at once; set it to simultaneous or remove it"):
+    with raises(ConfigurationError, "turn_mode_not_supported", environment="spread", key="environment.turn_mode"):
         Spread(1, "sequential")

@@ -9,6 +9,7 @@ import pytest
 
 from protocol.config import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.base import Environment, Turn
 from workers.environments.dealt import deal
 from workers.environments.registry import BUILT_IN, make
@@ -105,5 +106,5 @@ def test_what_an_actor_was_dealt_goes_on_with_the_turns_that_wait_L1(id: str) ->
 def test_a_state_of_something_else_is_refused_in_a_sentence_L1() -> None:
     environment = world("deep_sea")
     environment.reset(0)
-    with pytest.raises(ConfigurationError, match="DeepSea cannot go back to a state"):
+    with raises(ConfigurationError, "state_not_restorable", what="DeepSea"):
         environment.set_state({"tree": np.frombuffer(b"{", np.uint8)})

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.base import Turn
 from workers.environments.baselines import baselines
 from workers.environments.checked import Checked
@@ -110,20 +111,20 @@ def test_random_and_scripted_players_earn_what_they_must() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "kind", "facts"),
     [
-        ({"actions": 9, "observation": 10}, "9 actions need an observation of 11 numbers at least"),
-        ({"episode_steps": 0}, "synthetic setting episode_steps = 0: .*; correct it in environment.settings"),
-        ({"speed": 1}, "synthetic has no setting 'speed'; remove it"),
+        ({"actions": 9, "observation": 10}, "observation_too_small_for_actions", {"count": 9, "expected": 11}),
+        ({"episode_steps": 0}, "environment_setting_invalid", {"key": "environment.settings.episode_steps"}),
+        ({"speed": 1}, "unknown_environment_setting", {"key": "environment.settings.speed"}),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+def test_a_wrong_setting_is_one_sentence(settings: dict[str, Any], kind: str, facts: dict[str, Any]) -> None:
+    with raises(ConfigurationError, kind, environment="synthetic", **facts):
         make(EnvironmentConfig(id="synthetic", copies=2, settings=settings))
 
 
 def test_agents_cannot_take_turns_and_a_copy_is_told_as_text() -> None:
-    with pytest.raises(ConfigurationError, match="act all at once; set it to simultaneous or remove it"):
+    with raises(ConfigurationError, "turn_mode_not_supported", key="environment.turn_mode", environment="synthetic"):
         Synthetic(2, "sequential")
     env = Synthetic(2, **SMALL)
     turn = env.reset(0)

@@ -26,6 +26,7 @@ from protocol.spaces import (
     Payoff,
     World,
 )
+from tests.faults import raises
 from tests.workers.environments.scenes import Scenes
 from workers.environments.base import Environment, Episodes, Outcome, Present, Turn
 from workers.environments.baselines import baselines, play
@@ -186,17 +187,18 @@ class Apart(Environment):
 
 @pytest.mark.parametrize("when", [0, 2])
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "kind"),
     [
-        ("gone", "'b' of team 'two' is not there in each turn and copy in which 'a' does"),
-        ("elsewhere", "'b' of team 'two' is not there in each turn and copy in which 'a' does"),
-        ("between", "'b' of team 'two' is not there in each turn"),
-        ("ended", "'b' of team 'two' ends its episode in another turn than 'a' does"),
+        ("gone", "teammate_absent"),
+        ("elsewhere", "teammate_absent"),
+        ("between", "teammate_absent"),
+        ("ended", "teammate_ends_apart"),
     ],
 )
-def test_a_member_that_comes_goes_or_ends_by_itself_ends_the_run(how: str, when: int, said: str) -> None:
+def test_a_member_that_comes_goes_or_ends_by_itself_ends_the_run(how: str, when: int, kind: str) -> None:
     together = TeamEnvironment(Apart(how, when), {"two": "all"}, "sum")
-    with pytest.raises(EnvironmentFault, match=f"^pair: agent {said}.*environment.teams"):  # noqa: PT012
+    facts = {"environment": "pair", "agent": "b", "team": "two", "other": "a", "key": "environment.teams"}
+    with raises(EnvironmentFault, kind, **facts):
         together.reset(0)
         for _ in range(2):
             together.step([np.zeros(2, together.world.places[0].acted.dtype)])
@@ -220,21 +222,32 @@ ONE, TWO, THREE = (Agent(name=n, observation=Box(shape=(1,)), action=Discrete(n=
 
 
 @pytest.mark.parametrize(
-    ("world", "teams", "said"),
+    ("world", "teams", "kind", "facts"),
     [
-        (tree("general", ONE, TWO), {"t": ("one", "four")}, "'t' names 'four', which w does not have.*one, two"),
-        (tree("general", ONE, TWO), {"t": ("one", "one")}, "'t' has one member"),
-        (tree("general", ONE), {"t": "all"}, "'t' has one member"),
-        (tree("general", ONE, HERD), {"t": "all"}, "'herd.cow' of 't' stands for a varying number of agents"),
-        (tree("zero_sum", ONE, TWO), {"t": "all"}, "the members of 't' play against each other"),
-        (tree("zero_sum", PACK, ONE), {"t": ("one", "wolves.grey")}, "play against each other"),
-        (tree("general", ONE, TWO, THREE), {"t": ("one", "two"), "u": ("two", "three")}, "'two' is in 't' and in 'u'"),
-        (tree("general", ONE, TWO, THREE), {"three": ("one", "two")}, "has an agent 'three' beside the team"),
+        (
+            tree("general", ONE, TWO),
+            {"t": ("one", "four")},
+            "team_names_unknown_agent",
+            {"agent": "four", "environment": "w", "choices": ["one", "two"]},
+        ),
+        (tree("general", ONE, TWO), {"t": ("one", "one")}, "team_of_one_member", {}),
+        (tree("general", ONE), {"t": "all"}, "team_of_one_member", {}),
+        (tree("general", ONE, HERD), {"t": "all"}, "team_member_varies_in_number", {"agent": "herd.cow"}),
+        (tree("zero_sum", ONE, TWO), {"t": "all"}, "team_members_are_opponents", {}),
+        (tree("zero_sum", PACK, ONE), {"t": ("one", "wolves.grey")}, "team_members_are_opponents", {}),
+        (
+            tree("general", ONE, TWO, THREE),
+            {"t": ("one", "two"), "u": ("two", "three")},
+            "agent_in_two_teams",
+            {"agent": "two", "other": "u"},
+        ),
+        (tree("general", ONE, TWO, THREE), {"three": ("one", "two")}, "team_named_like_agent", {}),
     ],
 )
-def test_what_cannot_be_a_team_is_refused_with_its_remedy(world: World, teams: Any, said: str) -> None:
-    inner = Scenes(world)
-    with pytest.raises(ConfigurationError, match=f"^environment.teams: .*{said}"):
+def test_what_cannot_be_a_team_is_refused_with_its_remedy(world: World, teams: Any, kind: str, facts: Any) -> None:
+    inner, team = Scenes(world), next(iter(teams))
+    key = "environment.teams" if kind == "agent_in_two_teams" else f"environment.teams.{team}"
+    with raises(ConfigurationError, kind, team=team, key=key, **facts):
         TeamEnvironment(inner, teams, "sum")
 
 
@@ -255,13 +268,20 @@ def test_a_cooperative_population_is_held_to_its_payoff_in_a_team_as_well_I4() -
     actions = np.zeros(1, together.world.places[0].acted.dtype)
     actions["wolves-black.move"] = 2
     obey(actions, one.action_mask)
-    with pytest.raises(EnvironmentFault, match=r"population wolves, turn 1.*cooperative rewards should be equal"):
+    with raises(
+        EnvironmentFault,
+        "payoff_broken",
+        environment="w",
+        population="wolves",
+        turn=1,
+        payoff="cooperative",
+    ):
         together.step([actions])
 
 
 def test_members_that_take_turns_are_refused_before_anything_starts() -> None:
     hunt = {"id": "treasure_hunt", "teams": {"hunters": "all"}}
-    with pytest.raises(EnvironmentFault, match=r"team 'hunters' is not there in each turn.*turn_mode simultaneous"):
+    with raises(EnvironmentFault, "teammate_absent", agent="agent_1", team="hunters", key="environment.teams"):
         describe(EnvironmentConfig.model_validate(hunt))
     world = describe(EnvironmentConfig.model_validate({**hunt, "turn_mode": "simultaneous"}))
     assert [agent.name for agent in world.agents] == ["hunters"]
@@ -277,16 +297,22 @@ def test_what_others_see_makes_a_team_no_other_team() -> None:
 
 def test_simulators_are_in_no_team() -> None:
     keys = {"id": "external", "settings": {"world": "rendezvous"}, "teams": {"t": "all"}}
-    with pytest.raises(ConfigurationError, match=r"^environment\.teams .* simulators .* remove the key"):
+    with raises(ConfigurationError, "simulators_with_teams", key="environment.teams"):
         describe(EnvironmentConfig.model_validate(keys))
 
 
 def test_keys_of_teams_are_checked() -> None:
     run = parse_run({"environment": {"teams": {"t": "all", "u": ["a", "b"]}, "team_reward": "mean"}})
     assert run.environment.teams == {"t": "all", "u": ("a", "b")}
-    for wrong in ({"teams": {"t": ["a"]}}, {"teams": {"t": "both"}}, {"teams": {"a b": "all"}}, {"team_reward": "max"}):
-        with pytest.raises(ConfigurationError, match=r"environment\.team"):
+    for wrong, key in (
+        ({"teams": {"t": ["a"]}}, "environment.teams.t"),
+        ({"teams": {"t": "both"}}, "environment.teams.t"),
+        ({"teams": {"a b": "all"}}, "environment.teams.a b"),
+        ({"team_reward": "max"}, "environment.team_reward"),
+    ):
+        with raises(ConfigurationError, "value_invalid") as caught:
             parse_run({"environment": wrong})
+        assert key in str(caught.value)
 
 
 def test_a_scripted_player_and_chance_play_for_all_members() -> None:

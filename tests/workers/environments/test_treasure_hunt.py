@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.treasure_hunt import AGENT, BONE, EMPTY, FOOD, GEM, WALL, TreasureHunt
@@ -338,20 +339,20 @@ def test_env_steps_counts_whole_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "word"),
+    ("wrong", "kind", "key"),
     [
-        ({"hight": 5}, "hight"),
-        ({"spawn": 1.5}, "spawn"),
-        ({"agents": "two"}, "agents"),
-        ({"height": 3, "width": 3, "agents": 2}, "do not fit"),
-        ({"gem": float("nan")}, "gem"),
-        ({"turns": 0}, "turns"),
+        ({"hight": 5}, "unknown_environment_setting", ".hight"),
+        ({"spawn": 1.5}, "environment_setting_invalid", ".spawn"),
+        ({"agents": "two"}, "environment_setting_invalid", ".agents"),
+        ({"height": 3, "width": 3, "agents": 2}, "agents_exceed_cells_within_wall", ".agents"),
+        ({"gem": float("nan")}, "environment_setting_invalid", ".gem"),
+        ({"turns": 0}, "environment_setting_invalid", ".turns"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_in_one_sentence(wrong: dict[str, Any], word: str) -> None:
-    with pytest.raises(ConfigurationError, match=word) as caught:
+def test_settings_that_cannot_work_are_refused_in_one_sentence(wrong: dict[str, Any], kind: str, key: str) -> None:
+    facts = {"environment": "treasure_hunt", "key": f"environment.settings{key}"}
+    with raises(ConfigurationError, kind, **facts) as caught:
         TreasureHunt(2, **wrong)
-    assert "environment.settings" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -26,6 +26,7 @@ from protocol.spaces import (
     MultiDiscrete,
     World,
 )
+from tests.faults import raises
 from tests.protocol.spaces_strategies import SLOW
 from tests.workers.environments.masked_games import Alone, InTurn, Together
 from tests.workers.environments.scenes import Scenes
@@ -209,7 +210,11 @@ def test_an_illegal_action_is_told_in_one_sentence() -> None:
     ):
         view.reset(seed=1)
         mask = view._seen["action_mask"] if isinstance(view, GymnasiumView) else view.observe("a")["action_mask"]
-        with pytest.raises(
-            EnvironmentFault, match=r"^w, agent a: action should be a choice that action_mask allows but"
+        with raises(
+            EnvironmentFault,
+            "played_action_invalid",
+            where="w, agent a",
+            field="action",
+            expected="a choice that action_mask allows",
         ):
             view.step(int(np.flatnonzero(mask == 0)[0]))

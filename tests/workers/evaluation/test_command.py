@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from protocol.config import parse_run
+from tests.faults import kinds_in
 from tests.flows.runs import config
 from tests.learning.greedy import make_run
 from workers import evaluate as module
@@ -44,7 +45,9 @@ def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, mon
     assert np.isfinite([line["mean"] for line in lines]).all()
     strange = CliRunner().invoke(main, [str(tmp_path / "run"), "--policy", "pilot=x"])
     assert strange.exit_code == 2
-    assert "which no agent uses; the policies are agent_0, agent_1" in strange.output
+    assert kinds_in(strange.output) == ["policy_option_unused"]
+    assert "'pilot'" in strange.output
+    assert "agent_0, agent_1" in strange.output
     shapeless = CliRunner().invoke(main, [str(tmp_path / "run"), "--policy", "agent_0"])
     assert "is not of the form NAME=PATH" in shapeless.output
 
@@ -52,7 +55,8 @@ def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, mon
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, [str(tmp_path)])
     assert told.exit_code == 2
-    assert "is no run's folder (it has no config.yaml)" in told.output
+    assert kinds_in(told.output) == ["folder_without_config"]
+    assert str(tmp_path) in told.output
 
 
 def saved(folder: Path, policy: str) -> list[int]:

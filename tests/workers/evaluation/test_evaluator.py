@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.environments.episodes import environments_of
 from workers.evaluation.evaluator import Evaluator
 from workers.evaluation.scores import FILE, Score, append, score
@@ -64,7 +64,7 @@ def test_episodes_are_whole_and_stepped_here() -> None:
 
 
 def test_simulators_from_outside_are_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigurationError, match="nothing can be evaluated in them; name a world that is made here"):
+    with raises(ConfigurationError, "external_simulators_not_evaluable"):
         Evaluator(run(environment={"id": "external", "settings": {"world": "treasure_hunt"}}), 1, 0)
 
 

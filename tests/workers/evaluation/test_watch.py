@@ -14,6 +14,7 @@ from protocol.config import EvaluationConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.messages import Join, Refusal
 from protocol.version import NOTHING, Version
+from tests.faults import kinds_in, raises
 from tests.flows.runs import config
 from workers.environments.registry import describe
 from workers.evaluation.live import Due
@@ -112,7 +113,7 @@ def test_evaluations_are_due_by_steps_or_seconds_and_none_is_made_up_for_L6() ->
 
 
 def test_a_schedule_without_a_time_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"evaluation: nothing says when; set evaluation\.every_steps or"):
+    with raises(ConfigurationError, "evaluation_without_interval", key="evaluation"):
         parse_run({"evaluation": {"episodes": 3}})
 
 
@@ -124,12 +125,13 @@ def test_one_evaluation_takes_part_where_the_run_wants_it(tmp_path: Path, wanted
     answer = members.join(join, {})
     if not wanted:
         assert isinstance(answer, Refusal)
-        assert "this run is not evaluated while it goes on; set evaluation.every_steps" in answer.reason
+        assert kinds_in(answer.reason) == ["no_evaluation_wanted"]
         return
     assert isinstance(answer, Member)
     assert answer.name == "evaluation-0"
     second = members.join(join.model_copy(update={"token": "u"}), {})
     assert isinstance(second, Refusal)
-    assert "belongs to a living worker" in second.reason
+    assert kinds_in(second.reason) == ["identity_in_use"]
+    assert "'evaluation-0'" in second.reason
     answer.metrics = {"a.evaluation/return": 3.0}
     assert members.measured() == {"a.evaluation/return": 3.0}

@@ -10,6 +10,7 @@ import pytest
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
+from tests.faults import raises
 from workers.league_plan import plan_league
 from workers.plan import plan_policies
 from workers.sequential import Sequential
@@ -63,35 +64,53 @@ def test_players_of_one_seat_each_meet_those_of_the_other_J7() -> None:
 
 
 @pytest.mark.parametrize(
-    ("league", "keys", "why"),
+    ("league", "keys", "kind", "facts"),
     [
-        ({"size": 2}, {}, "would grow to 4 members and its library holds 2; raise league.size"),
-        ({"snapshot_every": 9_000}, {}, "no member would ever join"),
+        ({"size": 2}, {}, "league_library_too_small", {"count": 4, "limit": 2, "key": "league.size"}),
+        ({"snapshot_every": 9_000}, {}, "league_snapshots_never_due", {"value": 9_000, "key": "league.snapshot_every"}),
         (
             {"players": {"main": {"opponents": ["ghost"]}}},
             {},
-            "names 'ghost', which is no player; the players are main",
+            "league_opponent_unknown",
+            {"opponent": "ghost", "choices": ["main"], "key": "league.players.main.opponents"},
         ),
-        ({"players": {"a": {"opponents": ["a"]}}}, {"agents": {}}, "does not sit in all seats opposite"),
-        ({"players": {"new": {}}}, {}, "sits nowhere"),
-        ({"players": {"new": {"agents": ["z"]}}}, {}, "no agent of pair; its agents are a, b"),
-        ({"matchmaking": "nash", "arena": 0}, {}, "would never be measured; raise league.arena"),
-        ({"arena": 0.9}, {}, "needs 2 copies beside its arena, and there are 1"),
-        ({}, {"policies": {"main": {"algorithm": {"name": "scripted"}}}}, "two agents or more whose policies learn"),
-        ({}, {"schedule": "lockstep", "policy": {"segment_length": 8}}, "schedule is lockstep"),
-        ({}, {"actors": 0}, "no actors"),
-        ({}, {"multiprocessing": {"enabled": False}}, "is of one process without one; remove league"),
-        ({}, {"environment": {"id": "external", "copies": 16}}, "simulators play with whom they want"),
-        ({"opponents": 3}, {}, "unknown configuration key 'league.opponents'"),
+        (
+            {"players": {"a": {"opponents": ["a"]}}},
+            {"agents": {}},
+            "league_opponent_not_opposite",
+            {"opponent": "a", "key": "league.players.a.opponents"},
+        ),
+        ({"players": {"new": {}}}, {}, "league_player_without_seat", {"key": "league.players.new.agents"}),
+        (
+            {"players": {"new": {"agents": ["z"]}}},
+            {},
+            "league_player_of_unknown_agent",
+            {"agent": "z", "choices": ["a", "b"], "key": "league.players.new.agents"},
+        ),
+        ({"matchmaking": "nash", "arena": 0}, {}, "league_nash_without_arena", {"key": "league.arena"}),
+        ({"arena": 0.9}, {}, "league_copies_too_few", {"expected": 2, "count": 1, "key": "environment.copies"}),
+        (
+            {},
+            {"policies": {"main": {"algorithm": {"name": "scripted"}}}},
+            "league_needs_two_learners",
+            {"environment": "pair", "count": 0},
+        ),
+        ({}, {"schedule": "lockstep", "policy": {"segment_length": 8}}, "league_in_lockstep", {}),
+        ({}, {"actors": 0}, "league_without_actors", {}),
+        ({}, {"multiprocessing": {"enabled": False}}, "league_without_coordinator", {}),
+        ({}, {"environment": {"id": "external", "copies": 16}}, "league_with_simulators", {}),
+        ({"opponents": 3}, {}, "unknown_key", {"key": "league.opponents"}),
     ],
 )
-def test_a_league_that_cannot_be_is_refused_in_one_sentence(league: Any, keys: Any, why: str) -> None:
+def test_a_league_that_cannot_be_is_refused_in_one_sentence(
+    league: Any, keys: Any, kind: str, facts: dict[str, Any]
+) -> None:
     """J7: an opponent that does not exist, a population larger than the library, a programme that goes nowhere."""
-    with pytest.raises(ConfigurationError, match=why):
+    with raises(ConfigurationError, kind, **facts):
         plan_league(run(league, **keys), WORLD)
 
 
 def test_a_league_in_one_process_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="leave --sequential out, or remove league"):
+    with raises(ConfigurationError, "league_needs_coordinator", key="league"):
         Sequential(run({}), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ import pytest
 
 from protocol.counters import Counters
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.workers.league.test_league_plan import WORLD, run
 from workers.acting.cast import Cast
 from workers.acting.fixtures import LEARNS, Fixtures, Told
@@ -74,7 +75,7 @@ def test_members_are_files_that_never_change_and_are_checked(tmp_path: Path) -> 
     assert [entry.name for entry in library.entries(tmp_path, "main")] == ["main/0", "main/1"]
     assert library.entries(tmp_path, "main")[0] == first
     assert library.verify(first, first.path(tmp_path).read_bytes()) == b"weights"
-    with pytest.raises(ConfigurationError, match="main/0 should have the checksum"):
+    with raises(ConfigurationError, "library_checksum_differs", peer="main/0"):
         library.verify(first, b"weighty")
     assert library.entries(tmp_path, "nobody") == []
 

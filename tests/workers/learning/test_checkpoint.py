@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.learning import checkpoint
 from workers.learning.checkpoint import Checkpoint, Manifest
 
@@ -135,11 +136,12 @@ def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
 FILES = ["weights.safetensors", "optimizer.safetensors", "replay.safetensors", "manifest.json"]
 
 
-def refused(folder: Path, match: str) -> None:
+def refused(folder: Path, kind: str, said: str, **facts: object) -> None:
     """The newest checkpoint in `folder` is, in one sentence that names it."""
-    with pytest.raises(ConfigurationError, match=match) as told:
+    with raises(ConfigurationError, kind, file=folder / "3", **facts) as told:
         checkpoint.load_newest(folder, HASH)
     assert str(folder / "3") in str(told.value)
+    assert said in str(told.value)
     assert "\n" not in str(told.value)
 
 
@@ -147,7 +149,7 @@ def refused(folder: Path, match: str) -> None:
 @pytest.mark.parametrize("damage", [b"", b"\x00garbage" * 9, b"\xff" * 99, b"[" * 100_000])
 def test_a_damaged_checkpoint_is_told_in_one_sentence_with_the_remedy(tmp_path: Path, file: str, damage: bytes) -> None:
     (save(tmp_path, 3, replay=True) / file).write_bytes(damage)
-    refused(tmp_path, r"cannot be read.*remove this folder")
+    refused(tmp_path, "checkpoint_unreadable", f"{file}: ")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -156,7 +158,7 @@ def test_one_that_was_cut_short_or_lengthened_is_refused(tmp_path: Path, file: s
     data = path.read_bytes()
     for wrong in (data[:-5], data + b"more"):
         path.write_bytes(wrong)
-        refused(tmp_path, r"cannot be read.*remove this folder")
+        refused(tmp_path, "checkpoint_unreadable", f"{file}: ")
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -164,23 +166,23 @@ def test_a_file_that_leads_elsewhere_or_never_ends_is_refused(tmp_path: Path, fi
     path = save(tmp_path, 3, replay=True) / file
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    refused(tmp_path, "no plain file")
+    refused(tmp_path, "checkpoint_unreadable", f"{file}: it is no plain file")
     path.unlink()
     os.mkfifo(path)
-    refused(tmp_path, "no plain file")
+    refused(tmp_path, "checkpoint_unreadable", f"{file}: it is no plain file")
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "manifest.json"])
 def test_a_file_that_is_missing_is_told(tmp_path: Path, file: str) -> None:
     (save(tmp_path, 3) / file).unlink()
-    refused(tmp_path, r"cannot be read.*remove this folder")
+    refused(tmp_path, "checkpoint_unreadable", f"{file}: ")
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, file: str, number: float) -> None:
     save_file({"a": torch.tensor([1.0, number])}, save(tmp_path, 3) / file)
-    refused(tmp_path, r"not finite \(a\); remove this folder")
+    refused(tmp_path, "checkpoint_not_finite", "(a)", field="a")
 
 
 @pytest.mark.parametrize(
@@ -201,24 +203,24 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, file: str, numb
 def test_a_manifest_that_says_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
-    refused(tmp_path, rf"manifest.json: {next(iter(change))} .*remove this folder")
+    refused(tmp_path, "checkpoint_unreadable", f"manifest.json: {next(iter(change))} ")
 
 
 def test_a_manifest_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     (save(tmp_path, 3) / "manifest.json").write_text("[]")
-    refused(tmp_path, "cannot be read")
+    refused(tmp_path, "checkpoint_unreadable", "manifest.json: ")
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     save(tmp_path, 3)
-    with pytest.raises(ConfigurationError, match="of another network; use the configuration it was trained with"):
+    with raises(ConfigurationError, "checkpoint_of_other_network"):
         checkpoint.load_newest(tmp_path, "f" * 16)
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    refused(tmp_path, r"format 99, this release reads 1 to 2; use the release that wrote it")
+    refused(tmp_path, "checkpoint_format_unknown", "99", value=99, oldest=1, newest=2)
 
 
 def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:

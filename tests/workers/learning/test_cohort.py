@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from protocol.config import IQN, PPO
 from protocol.errors import TrainingFault
 from protocol.version import Version
+from tests.faults import raises
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.compiler import Compiler
 from workers.learning.cohort import Cohort
@@ -134,7 +135,7 @@ def test_a_member_that_fails_too_often_ends_the_process_as_one_that_is_alone_doe
         spoiled(company.benches[0])
         for _ in range(2):
             company.cohort.step()
-        with pytest.raises(TrainingFault):
+        with raises(TrainingFault, "update_not_finite"):
             company.cohort.step()
 
 

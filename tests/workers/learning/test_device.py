@@ -7,6 +7,7 @@ import torch
 
 from protocol.config import Run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.learning.device import choose_device
 
 
@@ -37,7 +38,5 @@ def test_a_device_that_is_asked_for_is_taken_or_refused_E9(monkeypatch: pytest.M
     assert str(choose_device(Run(device="cpu"), 0)) == "cpu"
     assert str(choose_device(Run(device="mps"), 0)) == "mps"
     machine(monkeypatch, 0)
-    with pytest.raises(
-        ConfigurationError, match="device is 'cuda', which this machine does not have; set device: auto"
-    ):
+    with raises(ConfigurationError, "device_not_available", value="cuda", key="device"):
         choose_device(Run(device="cuda"), 0)

@@ -12,6 +12,7 @@ from protocol.config import Run, parse_run
 from protocol.counters import Counters, read_counters
 from protocol.errors import ConfigurationError
 from protocol.version import Version
+from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, Bench, run_of
 from workers.books import Books
@@ -84,14 +85,14 @@ def test_a_run_ends_at_its_limit_of_steps_or_at_the_return_that_it_was_to_reach_
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "kind", "facts"),
     [
-        ({"steps": 10, "until": 11}, "until 11 is beyond steps 10"),
-        ({"schedule": "lockstep", "target_return": 1.0}, "schedule is lockstep and there is target_return"),
+        ({"steps": 10, "until": 11}, "until_beyond_steps", {"value": 11, "limit": 10, "key": "until"}),
+        ({"schedule": "lockstep", "target_return": 1.0}, "lockstep_setting_forbidden", {"setting": "target_return"}),
     ],
 )
-def test_limits_that_contradict_are_refused_X7(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_limits_that_contradict_are_refused_X7(keys: dict[str, Any], kind: str, facts: dict[str, Any]) -> None:
+    with raises(ConfigurationError, kind, **facts):
         parse_run(keys)
 
 

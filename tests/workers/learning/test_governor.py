@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.learning.governor import Governor
 
 RATIOS = st.one_of(st.integers(1, 16).map(float), st.sampled_from([0.0625, 0.25, 0.5, 1.5, 3.125]))
@@ -108,20 +109,26 @@ def test_more_rows_at_once_than_the_buffer_was_made_for_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "kind", "facts"),
     [
-        ({"samples_per_insert": 0}, "replay_ratio and batch_size must be positive.*; raise them"),
-        ({"samples_per_insert": float("inf")}, "must be positive"),
-        ({"batch": 0}, "must be positive"),
-        ({"min_size_to_sample": 0}, "learning_starts must be at least 1.*; raise it"),
-        ({"error_buffer": 23.9}, "error_buffer 23.9 could stop learner and actors both.* need 24 or more; raise it or"),
-        ({"error_buffer": 0.0}, "could stop learner and actors both"),
+        ({"samples_per_insert": 0}, "sampling_not_positive", {"key": "policy.algorithm.replay_ratio"}),
+        ({"samples_per_insert": float("inf")}, "sampling_not_positive", {}),
+        ({"batch": 0}, "sampling_not_positive", {}),
+        ({"min_size_to_sample": 0}, "learning_starts_not_positive", {"key": "policy.algorithm.learning_starts"}),
+        (
+            {"error_buffer": 23.9},
+            "error_buffer_too_small",
+            {"value": 23.9, "expected": 24, "key": "policy.algorithm.error_buffer"},
+        ),
+        ({"error_buffer": 0.0}, "error_buffer_too_small", {"value": 0.0, "expected": 24}),
     ],
 )
-def test_U6_what_would_deadlock_is_refused_with_the_reason(given: dict[str, float], sentence: str) -> None:
+def test_U6_what_would_deadlock_is_refused_with_the_reason(
+    given: dict[str, float], kind: str, facts: dict[str, object]
+) -> None:
     """U6."""
     sizes = {"samples_per_insert": 4, "min_size_to_sample": 1, "batch": 8, "insertion": 10, **given}
-    with pytest.raises(ConfigurationError, match=sentence):
+    with raises(ConfigurationError, kind, **facts):
         Governor(**sizes)  # type: ignore[arg-type]
     Governor(4, 1, 8, 10, error_buffer=24)
 

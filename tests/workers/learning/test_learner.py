@@ -17,6 +17,7 @@ from protocol.errors import SharedMemoryError
 from protocol.mailbox import Mailbox
 from protocol.memory import PREFIX
 from protocol.messages import Welcome
+from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import STREAM, run_of
 from workers.learner import Learner
@@ -50,7 +51,7 @@ def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publicati
     run = run_of(STREAM)
     other = Mailbox.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
     learner, context = _learner(run)
-    with pytest.raises(SharedMemoryError, match="weights of another network"):
+    with raises(SharedMemoryError, "mailbox_of_another_network", file=other.path):
         learner.run()
     assert any(thread.name == "publication" for thread in threading.enumerate())
     learner.close()

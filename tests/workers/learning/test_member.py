@@ -15,6 +15,7 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError, TrainingFault
 from protocol.version import Version
 from protocol.weights import WeightSource
+from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.freezing import Freezing
 from workers.learning.member import Member
@@ -198,7 +199,7 @@ def test_a_checkpoint_of_another_network_stops_the_learner_with_a_sentence(tmp_p
     first = Bench(run_of(STREAM), tmp_path)
     first.save()
     second = Bench(run_of(STREAM, model_config={"hidden": [9]}), tmp_path)
-    with pytest.raises(ConfigurationError, match="of another network"):
+    with raises(ConfigurationError, "checkpoint_of_other_network"):
         second.member.resume(None, Version(0, 0))
 
 
@@ -223,7 +224,7 @@ def test_an_update_that_is_refused_is_counted_and_the_third_in_a_row_ends_the_le
     for expected in (COPIES, 2 * COPIES):
         assert bench.member.step()
         assert bench.counters["rejected.one"] == expected
-    with pytest.raises(TrainingFault):
+    with raises(TrainingFault, "update_not_finite"):
         bench.member.step()
     assert bench.counters["trained.one"] == 0
     bench.member.publish()

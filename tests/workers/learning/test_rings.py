@@ -22,6 +22,7 @@ from protocol.errors import Timeout
 from protocol.ring import Ring
 from protocol.spaces import World
 from protocol.version import Version
+from tests.faults import raises
 from tests.workers import scripted
 from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
@@ -134,7 +135,7 @@ def test_F1_ring_checksums_and_lock_timeout_are_what_the_configuration_says(memo
     assert one.path is not None
     attached = Ring.attach(one.path, one.layout)
     start = time.monotonic()
-    with attached.reading(), pytest.raises(Timeout, match=r"within 0.25 s"):
+    with attached.reading(), raises(Timeout, "region_lock_timeout", seconds=0.25, key="policy.ring"):
         one.begin(slice(0, 1))
     assert time.monotonic() - start >= 0.25
     attached.close()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from protocol.config import PPO
 from protocol.errors import TrainingFault
 from protocol.ring import Ring
+from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.rounds import Rounds
 
@@ -60,18 +61,20 @@ def test_a_round_is_given_when_it_is_whole_by_stream_and_settled_when_it_is_ende
 
 
 @pytest.mark.parametrize(
-    ("first", "changes", "why"),
+    ("first", "changes", "kind", "facts"),
     [
-        (0, {"valid": LENGTH - 1}, "choose a world whose agents all act in every turn"),
-        (2 * BLOCK, {}, "of more than 8 streams"),
-        (0, {}, "let no two actors have the same number"),
+        (0, {"valid": LENGTH - 1}, "lockstep_segments_incomplete", {"rows": LENGTH}),
+        (2 * BLOCK, {}, "lockstep_segments_incomplete", {"streams": 8}),
+        (0, {}, "lockstep_stream_repeated", {"round": 0}),
     ],
 )
-def test_what_no_round_consists_of_is_refused_in_a_sentence_L1(first: int, changes: dict[str, Any], why: str) -> None:
+def test_what_no_round_consists_of_is_refused_in_a_sentence_L1(
+    first: int, changes: dict[str, Any], kind: str, facts: dict[str, Any]
+) -> None:
     source, one = scripted.Source(), ring()
     source.arrive(one, records_of(one, 0), actor="actor-0")
     source.arrive(one, records_of(one, 0, first, **changes), actor="actor-1")
-    with pytest.raises(TrainingFault, match=why):
+    with raises(TrainingFault, kind, policy="one", **facts):
         rounds(source).arrivals("one")
 
 
@@ -82,5 +85,5 @@ def test_an_actor_that_comes_back_without_the_others_is_refused_L1() -> None:
     taken.arrivals("one")
     source.arrive(one, records_of(one, 0))
     source.queue[0].incarnation = 2
-    with pytest.raises(TrainingFault, match="came back in a run in lock-step without the others"):
+    with raises(TrainingFault, "worker_rejoined_lockstep", peer="actor-0"):
         taken.arrivals("one")

@@ -11,6 +11,7 @@ import pytest
 
 from protocol.config import Run
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from workers.disk import Disk
 from workers.loggers import outlet
 from workers.loggers.outlet import Outlet
@@ -81,6 +82,6 @@ def test_a_logger_whose_package_is_missing_is_refused_before_the_run(
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None if asked == name else real(asked))
     run_dir.mkdir()
-    with pytest.raises(ConfigurationError, match=rf"loggers names {name}, .* pip install 'rookery\[{name}\]'"):
+    with raises(ConfigurationError, "logger_not_installed", value=name, key="loggers"):
         Measurements(Run.model_validate({"loggers": [name]}), run_dir, Disk())
     assert not any(run_dir.iterdir())

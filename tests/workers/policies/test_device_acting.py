@@ -12,6 +12,7 @@ from protocol.config import PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from protocol.version import Version
+from tests.faults import raises
 from workers.acting.performer import Performer
 from workers.learning.device import acting_device
 from workers.policies.interface import Interface
@@ -70,7 +71,7 @@ def test_a_gpu_to_act_on_is_taken_in_turn_or_refused_E9(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [str(acting_device(run, index)) for index in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigurationError, match="act_device is 'cuda', which this machine does not have; set act_dev"):
+    with raises(ConfigurationError, "acting_device_not_available", key="act_device", value="cuda"):
         acting_device(run, 0)
-    with pytest.raises(ConfigurationError, match="schedule is lockstep and there is act_device: cuda"):
+    with raises(ConfigurationError, "lockstep_setting_forbidden", setting="act_device: cuda", key="schedule"):
         parse_run({"act_device": "cuda", "schedule": "lockstep"})

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file as numpy_file
 from safetensors.torch import load_file, save_file
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from tests.tools import skip_or_fail
 from tests.workers.policies.exports import CASES, Case, batches, case, live
 from workers.policies import exported
@@ -143,7 +144,7 @@ def test_a_recurrent_policy_goes_on_in_the_state_that_it_gave(tmp_path: Path) ->
 def test_a_recurrent_policy_is_not_run_as_if_it_remembered_nothing(tmp_path: Path) -> None:
     one = case("lstm")
     given = {name: column for name, column in one.columns(3, 1).items() if name != "state"}
-    with pytest.raises(EnvironmentFault, match="was not given 'state'; give all of its inputs"):
+    with raises(EnvironmentFault, "policy_input_missing", policy="lstm", field="state"):
         by_file(one, tmp_path)(given)
 
 
@@ -153,7 +154,7 @@ def test_what_only_learners_see_is_no_input_and_passing_it_raises_I2(tmp_path: P
     act = by_file(one, tmp_path)
     given = one.columns(3, 1)
     assert "observation.truth" not in given
-    with pytest.raises(EnvironmentFault, match=r"never sees 'observation.truth', which is for learners; leave it out"):
+    with raises(EnvironmentFault, "input_withheld_from_policy", field="observation.truth"):
         act(given | {"observation.truth": np.zeros((3, 3), np.float32)})
     assert "truth" not in one.manifest.agent.model_dump_json()
     with pytest.raises(ValueError, match="zip"):
@@ -161,18 +162,34 @@ def test_what_only_learners_see_is_no_input_and_passing_it_raises_I2(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "kind", "facts"),
     [
-        (lambda given: given | {"observation.nose": given["observation.gear"]}, "has no input 'observation.nose'"),
-        (lambda given: {k: v for k, v in given.items() if k != "observation.gear"}, "was not given 'observation.gear'"),
-        (lambda given: given | {"observation.gear": given["observation.gear"][:2]}, "columns of different lengths"),
-        (lambda given: given | {"observation.camera": given["observation.camera"][:, :1]}, "of shape \\(3, 1, 2\\)"),
-        (lambda given: given | {"observation.gear": given["observation.gear"].astype("i4")}, "as int32 of shape"),
+        (
+            lambda given: given | {"observation.nose": given["observation.gear"]},
+            "unknown_policy_input",
+            {"field": "observation.nose"},
+        ),
+        (
+            lambda given: {k: v for k, v in given.items() if k != "observation.gear"},
+            "policy_input_missing",
+            {"field": "observation.gear"},
+        ),
+        (lambda given: given | {"observation.gear": given["observation.gear"][:2]}, "input_lengths_differ", {}),
+        (
+            lambda given: given | {"observation.camera": given["observation.camera"][:, :1]},
+            "policy_input_has_wrong_form",
+            {"field": "observation.camera", "shape": (3, 1, 2), "expected_shape": (2, 2)},
+        ),
+        (
+            lambda given: given | {"observation.gear": given["observation.gear"].astype("i4")},
+            "policy_input_has_wrong_form",
+            {"field": "observation.gear", "dtype": np.dtype("i4"), "expected_dtype": np.dtype("i8")},
+        ),
     ],
 )
-def test_columns_of_another_form_are_refused(spoil: Any, said: str, tmp_path: Path) -> None:
+def test_columns_of_another_form_are_refused(spoil: Any, kind: str, facts: dict[str, Any], tmp_path: Path) -> None:
     one = case("all at once")
-    with pytest.raises(EnvironmentFault, match=said):
+    with raises(EnvironmentFault, kind, policy="all at once", **facts):
         by_file(one, tmp_path)(spoil(one.columns(3, 1)))
 
 
@@ -210,33 +227,36 @@ def test_without_its_packages_onnx_is_refused_with_what_to_install(
 ) -> None:
     one, find = case("bits"), importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
-    with pytest.raises(ConfigurationError, match=r"ONNX needs onnxscript, .* pip install 'rookery\[export\]'"):
+    with raises(ConfigurationError, "onnx_packages_missing", packages="onnxscript"):
         write_onnx(tmp_path / "p.onnx", one.manifest, one.deployed)
     assert not list(tmp_path.iterdir())
 
 
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     one, path = case("bits"), tmp_path / "p.safetensors"
-    with pytest.raises(ConfigurationError, match="cannot be read as an exported policy"):
+    with raises(ConfigurationError, "exported_policy_unreadable", file=path):
         Frozen.load(path)
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(ConfigurationError, match="cannot be read as an exported policy"):
+    with raises(ConfigurationError, "exported_policy_unreadable", file=path):
         Frozen.load(path)
     weights = {name: tensor.clone() for name, tensor in exported.acting_weights(one.policy).items()}
     save_file(weights, path)
-    with pytest.raises(ConfigurationError, match="without a manifest; make it with `rookery export`"):
+    with raises(ConfigurationError, "exported_without_manifest"):
         Frozen.load(path)
-    for changes, said in (({"format": 9}, "has format 9, this release reads 1"), ({"agent": 3}, "is not valid")):
+    for changes, kind, facts in (
+        ({"format": 9}, "format_not_supported", {"value": 9, "expected": 1}),
+        ({"agent": 3}, "exported_manifest_invalid", {}),
+    ):
         save_file(weights, path, {KEY: json.dumps(json.loads(one.manifest.text()) | changes)})
-        with pytest.raises(ConfigurationError, match=said):
+        with raises(ConfigurationError, kind, file=path, **facts):
             Frozen.load(path)
     weights["policy_bias"][0] = torch.nan
     save_file(weights, path, {KEY: one.manifest.text()})
-    with pytest.raises(ConfigurationError, match=r"not finite \(policy_bias\)"):
+    with raises(ConfigurationError, "exported_weights_not_finite", file=path, field="policy_bias"):
         Frozen.load(path)
     del weights["policy_bias"]
     save_file(weights, path, {KEY: one.manifest.text()})
-    with pytest.raises(ConfigurationError, match="another network than its manifest says"):
+    with raises(ConfigurationError, "exported_weights_of_other_network", file=path):
         Frozen.load(path)
 
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from protocol.counters import Counters
 from protocol.messages import Route
 from protocol.version import Version
+from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, run_of
 from workers.learning.group import Group, RankLost
@@ -157,7 +158,7 @@ def test_a_rank_that_is_gone_is_missed_at_once_and_the_first_saves_what_it_has(p
     first, second = pair.ranks
     first.feed()
     second.member.close()
-    with pytest.raises(RankLost, match=r"a rank of policy 'one' is gone .*go back to the last checkpoint"):
+    with raises(RankLost, "rank_lost", policy="one"):
         turns(first.member)
     first.member.close()
     assert [path.name for path in (tmp_path / "checkpoints" / "one").iterdir()] == ["2"]
@@ -185,7 +186,7 @@ def test_a_rank_whose_lease_ended_or_that_came_back_is_missed_and_the_first_save
     member.look_for_others([])  # nobody was heard of so far
     member.look_for_others(routes(1))
     for told in ([], routes(2)):
-        with pytest.raises(RankLost, match="learner-one-1 is gone"):
+        with raises(RankLost, "rank_left", peer="learner-one-1", policy="one"):
             member.look_for_others(told)
     member.close()
     assert [path.name for path in (tmp_path / "checkpoints" / "one").iterdir()] == ["2"]

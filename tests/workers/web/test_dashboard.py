@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.workers.web.asking import ask
 from tests.workers.web.pages import shown
 from workers.web.dashboard import token_of
@@ -102,7 +103,7 @@ def test_an_empty_token_lets_nobody_in(tmp_path: Path, monkeypatch: pytest.Monke
     assert token_of(tmp_path) == made
     for strange in ("a;b", "a\nb", "ä"):
         monkeypatch.setenv("ROOKERY_TOKEN", strange)
-        with pytest.raises(ConfigurationError, match="ROOKERY_TOKEN"):
+        with raises(ConfigurationError, "token_malformed", variable="ROOKERY_TOKEN"):
             token_of(tmp_path)
 
 

@@ -13,6 +13,7 @@ import zmq
 
 from protocol.errors import ConfigurationError
 from protocol.sockets import HTTP, Ports
+from tests.faults import raises
 from tests.workers.web.asking import ask, serving
 from workers.web import server as module
 from workers.web.server import Request, Response
@@ -110,7 +111,9 @@ def test_http_is_the_last_port_of_a_block_and_free_with_it(free_port_block: int)
     first, second = (Ports(context, "127.0.0.1", free_port_block) for _ in range(2))
     addresses = first.bind({0: zmq.ROUTER}, http=True)
     assert addresses == {0: f"tcp://127.0.0.1:{free_port_block}", HTTP: f"http://127.0.0.1:{free_port_block + 9}"}
-    with pytest.raises(ConfigurationError, match=f"cannot bind ports {free_port_block} to {free_port_block + 9}"):
+    with raises(
+        ConfigurationError, "ports_not_bindable", first=free_port_block, last=free_port_block + 9, peer="127.0.0.1"
+    ):
         second.bind({}, http=True)
     first.close()
     second.bind({}, http=True)

@@ -37,18 +37,22 @@ def _agree(name: str, one: World, other_name: str, other: World) -> None:
     for has, lacks, whose, there in ((name, other_name, names, others), (other_name, name, others, names)):
         for agent in (agent for agent in whose if agent not in there):
             raise ConfigurationError(
-                f"environment.members: {has!r} has the agent {agent!r} and {lacks!r} has not; "
-                "give all members the same agents"
+                "member_agents_differ", member=has, agent=agent, other=lacks, key="environment.members"
             )
-    both = f"environment.members: {name!r} and {other_name!r} differ"
     for place in one.places:
         field, ours, theirs = _difference(place, other.place(place.name))
         if field:
             raise ConfigurationError(
-                f"{both} in the {field} of agent {place.name!r}, {_short(ours)} and {_short(theirs)}; "
-                "make them the same"
+                "member_spaces_differ",
+                member=name,
+                other=other_name,
+                field=field,
+                agent=place.name,
+                value=_short(ours),
+                expected=_short(theirs),
+                key="environment.members",
             )
-    raise ConfigurationError(f"{both} in the order or structure of their populations; make them the same")
+    raise ConfigurationError("members_order_differs", member=name, other=other_name, key="environment.members")
 
 
 def _difference(one: Place, other: Place) -> tuple[str, Any, Any]:

@@ -149,10 +149,11 @@ class Collection(Environment):
         try:
             environment = Checked(self._make(self._config.member(member)))
         except ConfigurationError as fault:
-            raise ConfigurationError(f"environment.members.{member}: {fault}") from fault.__cause__
+            key = f"environment.members.{member}"
+            raise fault.within(key, key=key, member=member) from fault.__cause__
         stages.append(Stage(member, len(stages), environment, self._episodes))
         return stages[-1]
 
 
 def _of(stage: Stage, fault: EnvironmentFault) -> EnvironmentFault:
-    return EnvironmentFault(f"member {stage.member}: {fault}")
+    return fault.within(f"member {stage.member}", member=stage.member)

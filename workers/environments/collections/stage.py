@@ -55,9 +55,7 @@ class Stage:
             self._earned = 0.0
             self.turn = self.environment.reset(seed)
             if self.turn.outcomes:
-                raise EnvironmentFault(
-                    f"{self.environment.world.id} tells outcomes in reset, before anybody has acted; leave them out"
-                )
+                raise EnvironmentFault("outcomes_before_first_step", environment=self.environment.world.id)
         return self.turn
 
     def step(self, actions: Sequence[NDArray]) -> Turn:
@@ -89,9 +87,10 @@ class Stage:
             self._enter(told)
         if self._limit is not None and self._acted.max() > self._limit:
             raise EnvironmentFault(
-                f"{self.environment.world.id} has episodes of at most {self._limit} steps, but after "
-                f"{self._acted.max()} some agent still waits for the end of its own; tell all ends of an episode in "
-                "the turn in which it ends (or in Environment.conclude), or correct episode_steps"
+                "episode_steps_exceeded",
+                environment=self.environment.world.id,
+                limit=self._limit,
+                count=self._acted.max(),
             )
         return replace(turn, outcomes=(*turn.outcomes, *late)) if late else turn
 

@@ -121,12 +121,12 @@ class Door:
         """Tells a guest what it did wrong; one that does little else is quarantined."""
         guest.strikes += 1
         if guest.strikes >= STRIKES:
-            reason = f"{STRIKES} messages in a row were refused, so this simulator is in quarantine for "
-            fault = GuestFault("quarantined", f"{reason}{QUARANTINED:g} s; the last one: {fault.reason}", True)
+            last = {"count": STRIKES, "seconds": QUARANTINED, "reason": fault.coded}
+            fault = GuestFault("simulator_quarantined", "quarantined", True, **last)
         self._fault(guest.route, fault, guest.name, guest.schema_number)
         if fault.fatal:
             self._quarantine.bar(guest.name)
-            self.dismiss(guest, "quarantined", fault.reason)
+            self.dismiss(guest, "quarantined", fault.coded)
 
     def dismiss(self, guest: Guest, count: str, reason: str) -> None:
         """It is a guest no more: what is open of it is cut; what it said before counts, but not in quarantine."""
@@ -167,7 +167,7 @@ class Door:
                 self._limit(guest, now)
             self._sort(route, guest, message, rest, now)
         except WireError as wrong:
-            self._wrong(route, guest, GuestFault("message", str(wrong)))
+            self._wrong(route, guest, GuestFault("message_refused", "message", reason=wrong.coded))
         except GuestFault as fault:
             self._wrong(route, guest, fault)
 
@@ -177,17 +177,17 @@ class Door:
         if isinstance(message, Hello):
             self._welcome(route, message, now)
         elif guest is None:
-            raise GuestFault("unknown", "this connection is no simulator's, or not any more; say hello again")
+            raise GuestFault("simulator_connection_unknown", "unknown")
         elif isinstance(message, _OF_EPISODES):  # as nearly all are
             if len(guest.inbox) >= _INBOX:
-                raise GuestFault("rate", f"more than {_INBOX} messages wait; send the next when act has come", True)
+                raise GuestFault("simulator_inbox_full", "rate", True, limit=_INBOX)
             guest.inbox.append(Heard(message, rest, now))
         elif isinstance(message, Ping):
             self.tell(guest, Pong(clock=message.clock, pace="waiting" if self.waiting else "going"))
         elif isinstance(message, Bye):
             self.dismiss(guest, "left", message.reason or "it said bye")
         else:
-            raise GuestFault("message", f"a {message.type} message is nothing that a simulator says; see the document")
+            raise GuestFault("message_not_for_simulators", "message", value=message.type)
 
     def _welcome(self, route: bytes, hello: Hello, now: float) -> None:
         if self._farewell:
@@ -196,16 +196,19 @@ class Door:
         theirs = Schemas(hello.oldest_schema, hello.newest_schema)
         number, terms = schema.agreed(theirs), self._terms
         if number is None:
-            raise GuestFault("version", schema.disagreement(f"the simulator {hello.name!r}", theirs), True)
+            differs = schema.disagreement(f"the simulator {hello.name!r}", theirs)
+            raise GuestFault("simulator_schema_differs", "version", True, reason=str(differs))
         if hello.world and hello.world != terms.admit.hash:
             raise GuestFault(
+                "simulator_written_for_other_world",
                 "world",
-                f"the simulator {hello.name!r} was written for the world {hello.world}, this is {terms.admit.hash}; "
-                "give both the same agents and spaces",
                 True,
+                peer=hello.name,
+                value=hello.world,
+                expected=terms.admit.hash,
             )
         if self._quarantine.bars(hello.name):
-            raise GuestFault("quarantined", f"{hello.name!r} is in quarantine; correct it, then wait", True)
+            raise GuestFault("simulator_still_in_quarantine", "quarantined", True, peer=hello.name)
         before = self.guests.get(route)
         self._make_room(route, hello)
         copy = self._names.copy_for(hello.name, {guest.copy for guest in self.guests.values()})
@@ -234,19 +237,12 @@ class Door:
         if namesake is not None and namesake.hello.token == hello.token:
             self.dismiss(namesake, "lost", "it connected anew")
         elif namesake is not None and self._answers(namesake):
-            raise GuestFault(
-                "identity",
-                f"a simulator {hello.name!r} is there already; choose another name, or wait until its lease of "
-                f"{namesake.lease:g} s ends",
-            )
+            raise GuestFault("simulator_name_taken", "identity", peer=hello.name, seconds=namesake.lease)
         if len(self.guests) == self._terms.copies:
             for guest in [*self.guests.values()]:
                 self._answers(guest)
         if len(self.guests) == self._terms.copies:
-            raise GuestFault(
-                "full",
-                f"all {self._terms.copies} copies of this actor are taken; raise environment.copies, or try another",
-            )
+            raise GuestFault("simulator_copies_taken", "full", limit=self._terms.copies, key="environment.copies")
 
     def _answers(self, guest: Guest) -> bool:
         """Whether its connection is still there, as far as this end knows."""
@@ -257,7 +253,7 @@ class Door:
             guest.second, guest.told = now, 0
         guest.told += 1
         if guest.told > self._terms.rate:
-            raise GuestFault("rate", f"more than {self._terms.rate} messages in a second; send fewer", True)
+            raise GuestFault("simulator_rate_exceeded", "rate", True, limit=self._terms.rate)
 
     def _wrong(self, route: bytes, guest: Guest | None, fault: GuestFault) -> None:
         if guest is not None and route in self.guests:
@@ -265,12 +261,12 @@ class Door:
             return
         if self._quarantine.strike(route, fault.code in _AGAIN):
             self.counts["quarantined"] += 1
-            log.warning("event=stranger_quarantined who=%s reason=%s", route.hex(), _told(fault.reason))
+            log.warning("event=stranger_quarantined who=%s reason=%s", route.hex(), _told(fault.coded))
         self._fault(route, fault, route.hex(), SCHEMA)
 
     def _fault(self, route: bytes, fault: GuestFault, who: str, number: int) -> None:
         self.counts["faults"] += 1
-        reason = _told(fault.reason)
+        reason = f"{_told(str(fault))} [{fault.kind}]"
         if self.counts["faults"] <= 1000 or not self.counts["faults"] % 1000:
             log.warning("event=simulator_fault who=%s code=%s reason=%s", who, fault.code, reason)
         self._send(route, Fault(code=fault.code, answers=fault.answers, reason=reason, fatal=fault.fatal), number)
@@ -282,7 +278,8 @@ class Door:
         self._looked_at = now
         for guest in [*self.guests.values()]:
             if now - guest.heard_at > guest.lease:
-                self._send(guest.route, Fault(code="unknown", reason="the lease has ended; say hello again"), SCHEMA)
+                ended = GuestFault("simulator_lease_ended", "unknown")
+                self._send(guest.route, Fault(code=ended.code, reason=ended.coded), SCHEMA)
                 self.dismiss(guest, "lost", f"it was silent for its lease of {guest.lease:g} s")
 
     def _send(self, route: bytes, message: Message, number: int) -> bool:

@@ -146,10 +146,7 @@ class External(Environment):
         """Who asked, as soon as nobody else is waited for."""
         door, hearing = self._door, self._hearing
         if door is None:
-            raise EnvironmentFault(
-                "simulators are served by the actor of a run of several processes, and by nothing else; leave "
-                "--sequential out"
-            )
+            raise EnvironmentFault("simulators_need_actor_process", key="environment.id")
         door.resume()
         if self._launched is not None:
             self._launched.look()

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from protocol.errors import RookeryError
 from protocol.frequent import Asked
 from protocol.simulator_messages import End, Hello, Observe
 
 __all__ = ["Guest", "GuestFault", "Heard"]
 
 
-class GuestFault(Exception):
-    """What a simulator said cannot be taken in: `code` for programs, one sentence with the remedy for people."""
+class GuestFault(RookeryError):
+    """What a simulator said cannot be taken in; `code` is what it is told, for programs."""
 
-    def __init__(self, code: str, reason: str, fatal: bool = False) -> None:
-        super().__init__(reason)
-        self.code, self.reason, self.fatal = code, reason, fatal
+    def __init__(self, kind: str, code: str, fatal: bool = False, /, **facts: Any) -> None:
+        super().__init__(kind, **facts)
+        self.code, self.fatal = code, fatal
         self.answers = 0
         """Number of the `observe` that is refused."""
 

@@ -113,10 +113,10 @@ class Hearing:
             found = self._rows.get(name)
             if found is None:
                 some = ", ".join([*self._rows][:8])
-                raise GuestFault("agent", f"there is no agent {name[:64]!r}; the agents are {some}")
+                raise GuestFault("agent_not_in_world", "agent", agent=name[:64], choices=some)
             rows.append((found[0], guest.copy * found[2] + found[1]))
         if len(rows) > 1 and len(set(rows)) < len(rows):
-            raise GuestFault("agent", "a message names an agent twice; tell all of it at once")
+            raise GuestFault("message_names_agent_twice", "agent")
         guest.agents, guest.rows = agents, rows
         return rows
 
@@ -126,33 +126,26 @@ class Hearing:
         if not given:
             return [0.0] * len(rows)
         if len(given) != len(rows):
-            raise GuestFault("reward", f"{len(given)} rewards came for {len(rows)} agents; give one for each, or none")
+            raise GuestFault("reward_count_differs", "reward", count=len(given), expected=len(rows))
         for i, (agent, row) in enumerate(rows):
             reward = given[i]
             if abs(reward) > _MOST_REWARD:
-                raise GuestFault(
-                    "value", f"the reward {reward:g} of agent {message.agents[i]!r} is too large for a float32"
-                )
+                raise GuestFault("reward_exceeds_float32", "value", value=reward, agent=message.agents[i])
             if reward and not self.desks[agent].open[row]:
-                raise GuestFault(
-                    "reward",
-                    f"agent {message.agents[i]!r} has done nothing in this episode that could be rewarded; send 0",
-                )
+                raise GuestFault("simulator_reward_without_action", "reward", agent=message.agents[i])
         return given
 
     def _observe(
         self, guest: Guest, message: Asked | Observe, frames: Sequence[bytes], rows: list[tuple[int, int]], at: float
     ) -> None:
         if not rows:
-            raise GuestFault("agent", "an observe names no agent; name those that are to act")
+            raise GuestFault("observation_without_agents", "agent")
         if message.number <= guest.number:
-            raise GuestFault(
-                "number", f"observe {message.number} came after observe {guest.number}; count each of them"
-            )
+            raise GuestFault("observation_number_repeated", "number", value=message.number, last=guest.number)
         allowed = guest.next_episode if guest.hello.drives or guest.playing else 0
         if message.episode != allowed:
             wanted = f"episode {guest.next_episode}" if allowed else "none before reset is told"
-            raise GuestFault("episode", f"an observation of episode {message.episode} came, expected {wanted}")
+            raise GuestFault("observation_of_wrong_episode", "episode", value=message.episode, expected=wanted)
         rewards = self._rewards(message, rows)
         if message.elements:
             for number in {agent for agent, _ in rows}:
@@ -184,14 +177,13 @@ class Hearing:
         return told
 
     def _end(self, guest: Guest, message: End, frames: Sequence[bytes], rows: list[tuple[int, int]]) -> None:
-        if not guest.playing or message.episode != guest.episode:
-            state = f"episode {guest.episode} is going on" if guest.playing else "none is going on"
-            raise GuestFault("episode", f"the end of episode {message.episode} came, but {state}")
+        if not guest.playing:
+            raise GuestFault("end_without_episode", "episode", value=message.episode)
+        if message.episode != guest.episode:
+            raise GuestFault("end_of_wrong_episode", "episode", value=message.episode, expected=guest.episode)
         for (agent, row), name in zip(rows, message.agents, strict=True):
             if not self.desks[agent].open[row]:
-                raise GuestFault(
-                    "order", f"agent {name!r} ended, but did nothing since it began or ended; leave it out"
-                )
+                raise GuestFault("ended_agent_did_not_act", "order", agent=name)
         if message.over:
             self._check_all(guest, set(rows))
         rewards = self._rewards(message, rows)
@@ -213,7 +205,7 @@ class Hearing:
         for name, (agent, k, many) in self._rows.items():
             row = guest.copy * many + k
             if (agent, row) not in named and self.desks[agent].open[row]:
-                raise GuestFault("order", f"the episode is over, but not told for agent {name!r}; name it in end")
+                raise GuestFault("over_without_end_of_agent", "order", agent=name)
 
 
 def _only(frames: Sequence[bytes], size: int, what: str) -> bytes:
@@ -222,7 +214,5 @@ def _only(frames: Sequence[bytes], size: int, what: str) -> bytes:
         if not size and not frames:
             return b""
         sizes = ", ".join(str(len(frame)) for frame in frames[:4]) or "none"
-        raise GuestFault(
-            "size", f"frames of {sizes} bytes came for {what} of {size} bytes in one frame; see places in admit"
-        )
+        raise GuestFault("frame_size_differs", "size", value=sizes, what=what, expected=size)
     return frames[0]

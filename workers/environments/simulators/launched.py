@@ -49,11 +49,15 @@ def command_of(template: str, fields: Mapping[str, object]) -> list[str]:
         words = [word.format(**fields) for word in shlex.split(template)]
     except (ValueError, KeyError, IndexError) as fault:
         raise ConfigurationError(
-            f"environment.settings.command {template!r} is none ({type(fault).__name__}: {fault}); what it may have in "
-            f"braces is {', '.join(FIELDS)}"
+            "simulator_command_malformed",
+            value=template,
+            fault=type(fault).__name__,
+            reason=str(fault),
+            choices=list(FIELDS),
+            key="environment.settings.command",
         ) from None
     if not words:
-        raise ConfigurationError("environment.settings.command is empty; remove it, or say what to start")
+        raise ConfigurationError("simulator_command_empty", key="environment.settings.command")
     return words
 
 
@@ -103,8 +107,10 @@ class Launched:
         if all(instance.over for instance in self._instances):
             last = self._instances[0]
             raise EnvironmentFault(
-                f"all simulators have ended, the first because it {last.over}; see {self._log_of(last.name)}, correct "
-                "environment.settings.command, or raise environment.restarts"
+                "simulators_all_ended",
+                reason=last.over,
+                file=self._log_of(last.name),
+                key="environment.settings.command",
             )
 
     def close(self) -> None:

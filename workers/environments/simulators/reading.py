@@ -69,12 +69,10 @@ class Reading:
         at += self.size
         nbytes = _nbytes(record)
         if np.frombuffer(frame, np.uint8, nbytes, at).max(initial=0) > 1:
-            raise GuestFault(
-                "value", f"a mask of agent {self._place.name!r} has a byte that is neither 0 nor 1; correct it"
-            )
+            raise GuestFault("mask_byte_not_boolean", "value", agent=self._place.name)
         row = np.frombuffer(frame, self._mask, math.prod(record.shape), at).reshape(record.shape)
         if self._legal.flaw("action_mask", row[None], 1) is not None:
-            raise GuestFault("value", f"a mask of agent {self._place.name!r} leaves no choice; allow one")
+            raise GuestFault("mask_without_choice", "value", agent=self._place.name)
         return row
 
     def action(self, row: NDArray[Any], elements: list[str]) -> bytes:
@@ -89,28 +87,26 @@ class Reading:
         """GuestFault if these cannot be done by themselves."""
         action = self._place.agent.action
         if not self._divisible:
-            raise GuestFault(
-                "element", f"the action of agent {self._place.name!r} is atomic; ask for all of it, without elements"
-            )
+            raise GuestFault("action_is_atomic", "element", agent=self._place.name)
         assert isinstance(action.space, Dict)
         unknown = [name for name in elements if name not in action.space.spaces]
         if unknown:
             known = ", ".join(action.space.spaces)
             raise GuestFault(
-                "element", f"the action of agent {self._place.name!r} has no element {unknown[0]!r}; it has {known}"
+                "simulator_element_unknown", "element", agent=self._place.name, field=unknown[0], choices=known
             )
 
     def _wrong_value(self, leaf: Leaf, part: NDArray[Any]) -> GuestFault:
         where = f"{leaf.name} of agent {self._place.name!r}"
         if isinstance(leaf.space, Box):
             if leaf.space.dtype == "bool":
-                return GuestFault("value", f"{where} has a byte that is neither 0 nor 1; correct it")
-            return GuestFault("value", f"{where} has a number that is not finite; correct the simulator")
+                return GuestFault("observed_byte_not_boolean", "value", where=where)
+            return GuestFault("observed_number_not_finite", "value", where=where)
         low, high = range_of(leaf)
         least, most = np.min(low), np.max(high)
         wrong = part if isinstance(leaf.space, Text) else part[(part < low) | (part > high)]
         said = ", ".join(str(one) for one in wrong.reshape(-1)[:_MOST_SAID].tolist())
-        return GuestFault("value", f"{where} should be {least} to {most} but is {said}; correct the simulator")
+        return GuestFault("observed_value_out_of_range", "value", where=where, low=least, high=most, value=said)
 
 
 def _wire(record: Record) -> np.dtype[Any]:

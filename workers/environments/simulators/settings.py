@@ -24,6 +24,7 @@ __all__ = ["EXTERNAL", "SimulatorSettings", "played", "settings_of", "world_of"]
 
 EXTERNAL = "external"
 """The `environment.id` of simulators that connect."""
+_WORLD = "environment.settings.world"
 
 
 class SimulatorSettings(BaseModel):
@@ -59,34 +60,20 @@ class SimulatorSettings(BaseModel):
 def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
     """Of an environment `external`; ConfigurationError where what it asks for makes no sense together."""
     if config.processes:
-        raise ConfigurationError(
-            f"environment.processes is {config.processes} but simulators are processes by themselves; set it to 0"
-        )
+        raise ConfigurationError("simulators_with_processes", value=config.processes, key="environment.processes")
     if config.turn_mode is not None:
-        raise ConfigurationError(
-            f"environment.turn_mode is {config.turn_mode} but each simulator asks when it wants; remove the key"
-        )
+        raise ConfigurationError("simulators_with_turn_mode", value=config.turn_mode, key="environment.turn_mode")
     if config.teams:
-        raise ConfigurationError(
-            "environment.teams makes one agent of several, but simulators ask for the actions of each when they want; "
-            "remove the key"
-        )
+        raise ConfigurationError("simulators_with_teams", key="environment.teams")
     if config.central_state is not None:
         raise ConfigurationError(
-            f"environment.central_state is {config.central_state} but simulators say themselves what their agents "
-            "observe; remove it, and give their world an evaluation-only part"
+            "simulators_with_central_state", value=config.central_state, key="environment.central_state"
         )
     settings = validated(config.id, SimulatorSettings, config.settings)
     if (settings.internal or settings.world_settings) and not _is_id(settings.world):
-        raise ConfigurationError(
-            "environment.settings.internal and world_settings need an environment that actors can play themselves; "
-            "make environment.settings.world the id of one"
-        )
+        raise ConfigurationError("simulator_world_not_playable", key=_WORLD)
     if settings.machines and "{machine}" not in (settings.command or ""):
-        raise ConfigurationError(
-            "environment.settings.machines says where to start simulators, but the command does not; write it as "
-            "`ssh -tt -o BatchMode=yes {machine} ...`, or remove machines"
-        )
+        raise ConfigurationError("simulator_command_ignores_machines", key="environment.settings.machines")
     return settings
 
 
@@ -99,8 +86,10 @@ def played(run: Run, index: int) -> EnvironmentConfig:
     settings = settings_of(config)
     if run.actors and settings.internal >= run.actors:
         raise ConfigurationError(
-            f"environment.settings.internal is {settings.internal} but the run has {run.actors} actors, so none would "
-            "serve simulators; raise actors, or lower it"
+            "no_actor_left_for_simulators",
+            value=settings.internal,
+            count=run.actors,
+            key="environment.settings.internal",
         )
     if index >= settings.internal:
         return config
@@ -112,14 +101,9 @@ def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig]
     """The world of simulators; `describe` tells that of other environments."""
     world = _world(settings, describe)
     if world.common:
-        raise ConfigurationError(
-            f"{world.id} has a common observation, which simulators cannot tell; put it into each agent's own"
-        )
+        raise ConfigurationError("simulators_with_common_observation", environment=world.id, key=_WORLD)
     if is_bound(world):
-        raise ConfigurationError(
-            f"{world.id} declares payoffs, which would end the run when one simulator does not keep to them; "
-            "leave payoff out, and say by `agents` who shares a policy"
-        )
+        raise ConfigurationError("simulators_with_payoffs", environment=world.id, key=_WORLD)
     return world
 
 
@@ -136,6 +120,4 @@ def _world(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig], 
         return parse_world(json.dumps(tree))
     except (OSError, yaml.YAMLError, TypeError, WireError, ValidationError) as fault:
         said = " ".join(str(fault).split())
-        raise ConfigurationError(
-            f"environment.settings.world is no tree ({said}); give a file of JSON or YAML as protocol/README.md has it"
-        ) from None
+        raise ConfigurationError("simulator_world_unreadable", reason=said, key=_WORLD) from None

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
+from tests.faults import raises
 from workers.environments.collections.agreement import world_of
 
 
@@ -24,37 +25,46 @@ MAP = Box(shape=(7, 7))
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "field", "name", "ours", "theirs"),
     [
-        (world(agent("a")), "'one' has the agent 'b' and 'two' has not; give all members the same agents"),
-        (world(agent("a"), agent("b"), agent("c")), "'two' has the agent 'c' and 'one' has not; give all"),
-        (world(agent("a"), agent("b", seen=4)), "'one' and 'two' differ in the observation of agent 'b', .*; make"),
-        (
-            world(agent("a", actions=5), agent("b")),
-            "'one' and 'two' differ in the action of agent 'a', .*n=2.* and .*n=5",
-        ),
-        (world(agent("a"), agent("b", mask=True)), "differ in the action_mask of agent 'b', False and True; make them"),
-        (world(agent("a"), agent("b"), common=MAP), r"differ in the common observation of agent 'a', \[\] and \[Box"),
-        (
-            world(agent("a"), agent("b"), payoff="zero_sum"),
-            "differ in the payoff of agent 'a', .*general.*zero_sum.*; make",
-        ),
-        (world(agent("b"), agent("a")), "differ in the order or structure of their populations; make them the same"),
+        (world(agent("a"), agent("b", seen=4)), "observation", "b", "shape=(3,)", "shape=(4,)"),
+        (world(agent("a", actions=5), agent("b")), "action", "a", "n=2", "n=5"),
+        (world(agent("a"), agent("b", mask=True)), "action_mask", "b", "False", "True"),
+        (world(agent("a"), agent("b"), common=MAP), "common observation", "a", "[]", "[Box"),
+        (world(agent("a"), agent("b"), payoff="zero_sum"), "payoff", "a", "general", "zero_sum"),
     ],
 )
-def test_what_differs_is_named_I9_I11(other: World, said: str) -> None:
+def test_what_differs_is_named_I9_I11(other: World, field: str, name: str, ours: str, theirs: str) -> None:
     """Teams and payoffs are the worlds', never a trainer's."""
-    with pytest.raises(ConfigurationError, match=said) as caught:
+    members = {"member": "one", "other": "two", "key": "environment.members"}
+    with raises(ConfigurationError, "member_spaces_differ", **members, field=field, agent=name) as caught:
         world_of({"one": BASE, "same": BASE, "two": other})
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("environment.members: ")
+    said = str(caught.value)
+    assert "\n" not in said
+    assert ours in said
+    assert theirs in said
+
+
+@pytest.mark.parametrize(
+    ("other", "kind", "facts"),
+    [
+        (world(agent("a")), "member_agents_differ", {"member": "one", "agent": "b", "other": "two"}),
+        (
+            world(agent("a"), agent("b"), agent("c")),
+            "member_agents_differ",
+            {"member": "two", "agent": "c", "other": "one"},
+        ),
+        (world(agent("b"), agent("a")), "members_order_differs", {"member": "one", "other": "two"}),
+    ],
+)
+def test_other_agents_are_named_and_so_is_another_order(other: World, kind: str, facts: dict[str, str]) -> None:
+    with raises(ConfigurationError, kind, key="environment.members", **facts):
+        world_of({"one": BASE, "same": BASE, "two": other})
 
 
 def test_templates_have_the_same_capacity() -> None:
     herds = [World(id="w", population=ArrayPopulation(template=agent("sheep"), capacity=n)) for n in (2, 3)]
-    with pytest.raises(
-        ConfigurationError, match="differ in the capacity of agent 'sheep', 2 and 3; make them the same"
-    ):
+    with raises(ConfigurationError, "member_spaces_differ", field="capacity", agent="sheep", value="2", expected="3"):
         world_of({"one": herds[0], "two": herds[1]})
 
 

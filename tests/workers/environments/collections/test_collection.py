@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from tests.workers.environments.collections.worlds import (
     APART,
     Crowd,
@@ -286,9 +287,7 @@ def test_a_world_that_tells_ends_too_late_is_named() -> None:
         "pound": partial(Paying, 100.0, 5, "sequential"),
     }
     environment, _ = collection(members, 1, prior={"late": 1000, "pound": 1})
-    with pytest.raises(
-        EnvironmentFault, match=r"member late: paying 1 has episodes of at most 3 steps, but after 4 .*; "
-    ):
+    with raises(EnvironmentFault, "episode_steps_exceeded", environment="paying 1", limit=3, member="late"):
         Ledger(environment).play(40)
     environment.close()
 
@@ -307,16 +306,17 @@ class Early(Paying):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("member", "kind", "facts"),
     [
-        (Broken, "member odd: paying 1 raised in step .ValueError: the floor gave way.; correct the environment"),
-        (Early, "member odd: paying 1 tells outcomes in reset, before anybody has acted; leave them out"),
+        (Broken, "environment_raised", {"method": "step", "reason": "ValueError: the floor gave way"}),
+        (Early, "outcomes_before_first_step", {}),
     ],
 )
-def test_faults_name_the_member(kind: type[Paying], said: str) -> None:
-    environment, _ = collection({"odd": partial(kind, 1.0, 3, "sequential")})
-    with pytest.raises(EnvironmentFault, match=said):
+def test_faults_name_the_member(member: type[Paying], kind: str, facts: dict[str, str]) -> None:
+    environment, _ = collection({"odd": partial(member, 1.0, 3, "sequential")})
+    with raises(EnvironmentFault, kind, member="odd", environment="paying 1", **facts) as caught:
         Ledger(environment).play(4)
+    assert "odd" in str(caught.value)
     environment.close()
 
 
@@ -328,9 +328,9 @@ def test_a_member_that_cannot_be_made_is_named_and_the_others_are_closed() -> No
             closed.append(self.pay)
 
     def refused() -> Environment:
-        raise ConfigurationError("nowhere to be found; look again")
+        raise ConfigurationError("value_invalid", key="size", reason="too small", value="1")
 
-    with pytest.raises(ConfigurationError, match=r"^environment\.members\.odd: nowhere to be found; look again$"):
+    with raises(ConfigurationError, "value_invalid", key="environment.members.odd", member="odd", value="1"):
         collection({"good": lambda: Closing(1.0, 3, "sequential"), "odd": refused}, prior={"good": 1, "odd": 1})
     assert closed == [1.0]
 
@@ -346,6 +346,7 @@ def test_all_are_closed_also_where_one_fails_to() -> None:
 
     members = {f"m{pay}": partial(Closing, float(pay), 3, "sequential") for pay in (1, 2, 3)}
     environment, _ = collection(members, 1, adversarial={})
-    with pytest.raises(EnvironmentFault, match=r"paying 2 raised in close .ValueError: it sticks"):
+    stuck = {"method": "close", "reason": "ValueError: it sticks"}
+    with raises(EnvironmentFault, "environment_raised", environment="paying 2", **stuck):
         environment.close()
     assert sorted(closed) == [1.0, 2.0, 3.0]

@@ -10,6 +10,7 @@ import pytest
 
 from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
+from tests.faults import raises, words_in
 from workers.environments.base import Environment
 from workers.environments.baselines import baselines
 from workers.environments.checked import Checked
@@ -117,16 +118,21 @@ def test_baselines_play_the_collection() -> None:
 def test_worlds_that_do_not_fit_are_refused_where_they_are_made_I9() -> None:
     members = {"chicken": SMALL, "climbing": {"id": "matrix_game", "settings": {"game": "climbing"}}}
     wrong = config(members=members, prior={"chicken": 1, "climbing": 1})
-    said = "'chicken' and 'climbing' differ in the action of agent 'player_0'"
-    with pytest.raises(ConfigurationError, match=said):
+    apart = {"member": "chicken", "other": "climbing", "field": "action", "agent": "player_0"}
+    with raises(ConfigurationError, "member_spaces_differ", **apart):
         describe(wrong)
-    with pytest.raises(ConfigurationError, match=said):
+    with raises(ConfigurationError, "member_spaces_differ") as caught:
         make(wrong.model_copy(update={"processes": 2}))
+    assert {"'chicken'", "'climbing'", "action", "'player_0'"} <= words_in(str(caught.value))
 
 
 def test_a_member_with_wrong_settings_is_named() -> None:
     members = {"chicken": SMALL, "odd": {"id": "matrix_game", "settings": {"gme": 1}}}
-    with pytest.raises(
-        ConfigurationError, match=r"^environment\.members\.odd: matrix_game has no setting 'gme'; remove"
+    with raises(
+        ConfigurationError,
+        "unknown_environment_setting",
+        field="gme",
+        key="environment.members.odd",
+        member="odd",
     ):
         make(config(members=members, adversarial={}))

@@ -22,6 +22,7 @@ from protocol.simulator import RunOver, Simulator
 from protocol.simulator_async import AsyncSimulator
 from protocol.simulator_line import addresses_of
 from protocol.simulator_serve import serve
+from tests.faults import raises
 from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
@@ -122,15 +123,15 @@ def test_whoever_gives_up_connecting_in_asyncio_holds_up_nobody_and_hangs_up() -
 
 def test_what_is_not_in_the_space_is_told_before_it_is_sent() -> None:
     with serving() as served, Simulator(served.address, "one") as sim:
-        for wrong, said in (
-            ([1.0], r"walker: observation should have the shape \[2\]"),
-            (["a", "b"], "observation should be float32"),
-            ([float("nan"), 1.0], "not finite"),
+        for wrong, kind, facts in (
+            ([1.0], "array_shape_wrong", {"field": "walker: observation", "expected": [2], "value": [1]}),
+            (["a", "b"], "array_type_wrong", {"field": "walker: observation", "expected": "float32"}),
+            ([float("nan"), 1.0], "simulator_value_not_finite", {"agent": "walker", "field": "observation"}),
         ):
-            with pytest.raises(EnvironmentFault, match=said):
+            with raises(EnvironmentFault, kind, **facts):
                 sim.act(wrong)
         assert sim.act([3.0, 0.0]) == 3
-        with pytest.raises(EnvironmentFault, match="there is no agent 'runner' in this world; its agents are walker"):
+        with raises(EnvironmentFault, "world_lacks_agent", agent="runner", choices="walker"):
             sim.act([3.0, 0.0], agent="runner")
 
 
@@ -155,7 +156,8 @@ def test_an_action_is_there_before_the_step_that_it_belongs_to_and_is_sent_once(
 
 
 def test_nobody_answers_is_told_in_time() -> None:
-    with pytest.raises(Timeout, match=r"no actor answered at tcp://127\.0\.0\.1:9 \(waited 0\.2 s\)"):
+    reason = "no actor answered at tcp://127.0.0.1:9"
+    with raises(Timeout, "simulator_not_admitted", seconds=0.2, reason=reason):
         Simulator("tcp://127.0.0.1:9", "one", patience=0.2).__enter__()
 
 
@@ -175,7 +177,7 @@ def test_a_summary_from_before_the_coordinator_that_is_there_now_ends_nothing(tm
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "coordinator.json").write_text("{}")
     os.utime(tmp_path / "summary.json", (1_000, 1_000))
-    with pytest.raises(Timeout, match="no actor serves yet"):
+    with raises(Timeout, "simulator_not_admitted", reason="no actor serves yet"):
         Simulator(tmp_path, "one", patience=0.2).__enter__()
     os.utime(tmp_path / "coordinator.json", (999, 999))
     with pytest.raises(RunOver):
@@ -215,23 +217,23 @@ def test_a_turn_without_anybody_lets_the_actor_go_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "kind", "key"),
     [
-        ({"processes": 2}, "simulators are processes by themselves"),
-        ({"turn_mode": "sequential"}, "asks when it wants"),
-        ({"settings": {}}, "world"),
-        ({"settings": {"world": "missing.json"}}, "is no tree"),
-        ({"settings": {"world": "matrix_game"}}, "declares payoffs"),
-        ({"settings": {"world": {}, "internal": 1}}, "make environment.settings.world the id of one"),
-        ({"settings": {"world": "treasure_hunt", "prot": 1}}, "has no setting 'prot'"),
-        ({"id": "collection", "members": {"a": {"id": "external"}}}, "never one of several"),
+        ({"processes": 2}, "simulators_with_processes", "processes"),
+        ({"turn_mode": "sequential"}, "simulators_with_turn_mode", "turn_mode"),
+        ({"settings": {}}, "environment_setting_invalid", "settings.world"),
+        ({"settings": {"world": "missing.json"}}, "simulator_world_unreadable", "settings.world"),
+        ({"settings": {"world": "matrix_game"}}, "simulators_with_payoffs", "settings.world"),
+        ({"settings": {"world": {}, "internal": 1}}, "simulator_world_not_playable", "settings.world"),
+        ({"settings": {"world": "treasure_hunt", "prot": 1}}, "unknown_environment_setting", "settings.prot"),
+        ({"id": "collection", "members": {"a": {"id": "external"}}}, "external_environment_as_member", "members"),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(keys: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_refused_at_the_start(keys: dict[str, Any], kind: str, key: str) -> None:
     base: dict[str, Any] = {"id": "external", "copies": 2, "settings": {"world": "memory"}}
     if "members" in keys:
         del base["settings"]
-    with pytest.raises(ConfigurationError, match=said):
+    with raises(ConfigurationError, kind, key=f"environment.{key}"):
         make(EnvironmentConfig.model_validate(base | keys))
 
 
@@ -243,11 +245,11 @@ def test_the_first_actors_play_the_world_of_simulators_themselves_where_that_is_
     own = played(run, 0)
     assert (own.copies, own.settings) == (3, {"delay": 4})
     assert make(own).world == make(run.environment).world
-    with pytest.raises(ConfigurationError, match="none would serve simulators; raise actors"):
+    with raises(ConfigurationError, "no_actor_left_for_simulators", key="environment.settings.internal"):
         plan_policies(parse_run({"environment": data, "actors": 2}), make(own).world)
 
 
 def test_simulators_are_never_played_in_one_process() -> None:
     world = make(EnvironmentConfig(id="external", copies=2, settings={"world": "memory"}))
-    with pytest.raises(EnvironmentFault, match="leave --sequential out"):
+    with raises(EnvironmentFault, "simulators_need_actor_process", key="environment.id"):
         world.reset(0)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from tests.faults import raises
 from tests.flows.runs import alive
 from tests.tools import ROOT
 from tests.waiting import until
@@ -84,20 +85,22 @@ def test_what_crashes_is_started_again_and_its_steps_are_kept_I7(tmp_path: Path)
 
 def test_what_crashes_too_often_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     with (
-        pytest.raises(
-            EnvironmentFault, match=r"all simulators have ended, the first because it ended with exit code 3"
-        ),
+        raises(EnvironmentFault, "simulators_all_ended", reason="ended with exit code 3 after 1 restarts"),
         serving(copies=2, folder=tmp_path, restarts=1, command=f"{PYTHON} -S -c 'raise SystemExit(3)'") as served,
     ):
         until(lambda: served.fault is not None, what="they are given up")
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
-    [("./sim --port {prot}", "what it may have in braces is address"), ("'", "is none"), ("", "empty")],
+    ("template", "kind", "facts"),
+    [
+        ("./sim --port {prot}", "simulator_command_malformed", {"fault": "KeyError", "reason": "'prot'"}),
+        ("'", "simulator_command_malformed", {"fault": "ValueError", "reason": "No closing quotation"}),
+        ("", "simulator_command_empty", {}),
+    ],
 )
-def test_a_command_that_is_none_is_refused(template: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_command_that_is_none_is_refused(template: str, kind: str, facts: dict[str, str]) -> None:
+    with raises(ConfigurationError, kind, key="environment.settings.command", **facts):
         command_of(template, {"port": 1})
 
 
@@ -144,6 +147,8 @@ def test_simulators_are_started_on_the_machines_that_are_named_in_turn_I7(tmp_pa
 
 
 def test_machines_without_a_command_that_goes_there_are_refused() -> None:
-    said = r"write it as `ssh -tt -o BatchMode=yes \{machine\}"
-    with pytest.raises(ConfigurationError, match=said), serving(command="./sim {address}", machines=["red"]):
+    with (
+        raises(ConfigurationError, "simulator_command_ignores_machines", key="environment.settings.machines"),
+        serving(command="./sim {address}", machines=["red"]),
+    ):
         pass

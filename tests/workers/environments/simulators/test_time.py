@@ -18,6 +18,7 @@ from protocol.simulator_messages import Admit
 from protocol.simulator_session import Shown
 from protocol.simulator_values import Cast
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
+from tests.faults import raises
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.environments.simulators.serving import Serving, counted, serving
@@ -88,7 +89,7 @@ def test_the_runs_deadline_holds_where_a_simulator_has_none_of_its_own() -> None
     assert agreed((None, "default", None), deadline=0.2).deadline == 0.2
     own = agreed((0.3, None, None), deadline=0.2)
     assert (own.deadline, own.fill(None, shown())) == (0.3, None)
-    with pytest.raises(ConfigurationError, match=r"scripted.* but the simulator has none; give it `script`"):
+    with raises(ConfigurationError, "fallback_without_script", field="script"):
         agreed((None, None, None), deadline=0.2, fallback="scripted")
 
 
