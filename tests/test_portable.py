@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,13 @@ TEST = "tests/test_it.py::test_it"
 WANTED = [Row(f"seed {seed}", {}, seed) for seed in range(3)] + [Row("a tenth", {}, 0, 0.1), Row("none", {}, 0, 0.0)]
 
 
-def line(row: str, *values: float, bound: float = 2.0, above: bool = True, control: bool = False) -> dict[str, object]:
+def line(row: str, *values: float, bound: float = 2.0, above: bool = True, control: bool = False) -> dict[str, Any]:
     """What a test writes that came to these values."""
     results = [asdict(Result("", value, bound, above, control)) for value in values]
     return {"row": row, "test": TEST, "seconds": 1.0, "results": results}
 
 
-def lines(*values: float, less: tuple[float, float] = (1.0, 0.0)) -> list[dict[str, object]]:
+def lines(*values: float, less: tuple[float, float] = (1.0, 0.0)) -> list[dict[str, Any]]:
     """Of three seeds, of a tenth of the steps and of none."""
     return [line(row.name, value) for row, value in zip(WANTED, (*values, *less), strict=True)]
 
@@ -126,20 +127,15 @@ def test_values_that_are_all_the_same_are_as_far_as_can_be() -> None:
         (lines(9.0, 10.0, 11.0)[:-1], "nothing was measured in 1 row"),
     ],
 )
-def test_what_is_too_near_passes_untrained_or_was_not_measured_is_said(
-    known: list[dict[str, object]], word: str
-) -> None:
+def test_what_is_too_near_passes_untrained_or_was_not_measured_is_said(known: list[dict[str, Any]], word: str) -> None:
     _, wrong = table(WANTED, [TEST], known)
     assert any(word in one for one in wrong)
 
 
 def test_a_control_is_not_expected_to_fail_where_nothing_is_learned() -> None:
     known = lines(9.0, 10.0, 11.0)
-    for one in known:
-        one["results"] = [
-            *one["results"],
-            asdict(Result("without", one["results"][0]["value"] / 100, 2.0, False, True)),
-        ]  # type: ignore[index, misc]
+    for one, without in zip(known, (0.09, 0.1, 0.11, 0.01, 0.0), strict=True):
+        one["results"] += [asdict(Result("without", without, 2.0, above=False, control=True))]
     told, wrong = table(WANTED, [TEST], known)
     assert told.splitlines()[3] == "| test_it (without) | 3 | 0.1 | 0.01 | 0.11 | ≤ 2 | 190.0 | – | – |"
     assert wrong == []

@@ -84,7 +84,7 @@ def test_noise_makes_the_policy_explore_and_shrinks_where_the_best_is_certain(
     seen = torch.ones(512, 1, 3)
     assert len(set(policy.act(seen, rng)["action"])) > 1
     assert len(set(policy.act(seen, rng, greedy=True)["action"])) == 1
-    for _ in range(trial.steps(60)):
+    for _ in range(trial.steps(40)):
         action = torch.from_numpy(rng.integers(0, 4, 64))
         reward = (action == 2).float() * 3
         update.update(Transitions(seen[:64], action, reward, torch.zeros(64), seen[:64]))  # type: ignore[arg-type]
