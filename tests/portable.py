@@ -10,26 +10,25 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.margins import SHARES, Row, arithmetics, classes, report, table
 from tests.tools import ROOT
-from tests.trial import THREADS, VARIABLE, Result, Settings
+from tests.trial import THREADS, VARIABLE, Settings
 
-__all__ = ["Row", "classes", "covering", "main", "missing", "rows", "table"]
+__all__ = ["covering", "environment", "environment_of", "main", "missing", "read", "rows"]
 
 FACTORS: dict[str, tuple[str, ...]] = {
     "ATEN_CPU_CAPABILITY": ("", "default", "avx2", "avx512"),
@@ -42,27 +41,10 @@ FACTORS: dict[str, tuple[str, ...]] = {
 """variable -> values, the default first; "": it is not set, and the library chooses for the processor. MKL chooses on
 AMD's processors by MKL_CBWR alone."""
 SHORT = "not learning and not slow and not cluster"
-SEEDS, WANTED = 5, 4.0
-"""Seeds in the default arithmetic; standard deviations between what is reached and the bound."""
+SEEDS = 5
+"""In the default arithmetic."""
 MOST = 15
 """Combinations of arithmetics."""
-SHARES = {1.0: "in full", 0.1: "at a tenth of its steps", 0.0: "untrained"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run of the tests."""
-
-    name: str
-    arithmetic: Mapping[str, str]
-    seed: int
-    share: float = 1.0
-
-    def environment(self, results: Path) -> dict[str, str]:
-        """Of the process that makes it."""
-        threads = int(self.arithmetic.get("threads", "1"))
-        given = Settings(self.seed, self.share, threads, self.name, str(results))
-        return environment(self.arithmetic) | {VARIABLE: json.dumps(asdict(given))}
 
 
 def environment(arithmetic: Mapping[str, str]) -> dict[str, str]:
@@ -73,17 +55,11 @@ def environment(arithmetic: Mapping[str, str]) -> dict[str, str]:
     return kept | given | threads | {"OMP_WAIT_POLICY": "passive"}  # two threads that spin need two idle cores
 
 
-def classes(hashes: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
-    """factor -> the first value of each kind of bits, of those that run; a factor that changes no bit is not there."""
-    kept = {}
-    for factor, found in hashes.items():
-        first: dict[str, str] = {}
-        for value, bits in found.items():
-            if not bits.startswith("-"):
-                first.setdefault(bits, value)
-        if len(first) > 1:
-            kept[factor] = list(first.values())
-    return kept
+def environment_of(row: Row, results: Path) -> dict[str, str]:
+    """Of the process that measures it."""
+    threads = int(row.arithmetic.get("threads", "1"))
+    given = Settings(row.seed, row.share, threads, row.name, str(results))
+    return environment(row.arithmetic) | {VARIABLE: json.dumps(asdict(given))}
 
 
 def covering(factors: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
@@ -119,59 +95,6 @@ def missing(row: Row, tests: Iterable[str], lines: Iterable[Mapping[str, Any]]) 
     """Of `tests` those of which nothing is known in this row."""
     known = {line["test"] for line in lines if line.get("row") == row.name and line["results"]}
     return [test for test in tests if test not in known]
-
-
-def table(wanted: Sequence[Row], tests: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> tuple[str, list[str]]:
-    """In Markdown, and a sentence for all that is not what it should be."""
-    known = {(line["test"], line["row"]): [Result(**one) for one in line["results"]] for line in lines if "row" in line}
-    told = ["| test | runs | mean | sd | worst | bound | margin (sd) | a tenth | untrained |", "|---" * 9 + "|"]
-    wrong: list[str] = []
-    for test in tests:
-        name = test.rpartition("::")[2]
-        found = {share: [known.get((test, row.name), []) for row in wanted if row.share == share] for share in SHARES}
-        if unknown := sum(not results for several in found.values() for results in several):
-            wrong.append(f"{name}: nothing was measured in {unknown} rows")
-        for share, several in found.items():
-            passes = [all(one.margin >= 0 for one in results if share == 1 or not one.control) for results in several]
-            if share == 1 and not all(passes):
-                wrong.append(f"{name}: misses its bound in {passes.count(False)} rows")
-            elif share < 1 and any(yes and results for yes, results in zip(passes, several, strict=True)):
-                wrong.append(f"{name}: passes {SHARES[share]}")
-        for what in dict.fromkeys(one.what for results in found[1.0] for one in results):
-            of = {share: [one for each in found[share] for one in each if one.what == what] for share in SHARES}
-            line, margin = told_of(of)
-            told.append(f"| {name}{what and f' ({what})'} | {line} |")
-            if margin < WANTED:
-                wrong.append(f"{name}: {what or 'what is learned'} is {margin:.1f} sd from its bound")
-    return "\n".join(told), wrong
-
-
-def told_of(results: Mapping[float, Sequence[Result]]) -> tuple[str, float]:
-    """What a line says of one value, and how many standard deviations lie between its mean and its bound."""
-    last, values = results[1.0][-1], [one.value for one in results[1.0]]
-    best, worst, sign = (max, min, "≥") if last.above else (min, max, "≤")
-    mean, deviation = statistics.mean(values), statistics.stdev(values) if len(values) > 1 else math.nan
-    distance = (mean - last.bound) * (1 if last.above else -1)
-    margin = distance / deviation if deviation else math.copysign(math.inf, distance)
-    less = [[one.value for one in results[share] if not one.control] for share in (0.1, 0.0)]
-    shown = [f"{best(found):.4g}" if found else "–" for found in less]
-    numbers = f"{len(values)} | {mean:.4g} | {deviation:.2g} | {worst(values):.4g} | {sign} {last.bound:.4g}"
-    return f"{numbers} | {'none differs' if math.isinf(margin) else f'{margin:.1f}'} | {' | '.join(shown)}", margin
-
-
-def arithmetics(bits: Mapping[str, Mapping[str, str]]) -> str:
-    """In Markdown: what 1,000 updates came to with each value of each factor, and what follows."""
-    told = ["| factor | value | weights | so it is |", "|---|---|---|---|"]
-    for factor, found in bits.items():
-        kept = classes(bits).get(factor, [])
-        for value, one in found.items():
-            follows = "measured" if value in kept else "left out: the same bits as another value"
-            if one.startswith("-"):
-                follows = "left out: " + one[2:]
-            elif not kept:
-                follows = "left out: the factor changes no bit"
-            told.append(f"| {factor} | {value or 'as it comes'} | {'' if one.startswith('-') else one} | {follows} |")
-    return "\n".join(told)
 
 
 def bits_of(arithmetic: Mapping[str, str]) -> str:
@@ -227,7 +150,7 @@ def measure(row: Row, tests: Sequence[str], results: Path) -> None:
     if tests:
         command = [sys.executable, "-m", "pytest", "-q", "-m", SHORT, "--timeout", "1800", *tests]
         with results.with_suffix(".log").open("a") as log:
-            subprocess.run(command, env=row.environment(results), cwd=ROOT, stdout=log, stderr=log, check=False)
+            subprocess.run(command, env=environment_of(row, results), cwd=ROOT, stdout=log, stderr=log, check=False)
 
 
 def collect() -> list[str]:
@@ -248,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "portable.jsonl", help="what was measured")
     parser.add_argument("--forget", metavar="TEXT", help="measure tests with TEXT in their names again")
     parser.add_argument("--jobs", type=int, default=2, help="rows that are measured at once")
+    parser.add_argument("--show", action="store_true", help="measure nothing, print what is known")
     parser.add_argument("--table", type=Path, help="a file that gets what is printed")
     parser.add_argument("--probe", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -261,16 +185,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines = [line for line in lines if given.forget not in line.get("test", "")]
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     bits = next((line["bits"] for line in lines if "bits" in line), None)
-    if bits is None:
+    if bits is None and not given.show:
         bits = measured_bits()
         with results.open("a") as file:
             file.write(json.dumps({"bits": bits}) + "\n")
-    wanted, tests = rows(classes(bits)), collect()
+    wanted, tests = rows(classes(bits or {})), collect()
     with ThreadPoolExecutor(given.jobs) as pool:
-        for done in [pool.submit(measure, row, missing(row, tests, lines), results) for row in wanted]:
+        for done in [
+            pool.submit(measure, row, missing(row, tests, lines), results) for row in wanted if not given.show
+        ]:
             done.result()
     told, wrong = table(wanted, tests, read(results))
-    text = "\n\n".join([arithmetics(bits), *(["\n".join(row.name for row in wanted)]), told, *wrong])
+    text = report(arithmetics(bits or {}), wanted, told, wrong)
     print(text)
     if given.table is not None:
         given.table.write_text(text + "\n")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests import portable
-from tests.portable import Row, arithmetics, classes, covering, environment, missing, read, rows, table
+from tests.margins import Row, arithmetics, classes, table
+from tests.portable import covering, environment, environment_of, missing, read, rows
 from tests.trial import VARIABLE, Result, Settings, Trial
 
 BITS = {
@@ -80,7 +81,7 @@ def test_a_row_sets_what_its_arithmetic_says_and_nothing_of_what_the_shell_says(
 ) -> None:
     monkeypatch.setenv("MKL_CBWR", "AVX2")
     row = Row("x", {"OPENBLAS_CORETYPE": "Prescott", "MKL_CBWR": "", "threads": "2"}, 7, 0.1)
-    found = row.environment(tmp_path)
+    found = environment_of(row, tmp_path)
     assert found["OPENBLAS_CORETYPE"] == "Prescott"
     assert "MKL_CBWR" not in found
     assert found["OMP_NUM_THREADS"] == found["OPENBLAS_NUM_THREADS"] == "2"
