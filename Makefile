@@ -1,5 +1,6 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
+# make portable how far the short tests of learning are from their bounds, with other seeds and arithmetics; an hour
 # make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
 # make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root)
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
@@ -26,7 +27,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test test-cluster learning compiled fuzz chaos pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test portable test-cluster learning compiled fuzz chaos pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -36,6 +37,10 @@ train: $(INSTALLED)
 test: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile \
 		--max-worker-restart 0 -m "not learning and not slow and not cluster" $(ARGS)
+
+# goes on where it was interrupted; ARGS="--forget ''" measures everything again
+portable: compiled
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.portable --table tests/PORTABLE.md $(ARGS)
 
 learning: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)

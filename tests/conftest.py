@@ -15,6 +15,11 @@ import pytest
 
 from tests.leak_guard import SHARED, Snapshot, mark_descendants
 from tests.ports import choose_block
+from tests.trial import THREADS, Settings, Trial
+
+# One arithmetic thread a process. Here, as conftests further down import torch before pytest_configure where they are
+# named in the command.
+os.environ.update(dict.fromkeys(THREADS, str(Settings.given().threads)))
 
 pytest_plugins = ["tests.report"]
 
@@ -23,9 +28,7 @@ _given: set[int] = set()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any test is imported: one arithmetic thread a process, and a mark on every process of this run."""
-    for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[threads] = "1"
+    """Before any test is imported: a mark on every process of this run."""
     mark_descendants(_RUN)
 
 
@@ -83,3 +86,11 @@ def free_port_block() -> int:
 def run_dir(tmp_path: Path) -> Path:
     """Where a run may write; it does not exist yet."""
     return tmp_path / "run"
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
+    """What a short test of learning is given and has to reach."""
+    trial = Trial(request.node.nodeid, Settings.given())
+    yield trial
+    trial.keep()

@@ -11,6 +11,7 @@ import pytest
 from protocol.config import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
+from tests.trial import Trial
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
@@ -27,16 +28,19 @@ def game(steps: int = 2_000) -> dict[str, Any]:
     return {**data, "environment": {**environment, "team_reward": "mean"}}
 
 
-def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(tmp_path: Path, memory_dir: Path) -> None:
+def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(
+    tmp_path: Path, memory_dir: Path, trial: Trial
+) -> None:
     """One policy for both; its books are exact; exported, it does what is best."""
-    result = runs.train(game(), tmp_path)
+    data = game(trial.steps(2_000))
+    data["policy"]["learning_rate"] = trial.rate(data["policy"]["learning_rate"])
+    result = runs.train(data, tmp_path, "--seed", str(trial.seed))
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
     assert set(summary["returns"]) == {"pair"}
     assert summary["agent_steps"] == summary["env_steps"], "a team takes one step a turn"
     assert summary["baselines"]["pair"]["scripted"] == 5
-    assert summary["train_steps"]["pair"] > 100
     assert runs.balanced(summary["segments"], stream=False), summary["segments"]
     assert runs.files(memory_dir) == []
     told = runs.rookery("export", "run", "--out", "pair.safetensors", cwd=tmp_path)
@@ -44,7 +48,8 @@ def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(tmp_path: Pat
     frozen = Frozen.load(tmp_path / "pair.safetensors")
     world = make(EnvironmentConfig.model_validate({**game()["environment"], "copies": 4}))
     ((mean, _),) = play(world, {"pair": FrozenPlayer(frozen, 4)}, 4, seed=0).values()
-    assert mean == 5, "what it was trained for is easily learned"
+    trial.reaches(mean, 5)
+    assert summary["train_steps"]["pair"] > 100
 
 
 @pytest.mark.slow

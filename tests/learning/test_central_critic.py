@@ -9,21 +9,23 @@ import pytest
 from launch.configuration import load
 from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
+from tests.trial import Trial
 
 WITHOUT = "policy.algorithm.central_critic=false"
 LEAST, MOST = 1.9, 1.6
 """Returns of two turns: 2 at best, 0.5 by chance; three of four signs known are 1.5."""
 
 
-def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path: Path) -> None:
+def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path: Path, trial: Trial) -> None:
     """In short: one turn, one seed, in this process; the same settings without the critic's view."""
     found: list[float] = []
     for keys in ([], [WITHOUT]):
-        run, folder = load("weather", ["environment.settings.turns=1", *keys], steps=30_000), tmp_path / str(len(found))
+        settings = ["environment.settings.turns=1", *keys, *trial.keys]
+        run, folder = load("weather", settings, steps=trial.steps(30_000), seed=trial.seed), tmp_path / str(len(found))
         make_run(run, folder)
         found.append(greedy_returns(folder)["agent_0"])
-    assert found[0] >= 0.95
-    assert found[1] <= 0.8
+    trial.reaches(found[0], 0.95, "with")
+    trial.stays_below(found[1], 0.8, "without")
 
 
 @pytest.mark.learning

@@ -10,14 +10,16 @@ from launch.configuration import load
 from tests.learning.greedy import greedy_returns
 from tests.learning.test_presets import SEEDS, last, train
 from tests.learning.test_recurrent import learn
+from tests.trial import Trial
 
 WITHOUT = "policy.algorithm.curiosity.coefficient=0"
 SHALLOW = "environment.settings.size=12"
 
 
-def test_the_treasure_is_found_by_a_policy_that_is_curious(tmp_path: Path) -> None:
+def test_the_treasure_is_found_by_a_policy_that_is_curious(tmp_path: Path, trial: Trial) -> None:
     """One way of 4,096, of which a dive takes one."""
-    assert learn(load("deep-sea", [SHALLOW], steps=20_000), tmp_path) > 0.8
+    run = load("deep-sea", [SHALLOW, *trial.keys], steps=trial.steps(20_000), seed=trial.seed)
+    trial.reaches(learn(run, tmp_path), 0.8)
 
 
 @pytest.mark.learning

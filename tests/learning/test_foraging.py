@@ -14,6 +14,7 @@ from launch.configuration import load
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.tools import skip_or_fail
+from tests.trial import Trial
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.gymnasium_multi import Several
@@ -57,10 +58,11 @@ def foraged(folder: Path, size: int = 8) -> float:
     return statistics.mean(mean for mean, *_ in found.values())
 
 
-def test_foraging_is_soon_learned_in_a_small_field(tmp_path: Path) -> None:
+def test_foraging_is_soon_learned_in_a_small_field(tmp_path: Path, trial: Trial) -> None:
     """E10: random players earn 0.02 there."""
-    make_run(load("foraging", ["environment.settings.size=6"], steps=200_000), tmp_path)
-    assert foraged(tmp_path, 6) > 0.15
+    keys = ["environment.settings.size=6", *trial.keys]
+    make_run(load("foraging", keys, steps=trial.steps(200_000), seed=trial.seed), tmp_path)
+    trial.reaches(foraged(tmp_path, 6), 0.15)
 
 
 @pytest.mark.learning

@@ -16,6 +16,7 @@ from protocol.config import EnvironmentConfig
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS
 from tests.tools import require, skip_or_fail
+from tests.trial import Trial
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
@@ -59,13 +60,15 @@ def balanced(episodes: int, steps: int) -> str:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:minari.utils")
-def test_a_controller_is_cloned_from_a_minari_dataset_J5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_is_cloned_from_a_minari_dataset_J5(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: Trial
+) -> None:
     """4,000 rows of a controller that never falls, read through Minari; the clone reaches 475."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     keys = ["actors=0", "policy.algorithm.name=bc", f"policy.dataset.minari={balanced(20, 200)}"]
-    run = load("cartpole", [*keys, "policy.learning_rate=0.003"], steps=60_000)
-    make_run(run, tmp_path / "run")
-    assert earned(tmp_path / "run") >= 475
+    keys += ["policy.learning_rate=0.003", *trial.keys]
+    make_run(load("cartpole", keys, steps=trial.steps(60_000), seed=trial.seed), tmp_path / "run")
+    trial.reaches(earned(tmp_path / "run"), 475)
 
 
 def train(source: str, folder: Path, settings: Sequence[str], steps: int | None = None, seed: int = 0) -> None:

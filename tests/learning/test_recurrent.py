@@ -13,7 +13,11 @@ from launch.configuration import load
 from protocol.config import Run
 from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
+from tests.trial import Trial
 from workers.acting.memory import Memory
+
+REMEMBERED = 0.9
+"""What remembering earns, and nothing else."""
 
 
 def learn(run: Run, folder: Path) -> float:
@@ -30,14 +34,15 @@ def never_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memory, "forget", lambda self, streams: None)
 
 
-def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path) -> None:
-    assert learn(load("memory", steps=50_000), tmp_path) > 0.9
+def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path, trial: Trial) -> None:
+    trial.reaches(learn(load("memory", trial.keys, steps=trial.steps(50_000), seed=trial.seed), tmp_path), REMEMBERED)
 
 
-def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None) -> None:
+def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None, trial: Trial) -> None:
     """Episodes of ten steps show it; in long ones, as of CartPole, a start is too rare to keep a policy from learning,
     and what tells there is the probability of each row (tests/workers/test_recurrent.py)."""
-    assert learn(load("memory", steps=50_000), tmp_path) < 0.6
+    run = load("memory", trial.keys, steps=trial.steps(50_000), seed=trial.seed)
+    trial.stays_below(learn(run, tmp_path), REMEMBERED)
 
 
 @pytest.mark.slow

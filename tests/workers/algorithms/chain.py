@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, Discrete
+from tests.trial import Trial
 from workers.learning.batches import Transitions
 
-__all__ = ["AGENT", "GAMMA", "PLACES", "VALUES", "steps"]
+__all__ = ["AGENT", "GAMMA", "PLACES", "VALUES", "judge", "steps"]
 
 GAMMA = 0.9
 AGENT = Agent(name="a", observation=Box(shape=(6,)), action=Discrete(n=2))
@@ -30,3 +32,9 @@ def steps(rng: np.random.Generator, rows: int = 64) -> Transitions:
         torch.from_numpy(np.where(won, 0.0, GAMMA).astype(np.float32)),
         PLACES[torch.from_numpy(following)],
     )
+
+
+def judge(trial: Trial, values: NDArray[np.float32]) -> None:
+    """Whether `values` [6, 2] prefer to walk right everywhere, and know what that is worth."""
+    trial.errs_less(np.abs(values[:, 1] - VALUES).max(), 0.1, "error")
+    trial.reaches((values[:, 1] - values[:, 0]).min(), 0, "preference")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.config import DQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
+from tests.trial import Trial
 from workers.algorithms.build import build_update
 from workers.algorithms.decomposition import DecompositionUpdate, team_estimates
 from workers.learning.batches import Transitions
@@ -43,13 +44,15 @@ def interface_of(agent: Agent, common: int = 0) -> Interface:
     return Interface.at(world, world.places[0])
 
 
-def updater(agent: Agent = LIKE, common: int = 0, name: str = "vdn", **algorithm: Any) -> DecompositionUpdate:
+def updater(
+    agent: Agent = LIKE, common: int = 0, name: str = "vdn", rate: float = 0.01, seed: int = 0, **algorithm: Any
+) -> DecompositionUpdate:
     given = {"name": name, "frames": F, "shared": agent is LIKE, **algorithm}
-    config = PolicyConfig.model_validate({"algorithm": given, "network": Network(hidden=(8,)), "learning_rate": 0.01})
-    policy = build(interface_of(agent, common), config, 0)
+    config = PolicyConfig.model_validate({"algorithm": given, "network": Network(hidden=(8,)), "learning_rate": rate})
+    policy = build(interface_of(agent, common), config, seed)
     with torch.no_grad():
         for parameter in policy.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed + 1)) * 0.3)
     update = build_update(policy, config)
     assert isinstance(update, DecompositionUpdate)
     return update
@@ -266,16 +269,16 @@ def test_another_configuration_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["vdn", "qmix"])
-def test_e10_a_team_learns_who_has_to_do_what(name: str) -> None:
+def test_e10_a_team_learns_who_has_to_do_what(name: str, trial: Trial) -> None:
     """E10: each member is shown a number and is to name it; the team's reward is the sum of what both earn."""
     agent = Agent(
         name="t",
         observation=Dict(spaces={"a": Box(shape=(3,)), "b": Box(shape=(3,))}),
         action=Dict(spaces={"a": Discrete(n=3), "b": Discrete(n=3)}),
     )
-    update = updater(agent, name=name, shared=True, frames=1)
-    chance, one_hot = np.random.default_rng(0), np.eye(3, dtype=np.float32)
-    for _ in range(150):
+    update = updater(agent, name=name, rate=trial.rate(0.01), seed=trial.seed, shared=True, frames=1)
+    chance, one_hot = np.random.default_rng(trial.seed), np.eye(3, dtype=np.float32)
+    for _ in range(trial.steps(300)):
         shown, action = chance.integers(0, 3, (64, 2)), chance.integers(0, 3, (64, 2))
         right = (shown == action).astype(np.float32)
         seen = torch.from_numpy(one_hot[shown].reshape(64, 1, 6))
@@ -283,8 +286,8 @@ def test_e10_a_team_learns_who_has_to_do_what(name: str) -> None:
         update.update(Transitions(seen, torch.from_numpy(action), reward, torch.zeros(64), seen))
     shown = np.indices((3, 3)).reshape(2, -1).T
     seen = torch.from_numpy(one_hot[shown].reshape(9, 1, 6))
-    np.testing.assert_array_equal(update.policy.act(seen, chance, greedy=True)["action"], shown)
+    trial.reaches((update.policy.act(seen, chance, greedy=True)["action"] == shown).mean(), 1, "right")
     with torch.no_grad():
         x = update.policy.inputs(seen)
         value = update.policy.online.mix(update.policy.online(x).view(9, 2, 3).amax(2), x)
-    np.testing.assert_allclose(value, 3.0, atol=0.1)
+    trial.errs_less((value - 3).abs().max().item(), 0.2, "error")

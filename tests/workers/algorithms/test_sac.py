@@ -15,6 +15,7 @@ from protocol.config import PPO, SAC, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box
 from tests.faults import raises
+from tests.trial import Trial
 from workers.algorithms.sac import (
     SACUpdate,
     actor_loss,
@@ -33,11 +34,11 @@ AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Box(shape=(2,), low=
 B, F, D = 6, 2, 2
 
 
-def updater(agent: Agent = AGENT, frames: int = F, rate: float = 0.01, **algorithm: Any) -> SACUpdate:
+def updater(agent: Agent = AGENT, frames: int = F, rate: float = 0.01, seed: int = 0, **algorithm: Any) -> SACUpdate:
     config = PolicyConfig(
         algorithm=SAC(frames=frames, **algorithm), model_config=Network(hidden=(16, 16)), learning_rate=rate
     )
-    policy = build(Interface.of(agent), config, 0)
+    policy = build(Interface.of(agent), config, seed)
     assert isinstance(policy, SoftActorCritic)
     return SACUpdate(policy, config)
 
@@ -242,17 +243,19 @@ def test_a_resumed_update_goes_on_bit_by_bit() -> None:
     np.testing.assert_array_equal(flatten_(first.policy).bytes_view(), flatten_(second.policy).bytes_view())
 
 
-def test_e10_sac_learns_to_say_what_it_sees() -> None:
-    """E10: the reward is how near the number said is to the one seen."""
+def test_e10_sac_learns_to_say_what_it_sees(trial: Trial) -> None:
+    """E10: the reward is how near the number said is to the one seen. It learns from random numbers: with its own, some
+    seeds settle on one number before they know what others are worth."""
     agent = Agent(name="a", observation=Box(shape=(1,)), action=Box(shape=(1,), low=-1.0, high=1.0))
-    update, rng = updater(agent, 1, 0.01, learn_temperature=False, temperature=0.1), np.random.default_rng(0)
-    for _ in range(600):
+    update = updater(agent, 1, trial.rate(0.01), trial.seed, learn_temperature=False, temperature=0.01)
+    rng = np.random.default_rng(trial.seed)
+    for _ in range(trial.steps(400)):
         seen = rng.uniform(-0.8, 0.8, (64, 1, 1)).astype(np.float32)
-        amount = update.policy.act(torch.from_numpy(seen), rng)["amount"]
-        reward = -10 * (amount - seen[:, 0])[:, 0] ** 2
+        amount = rng.uniform(-1, 1, (64, 1)).astype(np.float32)
+        reward = -2 * (amount - seen[:, 0])[:, 0] ** 2
         seen_, amount_, reward_ = (torch.from_numpy(array) for array in (seen, amount, reward))
         nothing = torch.empty(64, 0, dtype=torch.int64)
         update.update(Transitions(seen_, nothing, reward_, torch.zeros(64), seen_, amount_))
     seen = np.linspace(-0.8, 0.8, 9, dtype=np.float32).reshape(9, 1, 1)
     said = update.policy.act(torch.from_numpy(seen), rng, greedy=True)["amount"]
-    np.testing.assert_allclose(said[:, 0], seen[:, 0, 0], atol=0.2)
+    trial.errs_less(np.abs(said[:, 0] - seen[:, 0, 0]).mean(), 0.15)

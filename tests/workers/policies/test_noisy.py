@@ -8,6 +8,7 @@ import torch
 
 from protocol.config import C51, DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
+from tests.trial import Trial
 from workers.algorithms.build import build_update
 from workers.algorithms.dqn import estimates
 from workers.algorithms.off_policy import noises
@@ -22,9 +23,11 @@ AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B = 5
 
 
-def policy_of(algorithm: DQN | IQN) -> tuple[QuantileNetwork | ValueNetwork, PolicyConfig]:
-    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(6,)), learning_rate=0.01)
-    policy = build(Interface.of(AGENT), config, 0)
+def policy_of(
+    algorithm: DQN | IQN, rate: float = 0.01, seed: int = 0
+) -> tuple[QuantileNetwork | ValueNetwork, PolicyConfig]:
+    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(6,)), learning_rate=rate)
+    policy = build(Interface.of(AGENT), config, seed)
     assert isinstance(policy, QuantileNetwork | ValueNetwork)
     return policy, config
 
@@ -73,17 +76,19 @@ def test_quantiles_of_a_noisy_head_are_those_of_a_plain_one_with_the_weights_dra
 
 
 @pytest.mark.parametrize("algorithm", [DQN(noisy=True, epsilon=0.0), IQN(noisy=True, epsilon=0.0)])
-def test_noise_makes_the_policy_explore_and_shrinks_where_the_best_is_certain(algorithm: DQN | IQN) -> None:
-    policy, config = policy_of(algorithm)
-    update, rng = build_update(policy, config), np.random.default_rng(0)
+def test_noise_makes_the_policy_explore_and_shrinks_where_the_best_is_certain(
+    algorithm: DQN | IQN, trial: Trial
+) -> None:
+    policy, config = policy_of(algorithm, trial.rate(0.01), trial.seed)
+    update, rng = build_update(policy, config), np.random.default_rng(trial.seed)
     seen = torch.ones(512, 1, 3)
     assert len(set(policy.act(seen, rng)["action"])) > 1
     assert len(set(policy.act(seen, rng, greedy=True)["action"])) == 1
-    for _ in range(300):
+    for _ in range(trial.steps(40)):
         action = torch.from_numpy(rng.integers(0, 4, 64))
         reward = (action == 2).float() * 3
         update.update(Transitions(seen[:64], action, reward, torch.zeros(64), seen[:64]))  # type: ignore[arg-type]
-    assert (policy.act(seen, rng)["action"] == 2).mean() > 0.97
+    trial.reaches((policy.act(seen, rng)["action"] == 2).mean(), 0.97)
 
 
 def test_three_draws_of_one_update_are_independent_and_a_plain_head_takes_none() -> None:
