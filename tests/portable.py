@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from itertools import combinations, product
 from pathlib import Path
@@ -161,7 +163,10 @@ def collect() -> list[str]:
         def pytest_collection_finish(self, session: pytest.Session) -> None:
             found.extend(item.nodeid for item in session.items if "trial" in getattr(item, "fixturenames", ()))
 
-    pytest.main(["--collect-only", "-qq", "-p", "no:terminal", "-m", SHORT, str(ROOT / "tests")], [Collected()])
+    with redirect_stdout(io.StringIO()) as said:
+        code = pytest.main(["--collect-only", "-qq", "-m", SHORT, str(ROOT / "tests")], [Collected()])
+    if code != pytest.ExitCode.OK or not found:
+        sys.exit(f"no tests to measure: {said.getvalue()}")
     return found
 
 
