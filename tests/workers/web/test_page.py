@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.waiting import until
 from tests.workers.web.browser import browser
 from tests.workers.web.pages import shown
 
@@ -51,8 +52,8 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert window.do(fits), "nor is any table cut off"
         window.do("document.querySelector('#workers button').click()")
         window.until("return document.getElementById('log').textContent === 'event=<b>acting</b>\\n'")
-        curve = run.books.history.curves("return")["agent_0"][1]
-        window.until(f"return document.querySelector('#curves .scatterlayer') && Curves.points() === 2 * {len(curve)}")
+        curves, drawn = run.books.history.curves, "return document.querySelector('#curves .scatterlayer') && Curves.points()"
+        until(lambda: window.do(drawn) == 2 * len(curves("return")["agent_0"][1]), what="both curves are drawn")
 
         window.do("document.getElementById('pause').focus()")  # all by keyboard from here
         window.press(ENTER)
