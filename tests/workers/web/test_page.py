@@ -52,7 +52,10 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert window.do(fits), "nor is any table cut off"
         window.do("document.querySelector('#workers button').click()")
         window.until("return document.getElementById('log').textContent === 'event=<b>acting</b>\\n'")
-        curves, drawn = run.books.history.curves, "return document.querySelector('#curves .scatterlayer') && Curves.points()"
+        curves, drawn = (
+            run.books.history.curves,
+            "return document.querySelector('#curves .scatterlayer') && Curves.points()",
+        )
         until(lambda: window.do(drawn) == 2 * len(curves("return")["agent_0"][1]), what="both curves are drawn")
 
         window.do("document.getElementById('pause').focus()")  # all by keyboard from here
