@@ -175,7 +175,7 @@ def doctor(
         short_run(run, folder, Silent(Console(stderr=True)))
     sys.stdout.flush()
     if not as_json:
-        os.execv(sys.executable, python("workers.doctor", str(folder)))
+        os.execv(sys.executable, python("workers.tools.doctor", str(folder)))
     code, findings = diagnosis(folder)
     merged = {key: value for text in (*said, findings) if text for key, value in json.loads(text).items()}
     click.echo(json.dumps(merged, indent=2))

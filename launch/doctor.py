@@ -24,12 +24,12 @@ def preflight(run: Run, folder: Path, bind: str, keys: str | None, as_json: bool
     with tempfile.TemporaryDirectory() as scratch:
         config = write_config(run, Path(scratch))
         options = ["--run-dir", str(folder), "--bind", bind, *(["--keys", keys] if keys else [])]
-        return _said(python("workers.preflight", str(config), *options, *(["--json"] if as_json else [])))
+        return _said(python("workers.tools.preflight", str(config), *options, *(["--json"] if as_json else [])))
 
 
 def diagnosis(folder: Path) -> tuple[int, str]:
     """Which layer of learning fails in the run of `folder`: an exit code, and the findings as JSON."""
-    return _said(python("workers.doctor", str(folder), "--json"))
+    return _said(python("workers.tools.doctor", str(folder), "--json"))
 
 
 def _said(command: list[str]) -> tuple[int, str]:

@@ -21,13 +21,13 @@ BECOMES = {
     "learner": ("workers.learner", "One learner"),
     "relay": ("workers.relay", "One relay, for all workers of its node"),
     "evaluation": ("workers.evaluation", "The evaluation of a run that goes on"),
-    "evaluate": ("workers.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
+    "evaluate": ("workers.tools.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     "watch": (
-        "workers.watch",
+        "workers.tools.play",
         "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells",
     ),
-    "export": ("workers.export", "Writes a policy of a run as a file that acts without it"),
-    "dataset": ("workers.dataset", "Writes what a run recorded as a dataset of Minari"),
+    "export": ("workers.tools.export", "Writes a policy of a run as a file that acts without it"),
+    "dataset": ("workers.tools.dataset", "Writes what a run recorded as a dataset of Minari"),
     "bench": (
         "workers.bench",
         "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline",

@@ -1,4 +1,4 @@
-"""What a configuration comes to, as `workers.outline` says: the workers that whoever starts them has to start.
+"""What a configuration comes to, as `workers.tools.resources` says: the workers that whoever starts them has to start.
 
 In flow: a configuration. Out flow: an `Outline`. The world is asked for by a process of its own.
 """
@@ -32,7 +32,7 @@ class Outline:
 def outline_of(run: Run) -> Outline:
     """Raises ConfigurationError where the configuration does not fit its world."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = python("workers.outline", str(write_config(run, Path(scratch))))
+        command = python("workers.tools.resources", str(write_config(run, Path(scratch))))
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise ConfigurationError.heard(ended.stderr.strip().splitlines()[-1].removeprefix("rookery: "))

@@ -20,7 +20,7 @@ from protocol.errors import ConfigurationError
 from protocol.library_client import fetching
 from protocol.messages import Pulse, Welcome
 from protocol.spaces import parse_world
-from workers import all_imported, numerics
+from workers import all_imported
 from workers.acting.cut import ActorCut, Progress
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
@@ -30,22 +30,23 @@ from workers.acting.links import Links
 from workers.acting.performer import Performer
 from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
 from workers.acting.shelf import Shelf
-from workers.auxiliary_plan import plan_auxiliaries
-from workers.common_plan import plan_common
-from workers.cuts import cuts_of
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
-from workers.fixed_plan import plan_fixed
-from workers.league_plan import LeaguePlan, plan_league
 from workers.learning.device import acting_device
-from workers.life import Life, Stop, run_dir_of, worker_command
-from workers.logs import log_to
-from workers.plan import Plan, plan_policies, seed_of
+from workers.metrics.reporting import ActorReport, count_environment
+from workers.planning.auxiliary_plan import plan_auxiliaries
+from workers.planning.fixed_policy_plan import plan_fixed
+from workers.planning.league_plan import LeaguePlan, plan_league
+from workers.planning.policy_plan import Plan, plan_policies, seed_of
+from workers.planning.shared_observation_plan import plan_common
 from workers.policies.build import build, published
-from workers.reporting import ActorReport, count_environment
+from workers.runtime import torch_setup
+from workers.runtime.lockstep_checkpoints import cuts_of
+from workers.runtime.logs import log_to
+from workers.runtime.process import Life, Stop, run_dir_of, worker_command
 
 __all__ = ["Actor", "main"]
 
@@ -255,7 +256,7 @@ class Actor:
 
 def main(life: Life) -> None:
     """Joins, makes the environment, acts."""
-    numerics.prepare()
+    torch_setup.prepare()
     _, welcome = life.join("actor")
     run = Run.model_validate_json(welcome.config)
     run_dir = run_dir_of(welcome)

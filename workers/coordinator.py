@@ -1,40 +1,399 @@
-"""The coordinator of one run, as an executable: `rookery coordinator`, `python -m workers.coordinator`.
+"""The coordinator's loop: who takes part, what the run wants, how far it is. Training never waits for it.
 
-    describe the world -> open the doors -> the loop of `workers/coordination.py` -> summary -> end
+    serve ( join  beat  leave ) -> actors done -> learners drain -> summary -> end
 
-In flow: a configuration. Out flow: a run that workers can join, and its folder.
+In flows: joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the run's folder.
 """
+
+# MERGED-DOC """The coordinator of one run, as an executable: `rookery coordinator`, `python -m workers.coordinator`.
+#
+#     describe the world -> open the doors -> the loop of `workers/coordinator.py` -> summary -> end
+#
+# In flow: a configuration. Out flow: a run that workers can join, and its folder.
+# """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import click
 import zmq
 
-from protocol.control_server import ControlServer
+from protocol.config import Run
+from protocol.control_server import ControlServer, refusal
 from protocol.document import read_run
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import ConfigurationError, Refused, RookeryError, disk_fault
+from protocol.library_messages import Fetch
+from protocol.memory import sweep
+from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import HTTP, Ports, check_bind, open_context
+from protocol.spaces import World
 from workers import all_imported
-from workers.auxiliary_plan import plan_all
-from workers.coordination import Coordinator
-from workers.entries import importable
+from workers.coordination.curriculum import programme_of
+from workers.coordination.lifecycle import Stages
+from workers.coordination.member_store import Member
+from workers.coordination.membership import Membership
+from workers.coordination.stall_detector import Stillness
+from workers.coordination.worker_counters import Tally
 from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
-from workers.fixed_plan import check_fixed
-from workers.life import INCOMPLETE, claim
-from workers.logs import log_to
-from workers.watchdog import answer_with_stacks
+from workers.evaluation.baselines import yardsticks
+from workers.league.lending import lend
+from workers.league.standing import Standing
+from workers.metrics.history import History
+from workers.metrics.run_metrics import Books
+from workers.metrics.segment_accounting import owed, total
+from workers.planning.auxiliary_plan import plan_all, plan_auxiliaries
+from workers.planning.cohorts import kind_of, pays
+from workers.planning.fixed_policy_plan import check_fixed, plan_fixed
+from workers.planning.league_plan import plan_league
+from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_spec import facts_of
+from workers.runtime.entry_points import importable
+from workers.runtime.logs import log_to
+from workers.runtime.process import INCOMPLETE, claim
+from workers.runtime.watchdog import answer_with_stacks
+from workers.web.controls import Controls
 from workers.web.dashboard import Dashboard
-from workers.web.server import HttpServer
+from workers.web.server import HttpServer, Request, Response
+from workers.web.vitals import Identity, Vitals
 
-__all__ = ["command"]
+__all__ = ["Coordinator", "command"]
+
+log = logging.getLogger(__name__)
+
+_OBSERVE_EVERY = 0.5
+_SALVAGE_SECONDS = 15.0
+_ERRORS_KEPT = 20
+
+
+class Coordinator:
+    """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run.
+    `resident`: whoever stops it will start it again."""
+
+    def __init__(self, run: Run, world: World, folder: Path, server: ControlServer, resident: bool = False) -> None:
+        self._run, self._world, self._folder, self._server = run, world, folder, server
+        self._resident = resident
+        plans = plan_policies(run, world)
+        auxiliaries = list(plan_auxiliaries(run, plans))
+        self._parts = {name: run.end * plan.share(world) for name, plan in plans.items()}
+        """Rows that each policy is trained on where there are no actors."""
+        self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
+        fixed = plan_fixed(run, world)
+        credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
+        self._books = Books(run, list(plans), folder, auxiliaries, fixed, credits)
+        kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
+        kinds = {name: kind_of(plan) for name, plan in plans.items() if pays(plan)}
+        self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
+        self._asked_to_stop = threading.Event()
+        self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
+        self._observed_at = 0.0
+        self._dirty_since = time.monotonic()
+        self._stages = Stages(run.actor_timeout, run.learner_timeout)
+        self._tally = Tally(self._members, self._books)
+        league = plan_league(run, world)
+        self._standing = None if league is None else Standing(league, folder)
+        self._programme = programme_of(run, world, [*plans, *fixed], folder, disk)
+        self.controls = Controls(self._asked_to_stop)
+        self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
+        self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stages.now, None)
+        self._errors: list[dict[str, Any]] = []
+        """What workers said that ended by a fault, the newest last."""
+        self._stillness = Stillness(run.stall_timeout)
+        self._lost: dict[str, float] = {}
+        """Prefixes of the files of workers that are lost, or left before all was delivered; and since when."""
+
+    def serve(self) -> bool:
+        """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
+        while not self._stages.over:
+            self.vitals.beat()
+            for peer, message in self._server.requests(100):
+                if isinstance(message, Join):
+                    self._join(peer, message)
+                elif isinstance(message, Beat):
+                    self._beat(peer, message)
+                elif isinstance(message, Leave):
+                    self._leave(peer, message)
+                elif isinstance(message, Fetch):
+                    self._lend(peer, message)
+            now = time.monotonic()
+            for lost in self._members.expire(now):
+                log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
+                self._lost[f"{self._members.run_id}-{lost.name}.{lost.incarnation}"] = now
+            self._sweep_lost(now)
+            if now - self._observed_at >= _OBSERVE_EVERY:
+                self._observed_at = now
+                self._observe()
+            self._advance(now)
+        self.vitals.rest()
+        return self._members.complete
+
+    def told(self) -> dict[str, Any]:
+        """The books' view for a page; from any thread."""
+        return {
+            **self._books.view,
+            **({} if self._standing is None else {"league": self._standing.view}),
+            "id": self._members.run_id,
+            "stage": self._stages.now,
+            "paused": self.controls.paused,
+            "stalled": self._stillness.said,
+        }
+
+    def metrics(self, _request: Request) -> Response:
+        """Of the whole run."""
+        from workers.web.run_metrics import run_text  # costs a tenth of a second, and few are asked
+
+        return run_text(self.vitals.identity, self._books.view, self.vitals.silent)
+
+    def _sweep_lost(self, now: float) -> None:
+        """Removes the rings that actors left, once the learners have had time to take what was finished in them. Never
+        weights: a learner resumes from them."""
+        complete = len(self._members.having("learner")) == self._members.learners_wanted
+        for name, since in list(self._lost.items()):
+            if not complete:
+                self._lost[name] = now
+            elif now - since > _SALVAGE_SECONDS:
+                del self._lost[name]
+                sweep(name)
+
+    def finish(self) -> dict[str, Any]:
+        """The summary, written to the run's folder."""
+        complete = self._members.complete
+        summary = self._books.summary(
+            self._tally.actors(),
+            self._tally.learners(),
+            self._members.clean,
+            self._tally.restarts(self._learned),
+            yardsticks(self._run, self._world, complete),
+            complete,
+        )
+        summary["refused"] = {
+            "requests": self._server.refused_messages,
+            "quarantined_peers": self._server.quarantined_peers,
+            "quarantined_requests": self._server.quarantined_messages,
+            "segments": total(self._tally.learners().values(), "quarantined_messages"),
+            "acknowledgements": total(self._tally.actors().values(), "refused_acks"),
+        }
+        summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
+        summary["errors"] = self._errors
+        if self._standing is not None:
+            self._standing.look(self._tally.actors(), math.inf)
+            summary["league"] = self._standing.view
+        if self._programme is not None:
+            summary["programme"] = self._programme.told
+        self._books.write_summary(summary)
+        return summary
+
+    @property
+    def history(self) -> History:
+        """The run's curves so far."""
+        return self._books.history
+
+    @property
+    def left(self) -> bool:
+        """Whether the run goes on without this coordinator."""
+        return self._stages.now == "left"
+
+    def linger(self, seconds: float, stay: bool = False) -> None:
+        """Tells a supervisor that still asks that the run has ended; with `stay` everybody, until it is stopped."""
+        end = time.monotonic() + seconds
+
+        def waited_for() -> bool:
+            if stay:
+                return not self._asked_to_stop.is_set()
+            return time.monotonic() < end and self._members.watching
+
+        while waited_for():
+            for peer, message in self._server.requests(50):
+                if isinstance(message, Beat):
+                    self._server.answer(peer, Pulse(command="stop", view=self._books.view))
+                elif isinstance(message, Leave):
+                    self._leave(peer, message)
+                elif isinstance(message, Join):
+                    self._server.answer(peer, refusal(Refused("run_has_ended"), retry=self._resident))
+
+    def close(self) -> None:
+        """Closes files and sweeps what dead workers left."""
+        self._books.close(self._members.complete)
+        if self.left:
+            return
+        for path in sweep(self._members.run_id):
+            log.info("event=swept file=%s", path.name)
+
+    def stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """Asks for an early end; safe in a signal handler, and twice."""
+        self._asked_to_stop.set()
+
+    def _join(self, peer: bytes, join: Join) -> None:
+        if peer in self._server.gone:  # it had asked several times
+            return
+        if self._done_with(join):
+            self._server.answer(peer, refusal(Refused("run_is_ending"), retry=True))
+            return
+        again = self._members.welcomed(join) is not None
+        answer = self._members.join(join, self._tally.steps())
+        if isinstance(answer, Refusal):
+            log.info("event=join_refused role=%s name=%s reason=%s", join.role, join.name, answer.reason)
+            self._server.answer(peer, answer)
+            return
+        member = answer
+        run = self._run
+        welcome = Welcome(
+            run=self._members.run_id,
+            name=member.name,
+            incarnation=member.incarnation,
+            config=run.model_dump_json(),
+            world=self._world.model_dump_json(),
+            run_dir=str(self._folder),
+            policies=member.policies,
+            facts=self._facts if member.role == "actor" else [],
+            index=member.index,
+            quota=member.quota,
+            lease=member.lease,
+            beat=min(run.monitor_period, member.lease / 3),
+            learners=self._members.learners_wanted,
+            actors=run.actors,
+        )
+        told = self._server.answer(peer, welcome)
+        whose = member.name, member.incarnation, join.host, join.pid
+        if not told and member.fresh and not again:  # it asked, and died, while this process had no time for it
+            self._members.withdraw(member)
+            log.warning("event=joined_too_late worker=%s incarnation=%d host=%s pid=%d", *whose)
+        elif not again:
+            log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", *whose)
+
+    def _done_with(self, join: Join) -> bool:
+        """Whether this is a resident worker that has done its part of a run which is ending."""
+        if not self._resident or self._stages.now == "running" or join.incarnation:
+            return False
+        if join.role == "learner":
+            return self._stages.now == "learners_draining" and self._members.parted(join)
+        return join.role == "actor"
+
+    def _beat(self, peer: bytes, beat: Beat) -> None:
+        member = self._members.beat(beat)
+        if member is None:
+            self._server.answer(peer, Pulse(command="rejoin"))
+            return
+        self._take_episodes(member, beat)
+        view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
+        if member.role == "evaluation":
+            view = {"made": self._books.made, "complete": self._members.complete}
+        if member.role == "actor" and self._standing is not None:
+            view["league"] = self._standing.told
+        if member.role == "actor" and self._programme is not None:
+            view["programme"] = self._programme.told
+        self._server.answer(
+            peer,
+            Pulse(
+                command=self._stages.command(member.role, self.controls.paused),
+                routes=self._members.routes(member),
+                actors=self._members.living_actors(),
+                view=view,
+                checkpoints=self.controls.checkpoints,
+                returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
+            ),
+        )
+
+    def _lend(self, peer: bytes, wanted: Fetch) -> None:
+        """A part of a member of the league's library."""
+        told = {} if self._standing is None else self._standing.told.get("files", {})
+        self._server.answer(peer, *lend(self._folder, told, wanted, self._members.knows(wanted)))
+
+    def _view(self) -> dict[str, Any]:
+        """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
+        if not self._books.view:
+            return {}
+        return {**self.told(), "left": sorted(map(list, self._members.clean))}
+
+    def _leave(self, peer: bytes, leave: Leave) -> None:
+        member = self._members.leave(leave)
+        if member is not None:
+            self._take_episodes(member, leave)
+            how = "failed" if leave.error else "left"
+            log.info("event=%s worker=%s incarnation=%d", how, member.name, member.incarnation)
+            if owed(leave.counters):  # its memory stays for a while, as that of one that was killed
+                self._lost[f"{self._members.run_id}-{member.name}.{member.incarnation}"] = time.monotonic()
+            if leave.error:
+                self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
+                del self._errors[:-_ERRORS_KEPT]
+                log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
+        self._server.answer(peer, Pulse(command="stop"))
+
+    def _take_episodes(self, member: Member, message: Beat | Leave) -> None:
+        for policy, steps, count, returns in self._members.untold(member, message.episodes):
+            if count:
+                at = (member.steps_before + steps) * self._run.actors
+                self._books.episodes(policy, at, count, returns)
+
+    def _advance(self, now: float) -> None:
+        """To the next stage, when it is time."""
+        members, stages, asked = self._members, self._stages, self._asked_to_stop.is_set()
+        before = stages.now
+        if self._resident and asked:
+            log.warning("event=left stage=%s reason=asked to stop; the run waits for the next", before)
+            self._observe()
+            stages.leave()
+            return
+        if before == "running":
+            orphaned = bool(self._parent) and os.getppid() != self._parent
+            over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
+            static = not self._run.actors  # its learners then wait to be told to end
+            if (
+                over
+                or self._books.reached
+                or members.actors_done(self._tally.steps())
+                or (static and self._tally.trained_on(self._parts))
+            ):
+                members.complete = True
+                stages.drain(now, complete=True)
+            elif asked or orphaned:
+                log.warning("event=stopping reason=%s", "supervisor gone" if orphaned else "asked to")
+                stages.drain(now, complete=False)
+            if stages.now != before:
+                self._entered()
+        while stages.advance(now, members.complete, lambda role: bool(members.having(role))):
+            self._entered()
+
+    def _entered(self) -> None:
+        self._observe()
+        log.info("event=stage stage=%s", self._stages.now)
+
+    def _observe(self) -> None:
+        members = self._members
+        pages = self._tally.actors(), self._tally.learners()
+        self._books.observe(
+            *pages, members.table(), self._tally.restarts(self._learned), members.measured(), members.apart
+        )
+        if self._standing is not None:
+            self._standing.look(pages[0], time.monotonic())
+        if self._programme is not None:
+            self._programme.look(pages[0])
+        self._members.save()
+        if self._stages.now == "running":
+            self._look_for_stalls({**pages[0], **pages[1]})
+
+    def _look_for_stalls(self, pages: dict[tuple[str, int], Any]) -> None:
+        members, before, view = self._members, self._stillness.said, self._books.view
+        steps = sum(policy["train_steps"] or 0 for policy in view["policies"].values())
+        now = time.monotonic()
+        progress = (
+            int(now * 1000) if self.controls.paused else view["made"] + steps
+        )  # who is paused moves in time alone
+        said = self._stillness.look(now, progress, members.table(), members.absent, pages)
+        if said and not before:
+            log.error('event=stalled reason="%s"', said)
+
 
 log = logging.getLogger(__name__)
 

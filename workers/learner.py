@@ -29,14 +29,9 @@ from protocol.messages import Pulse, Route, Welcome
 from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
-from workers import all_imported, numerics
+from workers import all_imported
 from workers.algorithms.compiler import Compiler
-from workers.auxiliary_plan import AuxiliaryPlan, plan_all
-from workers.cohorts import stacks_of
-from workers.common_plan import plan_common
-from workers.cuts import cuts_of
 from workers.datasets.source import load
-from workers.league_plan import plan_league
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
@@ -45,11 +40,17 @@ from workers.learning.meeting import check_meeting, claimed, meet
 from workers.learning.member import Member
 from workers.learning.ranked import RankedMember
 from workers.learning.source import Source
-from workers.life import Life, run_dir_of, worker_command
-from workers.logs import log_to
-from workers.plan import Plan, PolicyPlan
-from workers.ranks import ledger_of, rank_of_actor, rank_of_learner
-from workers.reporting import LearnerReport
+from workers.metrics.reporting import LearnerReport
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all
+from workers.planning.cohorts import stacks_of
+from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner
+from workers.planning.league_plan import plan_league
+from workers.planning.policy_plan import Plan, PolicyPlan
+from workers.planning.shared_observation_plan import plan_common
+from workers.runtime import torch_setup
+from workers.runtime.lockstep_checkpoints import cuts_of
+from workers.runtime.logs import log_to
+from workers.runtime.process import Life, run_dir_of, worker_command
 
 __all__ = ["Learner", "main"]
 
@@ -278,7 +279,7 @@ class Learner:
 
 def main(life: Life) -> None:
     """Joins, resumes, learns."""
-    numerics.prepare()
+    torch_setup.prepare()
     life.options = replace(life.options, name=claimed(life.options.name))
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)

@@ -29,13 +29,13 @@ from protocol.sockets import Ports, check_bind
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher
 from workers import all_imported
-from workers.auxiliary_plan import plan_all
-from workers.common_plan import plan_common
-from workers.life import Life, run_dir_of, worker_command
-from workers.logs import log_to
-from workers.plan import Plan
+from workers.planning.auxiliary_plan import plan_all
+from workers.planning.policy_plan import Plan
+from workers.planning.shared_observation_plan import plan_common
 from workers.relaying.experience import PassedExperience
 from workers.relaying.weights import PassedWeights
+from workers.runtime.logs import log_to
+from workers.runtime.process import Life, run_dir_of, worker_command
 
 __all__ = ["Relay", "main"]
 

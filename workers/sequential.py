@@ -30,33 +30,34 @@ from protocol.document import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
-from workers import all_imported, numerics
+from workers import all_imported
 from workers.acting.ensemble import act_together
 from workers.acting.in_step import InStep
 from workers.acting.performer import Performer
 from workers.acting.seat import Sender
 from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
-from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
-from workers.books import Books
-from workers.channel import Channel
-from workers.common_plan import plan_common
 from workers.datasets.source import load
 from workers.datasets.tape import Tape, load_tape
-from workers.entries import importable
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
 from workers.environments.registry import make
+from workers.evaluation.baselines import yardsticks
 from workers.evaluation.watch import Watch
-from workers.fixed_plan import plan_fixed
 from workers.learning.curiosity import Curious
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.learning.source import Source
-from workers.life import INCOMPLETE, claim
-from workers.logs import log_to
-from workers.plan import Plan, plan_policies, seed_of
-from workers.reporting import ActorReport, LearnerReport, count_environment
-from workers.yardsticks import yardsticks
+from workers.metrics.reporting import ActorReport, LearnerReport, count_environment
+from workers.metrics.run_metrics import Books
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
+from workers.planning.fixed_policy_plan import plan_fixed
+from workers.planning.policy_plan import Plan, plan_policies, seed_of
+from workers.planning.shared_observation_plan import plan_common
+from workers.rollout.in_process_queue import Channel
+from workers.runtime import torch_setup
+from workers.runtime.entry_points import importable
+from workers.runtime.logs import log_to
+from workers.runtime.process import INCOMPLETE, claim
 
 __all__ = ["Sequential", "command"]
 
@@ -306,7 +307,7 @@ def _never() -> None:
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
 def command(config: Path, run_dir: Path) -> None:
     """Command line of the sequential reference."""
-    numerics.prepare()
+    torch_setup.prepare()
     importable()
     try:
         run = read_run(config)

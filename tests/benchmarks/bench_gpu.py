@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from workers import numerics
 from workers.bench import gpu
+from workers.runtime import torch_setup
 
 __all__ = ["WANTED", "table"]
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
-    numerics.prepare()
+    torch_setup.prepare()
     text = json.dumps(table(asked.rounds, asked.tiny), indent=2) + "\n"
     if asked.out is not None:
         asked.out.write_text(text)

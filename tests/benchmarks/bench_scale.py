@@ -30,7 +30,7 @@ from protocol.ring import Ring
 from tests.benchmarks.scale_model import Costs, sizes
 from tests.flows import runs
 from workers.environments.registry import describe
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 _COPIES, _STEPS_FOR_EVER, _PERIOD, _HERDS = 8, 10**12, 4.0, 2
 _PATIENCE = 300.0

@@ -28,9 +28,9 @@ from protocol.outlet import Outlets
 from protocol.report import Report
 from protocol.sockets import open_context
 from protocol.spaces import parse_world
-from workers.life import run_dir_of
-from workers.plan import PolicyPlan, plan_policies
-from workers.reporting import ActorReport
+from workers.metrics.reporting import ActorReport
+from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.runtime.process import run_dir_of
 
 __all__ = ["Replaying", "main"]
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from protocol.errors import EnvironmentFault
 from tests.faults import kinds_in, raises, words_in
 from tests.flows import runs
-from workers.export import export
 from workers.policies.frozen import Frozen
+from workers.tools.export import export
 
 
 def together(**environment: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flows import runs
-from workers.preflight import CHECKS
+from workers.tools.preflight import CHECKS
 
 WORLDS = """
 import gymnasium

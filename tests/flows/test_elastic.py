@@ -21,7 +21,7 @@ from tests.flows import runs
 from tests.flows.crowd import Crowd, Forked, crowd
 from tests.workers.web.asking import ask
 from workers.environments.registry import describe
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 FEW, MANY, KILLED, WAVE = 2, 50, 10, 12
 """Actors; of the many, those that are killed and whose places others take; how many start at the same time."""

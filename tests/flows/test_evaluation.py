@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.flows.runs import config, summary_of, train
-from workers.evaluate import evaluate
+from workers.tools.evaluate import evaluate
 
 
 def test_a_run_evaluates_itself_and_in_the_end_what_its_checkpoints_are_J1(tmp_path: Path) -> None:

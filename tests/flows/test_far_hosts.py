@@ -22,7 +22,7 @@ from protocol.counters import read_counters
 from tests.flows import runs
 from tests.flows.far import Machines, address, machines
 from workers.environments.registry import describe
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 

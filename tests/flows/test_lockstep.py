@@ -13,7 +13,7 @@ import torch
 
 from protocol.config import parse_run
 from tests.flows import runs
-from workers import numerics
+from workers.runtime import torch_setup
 from workers.sequential import Sequential
 
 WORLD = {"copies": 16, "settings": {"width": 9, "height": 9, "turns": 20}}
@@ -52,7 +52,7 @@ def newest_checkpoints(run: Path) -> dict[str, bytes]:
 def as_a_worker() -> Iterator[None]:
     """This process computes as workers do."""
     threads = torch.get_num_threads()
-    numerics.prepare()
+    torch_setup.prepare()
     yield
     torch.set_num_threads(threads)
     torch.set_flush_denormal(False)

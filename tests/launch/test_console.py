@@ -13,7 +13,7 @@ from rich.console import Console
 from launch import console as module
 from launch.console import Display, Plain, Silent, render, sparkline, summary_table
 from protocol.config import Run
-from workers.books import Books
+from workers.metrics.run_metrics import Books
 
 
 def views(folder: Path) -> list[dict[str, Any]]:

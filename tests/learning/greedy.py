@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from protocol.config import Run
-from workers.evaluate import evaluate
-from workers.life import claim
+from workers.runtime.process import claim
 from workers.sequential import Sequential
+from workers.tools.evaluate import evaluate
 
 EPISODES, SEED = 100, 20_000
 

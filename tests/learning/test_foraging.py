@@ -19,7 +19,7 @@ from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.gymnasium_multi import Several
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.evaluate import frozen_policies, run_in
+from workers.tools.evaluate import frozen_policies, run_in
 
 ORIGINAL = "lbforaging:Foraging-{0}x{0}-2p-2f-coop-v3"
 EPISODES, SEED = 100, 20_000

@@ -20,8 +20,8 @@ from tests.trial import Trial
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
-from workers.export import export
 from workers.policies.frozen import Frozen
+from workers.tools.export import export
 
 EPISODES, SEED = 100, 20_000
 BALANCE = (0.1, 0.3, 3.0, 1.0)

@@ -17,7 +17,7 @@ from tests.trial import Trial
 from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
-from workers.evaluate import frozen_policies, run_in
+from workers.tools.evaluate import frozen_policies, run_in
 
 EPISODES, SEED, COPIES = 256, 20_000, 32
 HERE = "environment.id=spread"

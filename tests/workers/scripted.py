@@ -26,8 +26,8 @@ from workers.acting.block import Rows
 from workers.acting.seat import Seat
 from workers.environments.base import Present
 from workers.learning.governor import Governor
+from workers.metrics.reporting import LearnerReport
 from workers.policies.interface import Interface
-from workers.reporting import LearnerReport
 
 AGENT = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
 WORLD = World(id="scripted", agents=(AGENT,))

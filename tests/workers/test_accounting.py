@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.accounting import owed, segment_books, total
+from workers.metrics.segment_accounting import owed, segment_books, total
 
 Key = tuple[str, int]
 

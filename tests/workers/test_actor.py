@@ -17,7 +17,7 @@ from protocol.messages import Pulse, Welcome
 from workers.actor import Actor
 from workers.environments.checked import Checked
 from workers.environments.registry import make
-from workers.life import Life, Options
+from workers.runtime.process import Life, Options
 
 RUN: dict[str, Any] = {
     "environment": {"copies": 4},

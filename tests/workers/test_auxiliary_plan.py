@@ -10,8 +10,8 @@ from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import raises
-from workers.auxiliary_plan import AuxiliaryPlan, plan_all, plan_auxiliaries
-from workers.plan import plan_policies
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all, plan_auxiliaries
+from workers.planning.policy_plan import plan_policies
 
 LOOK, MOVE = Box(shape=(3,)), Discrete(n=2)
 WORLD = World(

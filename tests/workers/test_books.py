@@ -13,9 +13,9 @@ import pytest
 from protocol.config import Run
 from protocol.counters import Counters
 from tests.flows.runs import SUMMARY
-from workers import books as module
-from workers.books import Books
-from workers.reporting import ActorReport, LearnerReport
+from workers.metrics import run_metrics as module
+from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.metrics.run_metrics import Books
 
 RUN = Run(steps=2_000)
 

@@ -11,7 +11,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from tests.workers.test_plan import plans
-from workers.cohorts import BRANCHES, check_cohorts, kind_of, learners_of, stacks_of
+from workers.planning.cohorts import BRANCHES, check_cohorts, kind_of, learners_of, stacks_of
 
 OTHER = {"policies": {"b": {"network": {"hidden": [8]}}}}
 

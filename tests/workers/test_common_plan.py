@@ -18,9 +18,9 @@ from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.workers import scripted
 from workers.acting.block import Rows
 from workers.acting.seat import Seat
-from workers.common_plan import CommonPlan, plan_common
 from workers.environments.base import Present
-from workers.plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.planning.shared_observation_plan import CommonPlan, plan_common
 
 COPIES = 2
 IQN: dict[str, Any] = {

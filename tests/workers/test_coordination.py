@@ -14,8 +14,8 @@ from protocol.config import parse_run
 from protocol.memory import PREFIX
 from protocol.messages import Leave, Message, Welcome
 from tests.workers.test_membership import join
-from workers import coordination
-from workers.coordination import Coordinator
+from workers import coordinator
+from workers.coordinator import Coordinator
 from workers.environments.registry import describe
 
 
@@ -70,7 +70,7 @@ def test_what_an_actor_left_undelivered_stays_until_learners_have_been_there_for
     coordinator: Coordinator, server: Any, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the learner comes back long after the actor has gone."""
-    monkeypatch.setattr(coordination, "_SALVAGE_SECONDS", 20.0)
+    monkeypatch.setattr(coordinator, "_SALVAGE_SECONDS", 20.0)
     coordinator._join(b"a", join("actor", "a"))
     welcome = server.answers[-1]
     assert isinstance(welcome, Welcome)

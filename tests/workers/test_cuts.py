@@ -16,12 +16,12 @@ from protocol.errors import ConfigurationError
 from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from workers import cuts as module
 from workers.acting.seat import Seat
-from workers.cuts import Cuts, cuts_of
 from workers.environments.registry import describe
 from workers.learning.round_log import RoundLog
 from workers.learning.stage import Stage
+from workers.runtime import lockstep_checkpoints as module
+from workers.runtime.lockstep_checkpoints import Cuts, cuts_of
 
 STATE = {"numbers": np.arange(3)}
 
@@ -88,7 +88,7 @@ def test_the_log_of_rounds_tells_a_full_disk_in_a_sentence_and_the_run_goes_on_L
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as changed, caplog.at_level(logging.ERROR):
-        changed.setattr("workers.disk.os.write", full)
+        changed.setattr("workers.runtime.files.os.write", full)
         rounds.end(2, 4, 3, weights)
     assert "event=disk_full" in caplog.text
     rounds.set_state(kept)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.disk import AppendFile, Disk
-from workers.events import EventLog
+from workers.metrics.tensorboard import EventLog
+from workers.runtime.files import AppendFile, Disk
 
 
 def test_a_record_for_which_there_is_no_room_leaves_nothing_behind(

@@ -14,10 +14,10 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError, TrainingFault
 from tests.faults import kinds_in, raises
 from tests.workers.test_life import _signals_stay_ours, options  # noqa: F401 - a fixture
-from workers.doctor import Layer, examine, main
-from workers.findings import FINDINGS, LAYERS, counter, describe
-from workers.life import Life
-from workers.reporting import ActorReport, LearnerReport
+from workers.metrics.diagnostics import FINDINGS, LAYERS, counter, describe
+from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.runtime.process import Life
+from workers.tools.doctor import Layer, examine, main
 
 WELL = {"looked_at.p": 10, "steps_made.p": 40, "received.p": 64}
 

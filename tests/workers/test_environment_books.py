@@ -17,11 +17,11 @@ from protocol.counters import Counters, read_counters
 from protocol.errors import ConfigurationError
 from protocol.messages import Beat
 from tests.faults import raises
-from workers.accounting import environment_books
-from workers.books import Books
 from workers.environments.base import Environment, Episodes
-from workers.events import EventLog
-from workers.reporting import ActorReport, count_environment
+from workers.metrics.reporting import ActorReport, count_environment
+from workers.metrics.run_metrics import Books
+from workers.metrics.segment_accounting import environment_books
+from workers.metrics.tensorboard import EventLog
 
 MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
 

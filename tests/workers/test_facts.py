@@ -26,8 +26,8 @@ from protocol.spaces import (
     Text,
     World,
 )
-from workers.facts import facts_of
-from workers.plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.planning.policy_spec import facts_of
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build, published
 from workers.policies.central import CentralActorCritic

@@ -17,10 +17,10 @@ from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import kinds_in, raises, words_in
 from tests.tools import ROOT
 from tests.workers.policies.exports import CASES, case
-from workers.common_plan import plan_common
-from workers.fixed_plan import check_fixed, plan_fixed
-from workers.membership import Membership
-from workers.plan import plan_policies
+from workers.coordination.membership import Membership
+from workers.planning.fixed_policy_plan import check_fixed, plan_fixed
+from workers.planning.policy_plan import plan_policies
+from workers.planning.shared_observation_plan import plan_common
 from workers.policies import exported
 
 SEEN, DONE = Box(shape=(3, 2), dtype="uint8"), Discrete(n=4)
@@ -168,7 +168,7 @@ def test_planning_and_checking_need_no_torch(file: Path) -> None:
     data = json.dumps(run(a=RANDOM, b=frozen(file)))
     code = (
         "import sys\nfrom protocol.config import parse_run\nfrom protocol.spaces import parse_world\n"
-        "from workers.fixed_plan import check_fixed\n"
+        "from workers.planning.fixed_policy_plan import check_fixed\n"
         f"check_fixed(parse_run({json.loads(data)!r}), parse_world({WORLD.model_dump_json()!r}))\n"
         "print('torch' in sys.modules)"
     )

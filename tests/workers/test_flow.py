@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.flow import Flow, verdict_of
+from workers.metrics.throughput import Flow, verdict_of
 
 
 def test_rates_are_means_of_the_last_seconds() -> None:

@@ -17,7 +17,7 @@ from protocol.report import Report
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.test_control import coordinator
 from tests.waiting import until
-from workers.life import Life, Options, Stop, claim, run_dir_of
+from workers.runtime.process import Life, Options, Stop, claim, run_dir_of
 
 
 @pytest.fixture(autouse=True)

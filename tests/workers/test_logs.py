@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config import Run
-from workers.logs import facts, log_to, rates
+from workers.runtime.logs import facts, log_to, rates
 
 log = logging.getLogger("a.worker")
 

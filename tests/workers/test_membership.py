@@ -15,8 +15,8 @@ from protocol import RELEASE
 from protocol.config import Run
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from tests.faults import kinds_in, words_in
-from workers.membership import Membership
-from workers.register import Member
+from workers.coordination.member_store import Member
+from workers.coordination.membership import Membership
 
 HERE = platform.node()
 ROUTE = Route(policy="a", learner="learner-a", incarnation=1, experience="e", weights="w", acknowledgements="k")

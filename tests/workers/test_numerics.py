@@ -8,7 +8,7 @@ import torch
 from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.numerics import Arithmetic, prepare
+from workers.runtime.torch_setup import Arithmetic, prepare
 
 HOST = torch.device("cpu")
 

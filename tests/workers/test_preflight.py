@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from protocol.config import parse_run
 from protocol.security import new_keys
 from tests.faults import kinds_in, words_in
-from workers import preflight
-from workers.preflight import CHECKS, Check, Situation, main
+from workers.tools import preflight
+from workers.tools.preflight import CHECKS, Check, Situation, main
 
 WORLD = {"environment": {"copies": 4, "settings": {"width": 9, "height": 9}}}
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from protocol.config import Run, parse_run
-from workers.disk import Disk
+from workers.coordination.curriculum import Programme, programme_of
 from workers.environments.collections.choice import Ladder, Worst, choice_of
 from workers.environments.registry import make
-from workers.programme import Programme, programme_of
+from workers.runtime.files import Disk
 
 HUNT = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 4}}
 STAGES = {"after": {"hard": ["easy"]}, "threshold": {"easy": 2.0}, "episodes": 10, "rehearsal": 0.0}

@@ -17,11 +17,11 @@ from tests.faults import kinds_in, raises, words_in
 from tests.workers.test_cohorts import learners
 from tests.workers.test_membership import admitted, join, members_of, refused
 from tests.workers.test_plan import plans
-from workers.cohorts import kind_of
 from workers.learning import meeting
 from workers.learning.group import RankLost
 from workers.learning.meeting import check_meeting, claimed, wait_for_name
-from workers.ranks import ledger_of, rank_of_actor, rank_of_learner
+from workers.planning.cohorts import kind_of
+from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner
 
 TWO: dict[str, Any] = {"actors": 3, "policies": {"b": {"ranks": 2}}}
 

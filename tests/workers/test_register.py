@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 
 from protocol.messages import Route
-from workers.register import Member, Register
+from workers.coordination.member_store import Member, Register
 
 ROUTE = Route(policy="a", learner="learner-a", incarnation=2, experience="e", weights="w", acknowledgements="k")
 

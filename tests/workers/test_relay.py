@@ -31,10 +31,10 @@ from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
 from tests.protocol.test_weights import Publisher, Subscriber
 from tests.waiting import until
-from workers.auxiliary_plan import plan_all
-from workers.membership import Membership
-from workers.plan import Plan, PolicyPlan, plan_policies
-from workers.register import Member
+from workers.coordination.member_store import Member
+from workers.coordination.membership import Membership
+from workers.planning.auxiliary_plan import plan_all
+from workers.planning.policy_plan import Plan, PolicyPlan, plan_policies
 from workers.relaying.experience import PassedExperience
 from workers.relaying.ways import ways
 from workers.relaying.weights import PassedWeights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from protocol.counters import Counters
-from workers.reporting import ActorReport
+from workers.metrics.reporting import ActorReport
 
 
 class Seat:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.stages import Stages
+from workers.coordination.lifecycle import Stages
 
 
 def test_each_stage_ends_when_nobody_of_it_is_left() -> None:

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
-from workers import watch as module
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
 from workers.environments.registry import make
-from workers.pictures import blocks, write_film, write_map
+from workers.tools import play as module
+from workers.tools.rendering import blocks, write_film, write_map
 
 RANDOM = {"algorithm": {"name": "scripted", "entry": "random"}}
 

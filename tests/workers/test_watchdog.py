@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workers import watchdog
-from workers.stillness import Stillness
-from workers.watchdog import Stall, place_of_thread
+from workers.coordination.stall_detector import Stillness
+from workers.runtime import watchdog
+from workers.runtime.watchdog import Stall, place_of_thread
 from workers.web.vitals import Vitals
 
 

@@ -10,8 +10,8 @@ import pytest
 from protocol.config import Run
 from protocol.errors import EnvironmentFault
 from tests.workers import scripted
-from workers import yardsticks as module
-from workers.yardsticks import yardsticks
+from workers.evaluation import baselines as module
+from workers.evaluation.baselines import yardsticks
 
 FOUND = {"one": {"random": 1.0, "scripted": 2.0}}
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from workers.acting.seat import Seat
 from workers.acting.seating import AnySeat
-from workers.cuts import Cuts
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.dealt import Dealt
-from workers.snapshot import State, put_back, taken, under
+from workers.runtime.lockstep_checkpoints import Cuts
+from workers.runtime.state_capture import State, put_back, taken, under
 
 __all__ = ["ActorCut", "Progress"]
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from protocol.counters import Counters
 from workers.acting.cast import Cast
 from workers.environments.base import Outcome, Present, Turn
-from workers.league_plan import LeaguePlan
+from workers.planning.league_plan import LeaguePlan
 
 __all__ = ["LEARNS", "Fixtures", "Told"]
 

@@ -24,8 +24,8 @@ from workers.acting.shelf import Shelf
 from workers.environments.base import Outcome, Turn
 from workers.evaluation.live import Live
 from workers.league.library import Entry, verify
-from workers.league_plan import LeaguePlan
-from workers.plan import PolicyPlan, seed_of
+from workers.planning.league_plan import LeaguePlan
+from workers.planning.policy_plan import PolicyPlan, seed_of
 
 __all__ = ["League"]
 

@@ -19,7 +19,7 @@ from workers.acting.cast import Cast
 from workers.acting.fixtures import LEARNS, Fixtures
 from workers.acting.seat import Seat
 from workers.environments.base import Outcome, Present
-from workers.league_plan import Home
+from workers.planning.league_plan import Home
 
 __all__ = ["LeagueSeat"]
 

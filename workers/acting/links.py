@@ -27,10 +27,10 @@ from protocol.outlet import Outlets
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
 from workers.acting.performer import Performer
-from workers.common_plan import CommonPlan
-from workers.life import Life
-from workers.plan import Plan
-from workers.reporting import ActorReport
+from workers.metrics.reporting import ActorReport
+from workers.planning.policy_plan import Plan
+from workers.planning.shared_observation_plan import CommonPlan
+from workers.runtime.process import Life
 
 __all__ = ["Links"]
 

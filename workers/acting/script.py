@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import Place
-from workers.entries import find, said
 from workers.environments.base import Outcome, Player, Present
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.rows import ActionRows
 from workers.environments.simulators import EXTERNAL
+from workers.runtime.entry_points import find, said
 
 __all__ = ["Script", "script"]
 

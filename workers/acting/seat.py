@@ -28,7 +28,7 @@ from workers.acting.performer import Performer
 from workers.acting.sight import Sight
 from workers.acting.tally import Tally
 from workers.environments.base import Outcome, Present
-from workers.snapshot import State, put_back, taken
+from workers.runtime.state_capture import State, put_back, taken
 
 __all__ = ["Seat", "Sender"]
 

@@ -23,9 +23,9 @@ from workers.acting.performer import Performer
 from workers.acting.script import script
 from workers.acting.seat import Seat, Sender
 from workers.acting.witness import Watched, Witness
-from workers.auxiliary_plan import AuxiliaryPlan
-from workers.fixed_plan import FixedPlan, check_frozen
-from workers.plan import PolicyPlan, seed_of
+from workers.planning.auxiliary_plan import AuxiliaryPlan
+from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
+from workers.planning.policy_plan import PolicyPlan, seed_of
 from workers.policies import trained
 from workers.policies.frozen import Frozen
 

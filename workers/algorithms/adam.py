@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from protocol.config import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
+from workers.policies.collectives import ALONE, Ranks
 from workers.policies.flat import flatten_
-from workers.together import ALONE, Ranks
 
 __all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
 

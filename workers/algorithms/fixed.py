@@ -31,7 +31,7 @@ __all__ = ["FixedStack"]
 
 
 class FixedStack:
-    """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py); one alone is, too."""
+    """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too."""
 
     def __init__(self, updates: Sequence[PPOUpdate], compiler: Compiler = EAGER) -> None:
         self._compiler = compiler

@@ -28,7 +28,7 @@ __all__ = ["FixedValues"]
 
 
 class FixedValues:
-    """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py); one alone is, too."""
+    """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too."""
 
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: Compiler = EAGER) -> None:
         self._compiler = compiler

@@ -16,9 +16,9 @@ from protocol.config import PolicyConfig, Sampled
 from protocol.off_policy import ValueBased
 from workers.algorithms.adam import FlatAdam, learning_rate_of
 from workers.learning.batches import Transitions, foreign
-from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
+from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["PLAIN", "Drawn", "Due", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
 

@@ -24,16 +24,16 @@ from workers.algorithms.returns import next_values
 from workers.algorithms.room import Room
 from workers.algorithms.standing import Appraisal, Standing, advantages
 from workers.learning.batches import Segments
-from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
+from workers.policies.collectives import ALONE, Ranks
 from workers.policies.distributions import likelihood
 from workers.policies.networks import input_rows
 from workers.policies.recall import Recall
 from workers.policies.scaled import Scaled
 from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace
-from workers.together import ALONE, Ranks
+from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective"]
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.learning.batches import Segments
+from workers.policies.collectives import Ranks
 from workers.policies.recall import Recall
 from workers.policies.workspace import Workspace
-from workers.together import Ranks
 
 __all__ = ["COLUMNS", "Batch", "Minibatch", "own_part", "prepare", "prepare_all"]
 

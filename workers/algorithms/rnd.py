@@ -16,8 +16,8 @@ from protocol.errors import TrainingFault
 from workers.algorithms.adam import FlatAdam
 from workers.algorithms.returns import linear_recurrence
 from workers.learning.batches import Observations
-from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.distillation import Distillation
+from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["RNDUpdate", "discounted_sums"]
 

@@ -31,7 +31,7 @@ __all__ = ["PPOStack", "normalize", "orders"]
 
 
 class PPOStack:
-    """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py)."""
+    """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py)."""
 
     def __init__(self, updates: Sequence[PPOUpdate]) -> None:
         self._updates, self._algorithm = updates, updates[0].algorithm

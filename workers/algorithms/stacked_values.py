@@ -30,7 +30,7 @@ __all__ = ["ValueStack", "ask", "drawn_by", "together"]
 
 
 class ValueStack:
-    """Of `updates`, whose policies and algorithms are of one kind (workers/cohorts.py)."""
+    """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py)."""
 
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
         self._updates = updates

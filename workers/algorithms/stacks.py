@@ -42,7 +42,7 @@ def _fixed(update: Update) -> bool:
 
 
 class Stack:
-    """Of `updates`: of one kind (workers/cohorts.py), or with `branches` of any. Of one it is that one. `compiler` is
+    """Of `updates`: of one kind (workers/planning/cohorts.py), or with `branches` of any. Of one it is that one. `compiler` is
     for those that are to be compiled."""
 
     def __init__(self, updates: Sequence[Update], branches: bool = False, compiler: Compiler = EAGER) -> None:

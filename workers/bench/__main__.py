@@ -10,8 +10,9 @@ import sys
 
 import click
 
-from workers import all_imported, numerics
+from workers import all_imported
 from workers.bench.workloads import WORKLOADS
+from workers.runtime import torch_setup
 
 __all__ = ["main"]
 
@@ -19,7 +20,7 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Measures this machine, each figure beside the limit or the raw primitive in the same run."""
-    numerics.prepare()
+    torch_setup.prepare()
 
 
 @main.command()

@@ -23,8 +23,8 @@ from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import Outside
-from workers.plan import PolicyPlan, plan_policies, seed_of
-from workers.reporting import ActorReport
+from workers.metrics.reporting import ActorReport
+from workers.planning.policy_plan import PolicyPlan, plan_policies, seed_of
 
 __all__ = ["Acting"]
 

@@ -23,11 +23,11 @@ from protocol.weights import WeightSource
 from workers.acting.ensemble import act_together
 from workers.acting.performer import Performer
 from workers.acting.seating import Hand, Table, seat_agents
-from workers.channel import Channel
 from workers.environments.registry import make
 from workers.learning.member import Member
-from workers.plan import plan_policies, seed_of
-from workers.reporting import ActorReport, LearnerReport
+from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.planning.policy_plan import plan_policies, seed_of
+from workers.rollout.in_process_queue import Channel
 
 __all__ = ["Bare", "Parts"]
 

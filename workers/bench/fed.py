@@ -14,8 +14,8 @@ from workers.bench.bare import BareLoop, Size
 from workers.bench.clock import medians
 from workers.bench.feed import WORLD, Feed, member_of
 from workers.learning.cohort import Cohort
-from workers.plan import plan_policies
-from workers.reporting import LearnerReport
+from workers.metrics.reporting import LearnerReport
+from workers.planning.policy_plan import plan_policies
 
 __all__ = ["fed_through_rings"]
 

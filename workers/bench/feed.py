@@ -18,7 +18,7 @@ from protocol.ring import Ring
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version, pack
 from workers.learning.member import Member
-from workers.plan import PolicyPlan
+from workers.planning.policy_plan import PolicyPlan
 
 __all__ = ["WORLD", "Feed", "member_of"]
 

@@ -33,11 +33,11 @@ from workers.bench.fed import fed_through_rings
 from workers.bench.inference import inference
 from workers.bench.staging import staging
 from workers.learning.batches import Segments, Transitions
-from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork
+from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["FULL", "TINY", "Table", "measure"]
 

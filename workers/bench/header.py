@@ -21,7 +21,7 @@ from protocol.ring import Ring
 from protocol.sockets import Ports
 from workers.bench.load import ACTOR, POLICY, RUN, Load, fill
 from workers.bench.reader import PATIENCE, route_to, settle_all
-from workers.reporting import ActorReport, LearnerReport
+from workers.metrics.reporting import ActorReport, LearnerReport
 
 __all__ = ["microseconds"]
 

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from protocol.document import read_run
 from protocol.ring import Ring
-from workers import all_imported, numerics
+from workers import all_imported
 from workers.bench.acting import Acting
 from workers.environments.synthetic import SHOWN, SyntheticSettings
+from workers.runtime import torch_setup
 
 __all__ = ["follows", "herd"]
 
@@ -80,5 +81,5 @@ def _pass() -> dict[str, float]:
 
 if __name__ == "__main__":
     all_imported()
-    numerics.prepare()
+    torch_setup.prepare()
     sys.stdout.write(json.dumps(_pass()))

@@ -24,9 +24,9 @@ from workers.bench import gpu
 from workers.bench.clock import seconds
 from workers.bench.feed import WORLD, Feed, member_of
 from workers.learning.batches import Segments
-from workers.plan import PolicyPlan, plan_policies
+from workers.metrics.reporting import LearnerReport
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
-from workers.reporting import LearnerReport
 
 __all__ = ["measure"]
 

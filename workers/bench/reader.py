@@ -28,7 +28,7 @@ from protocol.sockets import Ports, open_context, poll
 from protocol.version import Version
 from workers.bench.load import POLICY, RUN, Load, copy_out
 from workers.learning.stage import Stage
-from workers.reporting import LearnerReport
+from workers.metrics.reporting import LearnerReport
 
 __all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]
 

@@ -20,7 +20,7 @@ from protocol.ring import Ring
 from protocol.sockets import open_context
 from workers import all_imported
 from workers.bench.load import ACTOR, POLICY, RUN, Load, fill
-from workers.reporting import ActorReport
+from workers.metrics.reporting import ActorReport
 
 __all__ = ["main"]
 

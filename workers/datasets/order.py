@@ -11,7 +11,7 @@ from pathlib import Path
 
 from protocol.config import Run
 from protocol.errors import ConfigurationError
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 
 __all__ = ["ORDER", "Order", "keep_order", "read_order"]
 

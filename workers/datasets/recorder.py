@@ -26,7 +26,7 @@ from protocol.layout import Layout
 from protocol.ring import place_of
 from workers.datasets.manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
 from workers.learning.source import Source
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 
 __all__ = ["FILE_BYTES", "Recorder", "begin"]
 

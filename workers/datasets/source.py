@@ -25,7 +25,7 @@ from protocol.spaces import Agent
 from workers.datasets.minari import MinariDataset
 from workers.datasets.recorded import Recorded
 from workers.datasets.stretch import Reader, Stretch, pieces, write
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 
 __all__ = ["DatasetSource", "load"]
 

@@ -20,7 +20,7 @@ from protocol.ring import Ring
 from workers.datasets.manifest import ACTOR, FILES, MANIFEST, read_manifest
 from workers.datasets.order import ORDER, read_order
 from workers.datasets.recorded import Segments, read_segments
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 
 __all__ = ["Tape", "load_tape"]
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import World
-from workers.snapshot import State, put_back, taken
+from workers.runtime.state_capture import State, put_back, taken
 
 __all__ = ["Environment", "Episodes", "Outcome", "Player", "Present", "Turn"]
 

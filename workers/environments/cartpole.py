@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protocol.spaces.gymnasium import world_from_gymnasium
 from workers.environments.adapting import copy_seeds, picture_of
 from workers.environments.base import Environment, Present, Turn
-from workers.snapshot import State
+from workers.runtime.state_capture import State
 
 __all__ = ["CartPole"]
 

@@ -19,7 +19,7 @@ from workers.environments.base import Environment, Episodes, Outcome, Player, Pr
 from workers.environments.fairness import Fairness, is_bound
 from workers.environments.glance import Glance
 from workers.environments.rows import ActionRows, MaskRows, Mismatch, Rows, flaw_of_numbers, flaw_of_shape
-from workers.snapshot import State, put_back, taken, under
+from workers.runtime.state_capture import State, put_back, taken, under
 
 __all__ = ["Checked"]
 

@@ -15,8 +15,8 @@ from protocol.config import Run
 from protocol.lockstep import dealt
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.registry import make
-from workers.plan import seed_of
-from workers.snapshot import State, put_back, taken, under
+from workers.planning.policy_plan import seed_of
+from workers.runtime.state_capture import State, put_back, taken, under
 
 __all__ = ["Dealt", "deal"]
 

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import World, parse_world
-from workers.entries import find, said
 from workers.environments import gymnasium_adapter, gymnasium_multi, openspiel_adapter, pettingzoo_adapter
 from workers.environments.base import Environment
 from workers.environments.cleanup import Cleanup
@@ -37,6 +36,7 @@ from workers.environments.tag import Tag
 from workers.environments.team import TeamEnvironment
 from workers.environments.treasure_hunt import TreasureHunt
 from workers.environments.weather import Weather
+from workers.runtime.entry_points import find, said
 
 __all__ = ["BUILT_IN", "describe", "make"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workers import all_imported
 from workers.evaluation.worker import main
-from workers.life import worker_command
+from workers.runtime.process import worker_command
 
 command = worker_command("evaluation", main)
 

@@ -20,8 +20,8 @@ from workers.environments.checked import Checked
 from workers.environments.episodes import environments_of, returns
 from workers.environments.registry import make
 from workers.evaluation.scores import Score, score
-from workers.fixed_plan import plan_fixed
-from workers.plan import seed_of
+from workers.planning.fixed_policy_plan import plan_fixed
+from workers.planning.policy_plan import seed_of
 
 __all__ = ["Evaluator", "players_of"]
 

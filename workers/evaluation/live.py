@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protocol.config import EvaluationConfig
 from protocol.version import Version
 from workers.acting.performer import Performer
-from workers.plan import PolicyPlan
+from workers.planning.policy_plan import PolicyPlan
 from workers.policies.distributions import Noise
 from workers.policies.manifest import frames_of
 

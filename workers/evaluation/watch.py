@@ -21,7 +21,7 @@ from protocol.version import NOTHING, Version
 from workers.evaluation.evaluator import Evaluator
 from workers.evaluation.live import Due, Live
 from workers.evaluation.scores import Score, append
-from workers.plan import PolicyPlan
+from workers.planning.policy_plan import PolicyPlan
 
 __all__ = ["Watch"]
 

@@ -22,11 +22,11 @@ from protocol.report import Report
 from protocol.spaces import World, parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
-from workers import numerics
 from workers.evaluation.watch import Watch
-from workers.life import Life, Stop, run_dir_of
-from workers.logs import log_to
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
+from workers.runtime import torch_setup
+from workers.runtime.logs import log_to
+from workers.runtime.process import Life, Stop, run_dir_of
 
 __all__ = ["Evaluation", "main"]
 
@@ -113,7 +113,7 @@ def folder_of(welcome: Welcome) -> Path:
 
 def main(life: Life) -> None:
     """Joins, and evaluates until the run ends."""
-    numerics.prepare()
+    torch_setup.prepare()
     os.nice(_NICE)
     _, welcome = life.join("evaluation")
     run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.accounting import Pages
 from workers.league import library
 from workers.league.matchmaking import chances, pair_chances
 from workers.league.metagame import equilibrium
 from workers.league.ratings import elo, win_rates
-from workers.league_plan import LeaguePlan, PlayerPlan
+from workers.metrics.segment_accounting import Pages
+from workers.planning.league_plan import LeaguePlan, PlayerPlan
 
 __all__ = ["Standing"]
 

@@ -24,7 +24,7 @@ from workers.algorithms.build import Update
 from workers.learning import checkpoint
 from workers.learning.checkpoint import Checkpoint, Manifest
 from workers.learning.replay import Replay
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 from workers.policies.build import Policy
 from workers.policies.distillation import Distillation
 from workers.policies.flat import flatten_

@@ -20,9 +20,9 @@ from protocol.errors import TrainingFault
 from workers.algorithms.compiler import EAGER, Compiler
 from workers.algorithms.outcomes import Outcome
 from workers.algorithms.stacks import Given, Stack, recordable
-from workers.cohorts import BRANCHES
 from workers.learning.batches import Observations
 from workers.learning.member import Member
+from workers.planning.cohorts import BRANCHES
 
 __all__ = ["Cohort"]
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from workers.algorithms.build import Update
-from workers.cuts import Cuts
 from workers.learning.checkpoint import in_memory
 from workers.learning.replay import Replay
 from workers.learning.rounds import Rounds
@@ -20,7 +19,8 @@ from workers.learning.sightings import Sightings
 from workers.learning.stage import Stage
 from workers.policies.build import Policy
 from workers.policies.distillation import Distillation
-from workers.snapshot import State, under
+from workers.runtime.lockstep_checkpoints import Cuts
+from workers.runtime.state_capture import State, under
 
 __all__ = ["MemberCut", "Standing"]
 

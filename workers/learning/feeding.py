@@ -11,7 +11,7 @@ from workers.learning.replay import Replay
 from workers.learning.sightings import Sightings
 from workers.learning.source import Source
 from workers.learning.stage import Stage
-from workers.plan import Plan, seed_of
+from workers.planning.policy_plan import Plan, seed_of
 
 __all__ = ["feed"]
 

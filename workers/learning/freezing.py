@@ -13,7 +13,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import DictPopulation, World
 from protocol.version import Version
 from workers.league import library
-from workers.league_plan import PlayerPlan
+from workers.planning.league_plan import PlayerPlan
 from workers.policies import exported
 from workers.policies.build import Policy
 from workers.policies.interface import Interface

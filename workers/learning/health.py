@@ -1,7 +1,7 @@
 """Whether a policy's learning is sound: data first, then sharing, shape, computation, gradient, update.
 
 In flows: announced segments before they are read, batches, and what an update said of itself. Out flows: counters of
-findings (workers/findings.py), a line in the log for each when it is first found, and measurements.
+findings (workers/metrics/diagnostics.py), a line in the log for each when it is first found, and measurements.
 Most batches are not looked at: the first ones are, and those that are logged.
 """
 
@@ -22,10 +22,10 @@ from protocol.errors import TrainingFault
 from protocol.layout import Layout
 from protocol.spaces import Box
 from protocol.spaces.leaves import Discrete
-from workers.findings import FINDINGS, LAYERS, LOOKED_AT, counter
 from workers.learning.batches import Observations, Segments, Transitions, foreign
 from workers.learning.finite import not_finite
 from workers.learning.statistics import Sample, distinct_rows, sample, statistics
+from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, counter
 from workers.policies.interface import Interface
 
 __all__ = ["Health"]

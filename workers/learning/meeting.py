@@ -27,8 +27,8 @@ from protocol.errors import ConfigurationError
 from protocol.messages import Welcome
 from protocol.sockets import MEETING, is_loopback
 from workers.learning.group import Group, RankLost
-from workers.life import Life
-from workers.ranks import rank_names, rank_of_learner
+from workers.planning.data_parallel import rank_names, rank_of_learner
+from workers.runtime.process import Life
 
 __all__ = ["check_meeting", "claimed", "meet", "wait_for_name"]
 

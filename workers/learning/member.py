@@ -24,7 +24,6 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.algorithms.off_policy import OffPolicyUpdate
-from workers.cuts import Cuts
 from workers.datasets.order import keep_order
 from workers.datasets.recorder import Recorder, begin
 from workers.learning.batches import Observations, Segments, Transitions
@@ -40,11 +39,12 @@ from workers.learning.rounds import Rounds, in_rounds
 from workers.learning.source import Source
 from workers.learning.stage import Stage
 from workers.learning.telling import Telling
-from workers.numerics import Arithmetic
-from workers.plan import Plan, seed_of
+from workers.planning.policy_plan import Plan, seed_of
 from workers.policies.build import build, published
 from workers.policies.distillation import Distillation
 from workers.policies.flat import FlatWeights, flatten_
+from workers.runtime.lockstep_checkpoints import Cuts
+from workers.runtime.torch_setup import Arithmetic
 
 __all__ = ["Member"]
 

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from protocol.version import unpack
 from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.finite import broken_rows
-from workers.plan import Plan, seed_of
+from workers.planning.policy_plan import Plan, seed_of
 
 __all__ = ["MOST_FILES", "Origin", "keep", "whereabouts"]
 

@@ -38,7 +38,7 @@ from workers.learning.replay_state import (
 from workers.learning.rings import Rings
 from workers.learning.source import Source
 from workers.policies.interface import Interface
-from workers.snapshot import State
+from workers.runtime.state_capture import State
 
 __all__ = ["Replay"]
 

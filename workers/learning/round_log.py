@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 from protocol.layout import Layout
-from workers.disk import AppendFile, Disk
-from workers.snapshot import State
+from workers.runtime.files import AppendFile, Disk
+from workers.runtime.state_capture import State
 
 __all__ = ["RoundLog"]
 

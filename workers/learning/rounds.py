@@ -17,8 +17,8 @@ from protocol.arrivals import Arrival
 from protocol.errors import TrainingFault
 from workers.learning.round_log import RoundLog
 from workers.learning.source import Source
-from workers.plan import Plan
-from workers.snapshot import State
+from workers.planning.policy_plan import Plan
+from workers.runtime.state_capture import State
 
 __all__ = ["Rounds", "in_rounds"]
 

@@ -27,7 +27,7 @@ from workers.learning.provenance import Origin
 from workers.learning.source import Source, take_in
 from workers.policies.interface import Interface
 from workers.policies.shown import Shown
-from workers.snapshot import State
+from workers.runtime.state_capture import State
 
 __all__ = ["Stage"]
 

@@ -20,7 +20,7 @@ from workers.learning.replay import Replay
 from workers.learning.sightings import Sightings
 from workers.learning.source import Source
 from workers.learning.stage import Stage
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 
 __all__ = ["Telling"]
 

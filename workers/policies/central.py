@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from workers.policies.collectives import ALONE, Ranks
 from workers.policies.core import Core
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.kernels import Activation, whole
 from workers.policies.networks import Perceptron, RunningMoments, input_rows
 from workers.policies.recall import Recall
 from workers.policies.scaled import Scaled, returns
-from workers.together import ALONE, Ranks
 
 __all__ = ["CentralActorCritic"]
 

@@ -11,8 +11,8 @@ from math import prod, sqrt
 import torch
 from torch import Tensor, nn
 
+from workers.policies.collectives import ALONE, Ranks, moments
 from workers.policies.kernels import Activation, tanh
-from workers.together import ALONE, Ranks, moments
 
 __all__ = ["CLIP", "Perceptron", "RunningMoments", "dueled", "input_rows", "orthogonal"]
 

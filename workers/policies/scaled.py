@@ -11,8 +11,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from workers.policies.collectives import ALONE, Ranks
 from workers.policies.networks import RunningMoments
-from workers.together import ALONE, Ranks
 
 __all__ = ["Scaled", "returns"]
 

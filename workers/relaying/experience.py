@@ -20,8 +20,8 @@ from protocol.errors import WireError
 from protocol.messages import Route, Segments
 from protocol.shelf import Shelf
 from protocol.sockets import arrived, peer_host
-from workers.common_plan import CommonPlan
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
+from workers.planning.shared_observation_plan import CommonPlan
 from workers.relaying.lane import Lane
 from workers.relaying.link import Link, place_of
 

@@ -25,7 +25,7 @@ from protocol.intake import check_finite, read_columns, read_records
 from protocol.messages import Ack, CommonRows, Segments
 from protocol.pool import Pool
 from protocol.shelf import Lease, Shelf
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 from workers.relaying.link import Link
 
 __all__ = ["Lane"]

@@ -21,7 +21,7 @@ from protocol.messages import Beacon, Route, Weights
 from protocol.subscription import Subscription
 from protocol.version import NOTHING, Version
 from protocol.weights import WeightPublisher, WeightSubscriber
-from workers.plan import Plan
+from workers.planning.policy_plan import Plan
 
 __all__ = ["PassedWeights"]
 

@@ -28,7 +28,7 @@ import yaml
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 from protocol.sockets import is_loopback
-from workers.history import History
+from workers.metrics.history import History
 from workers.web.controls import Controls
 from workers.web.server import Request, Response, Routes
 

@@ -21,11 +21,11 @@ from workers.acting.seat import Seat
 from workers.acting.seating import Hand, Table, seat_agents, seat_fixed
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.players import random_rows
-from workers.fixed_plan import plan_fixed
-from workers.plan import plan_policies
+from workers.metrics.reporting import ActorReport, Counters
+from workers.planning.fixed_policy_plan import plan_fixed
+from workers.planning.policy_plan import plan_policies
 from workers.policies import exported
 from workers.policies.flat import flatten_
-from workers.reporting import ActorReport, Counters
 
 COPIES = 4
 HAND = Hand(range(1), ("actor-0", 1))

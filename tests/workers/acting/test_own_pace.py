@@ -16,9 +16,9 @@ from protocol.intake import shown
 from tests.faults import raises
 from tests.workers import scripted
 from workers.acting.seat import Seat
-from workers.common_plan import plan_common
 from workers.environments.base import Outcome, Present
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
+from workers.planning.shared_observation_plan import plan_common
 
 LENGTH = 4
 

@@ -21,10 +21,10 @@ from workers.algorithms.recorder import Recorder
 from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.stacked import PPOStack
 from workers.algorithms.stacked_values import ValueStack
-from workers.numerics import FLOAT32, Arithmetic
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
 from workers.policies.workspace import Workspace
+from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 ROUNDED = Arithmetic("bfloat16")
 HOST = torch.device("cpu")

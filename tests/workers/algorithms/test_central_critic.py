@@ -20,16 +20,16 @@ from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, writte
 from workers.acting.performer import Performer
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.preparation import prepare
-from workers.findings import findings_of
 from workers.learning.batches import Segments
 from workers.learning.finite import not_finite
 from workers.learning.health import Health
-from workers.plan import plan_policies
+from workers.metrics.diagnostics import findings_of
+from workers.metrics.reporting import LearnerReport
+from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build, published
 from workers.policies.central import CentralActorCritic
 from workers.policies.interface import Interface
 from workers.policies.workspace import Workspace
-from workers.reporting import LearnerReport
 
 SEEN = Observation(
     components={

@@ -21,8 +21,8 @@ from workers.algorithms import compiler
 from workers.algorithms.compiler import Compiler
 from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.stacks import Stack, recordable
-from workers.numerics import Arithmetic
 from workers.policies.core import Kind
+from workers.runtime.torch_setup import Arithmetic
 from workers.sequential import Sequential
 
 K = streamed.K

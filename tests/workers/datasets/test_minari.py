@@ -22,7 +22,7 @@ from workers.datasets.minari import MinariDataset
 from workers.datasets.source import DatasetSource, load
 from workers.environments.registry import make
 from workers.learning.gather import gather
-from workers.plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 try:
     import minari

@@ -22,7 +22,7 @@ from workers.datasets import recorder as recording
 from workers.datasets.manifest import FILES, MANIFEST, read_manifest
 from workers.datasets.recorded import Recorded, read_segments
 from workers.datasets.recorder import Recorder, begin
-from workers.plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 3
 

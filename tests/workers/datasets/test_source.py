@@ -23,7 +23,7 @@ from workers.datasets.source import DatasetSource, load
 from workers.learning.feeding import feed
 from workers.learning.member import Member
 from workers.learning.replay import Replay
-from workers.plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 BC = {"name": "bc", "batch_size": 8}
 IQN = {"name": "iqn", "batch_size": 8, "n_step": 2, "priority_alpha": 0.6}

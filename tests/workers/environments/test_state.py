@@ -13,7 +13,7 @@ from tests.faults import raises
 from workers.environments.base import Environment, Turn
 from workers.environments.dealt import deal
 from workers.environments.registry import BUILT_IN, make
-from workers.snapshot import State, taken
+from workers.runtime.state_capture import State, taken
 
 SETTINGS: dict[str, dict[str, Any]] = {"weather": {}, "synthetic": {"episode_steps": 7}}
 COPIES = 4

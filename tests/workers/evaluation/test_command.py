@@ -13,10 +13,10 @@ from protocol.config import parse_run
 from tests.faults import kinds_in
 from tests.flows.runs import config
 from tests.learning.greedy import make_run
-from workers import evaluate as module
-from workers.evaluate import evaluate, main
 from workers.evaluation.scores import FILE
 from workers.policies.frozen import Frozen
+from workers.tools import evaluate as module
+from workers.tools.evaluate import evaluate, main
 
 
 def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,13 @@ from protocol.messages import Join, Refusal
 from protocol.version import NOTHING, Version
 from tests.faults import kinds_in, raises
 from tests.flows.runs import config
+from workers.coordination.member_store import Member
+from workers.coordination.membership import Membership
 from workers.environments.registry import describe
 from workers.evaluation.live import Due
 from workers.evaluation.scores import FILE
 from workers.evaluation.watch import Watch
-from workers.membership import Membership
-from workers.plan import plan_policies
-from workers.register import Member
+from workers.planning.policy_plan import plan_policies
 
 
 class Learners:

@@ -11,8 +11,8 @@ from protocol.config import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
-from workers.league_plan import plan_league
-from workers.plan import plan_policies
+from workers.planning.league_plan import plan_league
+from workers.planning.policy_plan import plan_policies
 from workers.sequential import Sequential
 
 AGENTS = tuple(Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=3)) for name in "ab")

@@ -19,7 +19,7 @@ from workers.acting.frozen_player import Decider, FrozenPlayer
 from workers.environments.base import Outcome, Present, Turn
 from workers.league import library
 from workers.league.standing import Standing
-from workers.league_plan import LeaguePlan, plan_league
+from workers.planning.league_plan import LeaguePlan, plan_league
 
 
 class Player:

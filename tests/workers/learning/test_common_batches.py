@@ -30,7 +30,7 @@ from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
-from workers.reporting import ActorReport, LearnerReport
+from workers.metrics.reporting import ActorReport, LearnerReport
 
 LENGTH, COPIES, TURNS = 4, 2, 25
 STREAM = scripted.config(PPO(), LENGTH)

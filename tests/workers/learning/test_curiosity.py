@@ -14,13 +14,13 @@ from protocol.config import parse_run
 from protocol.counters import Counters
 from protocol.version import NOTHING, Version
 from tests.workers import scripted
-from workers.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.learning.batches import Segments
 from workers.learning.curiosity import Curious, novelty
-from workers.plan import plan_policies
+from workers.metrics.reporting import LearnerReport
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
+from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build
 from workers.policies.flat import flatten_
-from workers.reporting import LearnerReport
 
 
 def batch(**fields: Any) -> Segments:

@@ -11,9 +11,9 @@ from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, Bench
 from workers.league import library
-from workers.league_plan import PlayerPlan
 from workers.learning.freezing import Freezing
-from workers.plan import PolicyPlan
+from workers.planning.league_plan import PlayerPlan
+from workers.planning.policy_plan import PolicyPlan
 
 ROWS = 4 * COPIES
 """That come with each segment of every copy: one update."""

@@ -15,10 +15,10 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, Bench, run_of
-from workers.books import Books
+from workers.coordination.assignments import Places
 from workers.learning import checkpoint
 from workers.learning.stage import Stage
-from workers.places import Places
+from workers.metrics.run_metrics import Books
 
 
 def with_keys(**keys: Any) -> Run:

@@ -22,8 +22,8 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.findings import FINDINGS, LAYERS, findings_of
 from workers.learning.batches import Segments, Transitions
+from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
 
 SEGMENTS = 12
 """Of each copy: 12 batches of 4 segments of 4 rows."""

@@ -21,7 +21,7 @@ from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import STREAM, run_of
 from workers.learner import Learner
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 from workers.web.vitals import Identity, Vitals
 
 

@@ -20,7 +20,7 @@ from tests.workers import scripted
 from workers.learning.freezing import Freezing
 from workers.learning.member import Member
 from workers.learning.priorities import Drawn
-from workers.plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 4
 

@@ -23,7 +23,7 @@ from workers.learning import checkpoint
 from workers.learning.batches import Transitions
 from workers.learning.provenance import MOST_FILES, Origin, whereabouts
 from workers.learning.stage import Stage
-from workers.plan import seed_of
+from workers.planning.policy_plan import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")
 

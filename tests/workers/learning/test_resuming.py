@@ -31,7 +31,7 @@ from tests.workers.learning.test_member import Bench
 from workers.learning import checkpoint, checkpoints
 from workers.learning.member import Member
 from workers.learning.replay_state import kept_arrays, restored
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 SEEN = Box(shape=(3,))
 WORLDS = {

@@ -28,7 +28,7 @@ from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 MODES: dict[str, dict[str, Any]] = {
     "lock_free": {"checksums": False},

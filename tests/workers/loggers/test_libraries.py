@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 
 from protocol.config import Run
-from workers.disk import Disk
-from workers.measurements import Measurements
+from workers.runtime.files import Disk
+from workers.metrics.writers import Measurements
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for begin in (0, 2):  # the second time as a coordinator that comes back

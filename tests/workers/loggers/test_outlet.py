@@ -12,10 +12,10 @@ import pytest
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.disk import Disk
 from workers.loggers import outlet
 from workers.loggers.outlet import Outlet
-from workers.measurements import Measurements
+from workers.metrics.writers import Measurements
+from workers.runtime.files import Disk
 
 
 class Listening:

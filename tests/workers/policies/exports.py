@@ -15,7 +15,7 @@ from protocol.layout import common_of
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
 from tests.workers.test_any_space import WORLDS
 from workers.environments.players import random_rows
-from workers.facts import network_facts
+from workers.planning.policy_spec import network_facts
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build
 from workers.policies.central import CentralActorCritic

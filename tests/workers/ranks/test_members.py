@@ -21,7 +21,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, run_of
 from workers.learning.group import Group, RankLost
 from workers.learning.ranked import RankedMember
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 SIZE = 2
 RUN = run_of(STREAM, ranks=SIZE, publish_interval=2).model_copy(update={"actors": SIZE, "learner_timeout": 30.0})

@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol.config import Run
 from tests.workers.web.asking import serving
-from workers.books import Books
+from workers.metrics.run_metrics import Books
 from workers.web.controls import Controls
 from workers.web.dashboard import Dashboard
 

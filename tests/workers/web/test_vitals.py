@@ -15,8 +15,8 @@ from protocol.counters import Counters
 from tests.faults import kinds_in
 from tests.workers.web.asking import Answer, ask, serving
 from workers import relay
-from workers.life import Life, Options
-from workers.reporting import ActorReport, LearnerReport
+from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.runtime.process import Life, Options
 from workers.web import vitals as module
 from workers.web.run_metrics import run_text
 from workers.web.vitals import Identity, Vitals

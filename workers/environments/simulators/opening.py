@@ -22,7 +22,7 @@ from protocol.spaces import World
 from workers.environments.simulators.reading import Reading
 from workers.environments.simulators.settings import SimulatorSettings
 from workers.environments.simulators.terms import Terms
-from workers.life import Life, run_dir_of
+from workers.runtime.process import Life, run_dir_of
 
 __all__ = ["Outside", "lend", "open_ports", "terms_of"]
 

@@ -28,7 +28,7 @@ from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
 from workers.environments.registry import make
 from workers.environments.simulators import played
-from workers.plan import plan_policies
+from workers.planning.policy_plan import plan_policies
 
 
 def act_for_ever(sim: Simulator) -> None:

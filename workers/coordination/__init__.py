@@ -1,0 +1,1 @@
+"""What the coordinator knows: members, assignments, the state of the run."""

@@ -1,0 +1,74 @@
+"""The places that a run has to give away: names of its actors and learners, the policies and steps that go with each.
+
+In flows: the configuration and the steps made so far. Out flow: who does what. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.config import Run
+from protocol.messages import Role
+from workers.planning.cohorts import learners_of
+
+__all__ = ["Places", "Steps"]
+
+Steps = dict[tuple[str, int], int]
+"""(actor, incarnation) -> agent steps made."""
+
+
+class Places:
+    """The places of one run. `policies` in the order of the world's agents, with the `kinds` of those that may be
+    computed as one."""
+
+    def __init__(self, run: Run, policies: list[str], kinds: Mapping[str, str] | None = None) -> None:
+        self._run, self._policies = run, policies
+        self._learners = learners_of(run, policies, kinds or {})
+
+    @property
+    def learners(self) -> int:
+        """Learner processes of this run."""
+        return len(self._learners)
+
+    def names(self, role: Role) -> list[str]:
+        """The names of all actors or learners; no others have a place."""
+        if role == "actor":
+            return [f"actor-{i}" for i in range(self._run.actors)]
+        return list(self._learners) if role == "learner" else []
+
+    def meant(self, role: Role, claim: str) -> str:
+        """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
+        scheduler that numbers its processes says; but for policies that are numbers themselves."""
+        names = self.names(role)
+        number = claim.removeprefix("learner-")
+        if role != "learner" or not number.isdecimal() or any(policy.isdecimal() for policy in self._policies):
+            return claim
+        return names[int(number)] if int(number) < len(names) else claim
+
+    def index(self, role: Role, name: str) -> int | None:
+        """Which of the role's places `name` is; None if it is none."""
+        names = self.names(role)
+        return names.index(name) if name in names else None
+
+    @property
+    def ranked(self) -> dict[str, int]:
+        """Policies that several learners train together, and how many."""
+        trained = [policy for policies in self._learners.values() for policy in policies]
+        return {policy: count for policy in self._policies if (count := trained.count(policy)) > 1}
+
+    def policies(self, role: Role, index: int) -> list[str]:
+        """What a learner trains; all policies for everybody else."""
+        return list(self._learners.values())[index] if role == "learner" else list(self._policies)
+
+    def lease(self, role: Role) -> float:
+        """Seconds of silence after which a membership ends."""
+        return self._run.learner_timeout if role == "learner" else self._run.actor_timeout
+
+    def quota(self, actor: str, steps: Steps) -> int:
+        """Agent steps left to it: an equal share at first; afterwards what the dead incarnations left of theirs."""
+        run = self._run
+        position = self.index("actor", actor) or 0
+        share = run.end // run.actors + (1 if position < run.end % run.actors else 0)
+        if run.lockstep:  # who comes back begins at the beginning, with all others
+            return share
+        return share - sum(made for (name, _), made in steps.items() if name == actor)

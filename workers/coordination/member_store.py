@@ -1,0 +1,139 @@
+"""What a coordinator knows of the members of its run, and the file that keeps it for a coordinator that returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.messages import Role, Route
+from workers.runtime.files import Disk
+
+__all__ = ["Member", "Register"]
+
+_KEPT = (
+    "name",
+    "role",
+    "token",
+    "incarnation",
+    "host",
+    "pid",
+    "node",
+    "lease",
+    "index",
+    "policies",
+    "quota",
+    "steps_before",
+    "counters",
+)
+"""What the file says of a member, beside its routes."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A living worker."""
+
+    name: str
+    role: Role
+    token: str
+    incarnation: int
+    host: str
+    pid: int
+    node: str
+    lease: float
+    index: int = 0
+    policies: list[str] = field(default_factory=list)
+    quota: int = 0
+    steps_before: int = 0
+    """Agent steps of earlier incarnations of this actor."""
+    fresh: bool = False
+    """Whether its number was given to it just now, and to nobody before."""
+    seen: float = 0.0
+    heard: bool = True
+    """False: known from the file of an earlier coordinator, and silent so far."""
+    state: str = "starting"
+    routes: list[Route] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def dead(self) -> bool:
+        """Whether the member's process on this machine has ended; False when it cannot be known."""
+        if self.host != platform.node():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+
+class Register:
+    """The members, by name, and what is known of those that ended; begins with what an earlier coordinator of this run
+    left in `path`."""
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self._path, self._disk = path, disk or Disk()
+        self.run_id = secrets.token_hex(4)
+        self.members: dict[str, Member] = {}
+        self.incarnations: dict[str, int] = {}
+        self.quotas: dict[tuple[str, int], int] = {}
+        """(actor, incarnation) -> agent steps it was given."""
+        self.told: dict[tuple[str, int, str], int] = {}
+        """(actor, incarnation, policy) -> agent steps in the last of its `episodes` that were taken in."""
+        self.ended: dict[tuple[str, int], dict[str, float]] = {}
+        """(name, incarnation) -> the last counters."""
+        self.clean: set[tuple[str, int]] = set()
+        """(name, incarnation) of those that said farewell without an error."""
+        self.restarts: dict[str, int] = {}
+        self.tokens: dict[str, str] = {}
+        """name -> token of the process that had its newest incarnation."""
+        if path.exists():
+            self._load()
+        marker = path.parent / "run_id"
+        if not marker.exists() or marker.read_text().strip() != self.run_id:
+            marker.write_text(self.run_id + "\n")
+
+    def save(self) -> None:
+        """Writes what a returning coordinator must know."""
+        state = {
+            "run": self.run_id,
+            "incarnations": self.incarnations,
+            "quotas": [[*key, quota] for key, quota in self.quotas.items()],
+            "told": [[*key, steps] for key, steps in self.told.items()],
+            "ended": [[*key, counters] for key, counters in self.ended.items()],
+            "clean": sorted(self.clean),
+            "restarts": self.restarts,
+            "members": [_to_plain(member) for member in self.members.values()],
+        }
+        self._disk.replace(self._path, json.dumps(state))
+
+    def _load(self) -> None:
+        state = json.loads(self._path.read_text())
+        self.run_id = state["run"]
+        self.incarnations = dict(state["incarnations"])
+        self.quotas = {(name, inc): quota for name, inc, quota in state["quotas"]}
+        self.told = {(name, inc, policy): steps for name, inc, policy, steps in state["told"]}
+        self.ended = {(name, inc): counters for name, inc, counters in state["ended"]}
+        self.clean = {(name, inc) for name, inc in state["clean"]}
+        self.restarts = dict(state["restarts"])
+        self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
+        self.members = {plain["name"]: _from_plain(plain) for plain in state["members"]}
+        self.tokens = {name: member.token for name, member in self.members.items()}
+
+
+def _to_plain(member: Member) -> dict[str, Any]:
+    return {key: getattr(member, key) for key in _KEPT} | {"routes": [route.model_dump() for route in member.routes]}
+
+
+def _from_plain(plain: dict[str, Any]) -> Member:
+    """A member of an earlier coordinator: it has a lease to be heard of."""
+    routes = [Route.model_validate(route) for route in plain["routes"]]
+    return Member(**{key: plain[key] for key in _KEPT}, seen=time.monotonic(), heard=False, routes=routes)

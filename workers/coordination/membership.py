@@ -1,0 +1,345 @@
+"""Who takes part: names, incarnations, leases, quotas. Joins, heartbeats and farewells in; members and refusals out."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protocol.config import Run
+from protocol.control_server import check_schemas, refusal
+from protocol.errors import Refused
+from protocol.library_messages import Fetch
+from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
+from workers.coordination.assignments import Places, Steps
+from workers.coordination.member_store import Member, Register
+from workers.planning.data_parallel import rank_of_actor, rank_of_learner
+from workers.relaying.ways import ways
+from workers.runtime.files import Disk
+
+__all__ = ["Membership"]
+
+
+class Membership:
+    """The members of one run and what is known of those that ended. `policies` learn, those in `fixed` do not; `kinds`
+    of those that may be computed as one. `patient`: who finds no place now is told to ask again, as places get free
+    when leases end."""
+
+    def __init__(
+        self,
+        run: Run,
+        policies: list[str],
+        path: Path,
+        fixed: Sequence[str] = (),
+        patient: bool = False,
+        disk: Disk | None = None,
+        kinds: Mapping[str, str] | None = None,
+    ) -> None:
+        self._run, self._played, self._patient = run, {*policies, *fixed}, patient
+        self._places = Places(run, policies, kinds)
+        self._ranked = self._places.ranked
+        self._register = Register(path, disk)
+        self.run_id = self._register.run_id
+        self.clean = self._register.clean
+        self.restarts = self._register.restarts
+        self.learners_wanted = self._places.learners
+        self.complete = False
+        self.save = self._register.save
+
+    @property
+    def watching(self) -> bool:
+        """Whether a supervisor is there."""
+        return bool(self.having("supervisor"))
+
+    def join(self, join: Join, steps: Steps) -> Member | Refusal:
+        """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
+        if (differs := check_schemas(join)) is not None:
+            return refusal(differs)
+        if self._was_away(join):
+            return self._admit(join, join.name, join.incarnation, steps)
+        if (member := self.welcomed(join)) is not None:
+            return member
+        if (name := self._had(join)) is not None:
+            return self._admit(join, name, self._register.incarnations[name], steps)
+        if (unfit := self._unfit(join)) is not None:
+            return refusal(unfit)
+        claimed = self._places.meant(join.role, join.name) if join.role in _KEY else ""
+        name = claimed or self._vacant(join, steps)
+        if name is None:
+            return self._full(join.role)
+        holder = self._register.members.get(name)
+        if holder is not None:
+            if not holder.dead:
+                return self._taken(join, holder)
+            self._end(holder)
+        if join.role in ("actor", "learner") and self._places.index(join.role, name) is None:
+            choices = [*self._places.names(join.role)]
+            return refusal(Refused("identity_unknown", role=join.role, peer=name, choices=choices))
+        if join.role == "actor" and self._places.quota(name, steps) <= 0:
+            return refusal(Refused("nothing_left_to_do"), self._patient)
+        return self._admit(join, name, self._register.incarnations.get(name, 0) + 1, steps)
+
+    def welcomed(self, join: Join) -> Member | None:
+        """Who was let in, and asks again before hearing the answer."""
+        return next((member for member in self._register.members.values() if member.token == join.token), None)
+
+    def withdraw(self, member: Member) -> None:
+        """Takes back that a `fresh` member was let in: it had gone before it was told, and has done nothing. Who asks
+        next is given its place and its number, so that what dead processes had asked for in time costs nobody else."""
+        name, number = member.name, member.incarnation
+        del self._register.members[name], self._register.tokens[name]
+        self._register.quotas.pop((name, number), None)
+        self._register.incarnations[name] = number - 1
+        if name in self.restarts:
+            self.restarts[name] -= 1
+            if not self.restarts[name]:
+                del self.restarts[name]
+        self.save()
+
+    def beat(self, beat: Beat) -> Member | None:
+        """Notes a heartbeat; None if its sender is no member."""
+        member = self._of(beat)
+        if member is not None:
+            member.seen, member.heard = time.monotonic(), True
+            member.state, member.routes = beat.state, list(beat.routes)
+            member.counters, member.metrics = dict(beat.counters), dict(beat.metrics)
+        return member
+
+    def leave(self, leave: Leave) -> Member | None:
+        """Notes a farewell; None if its sender is no member."""
+        member = self._of(leave)
+        if member is not None:
+            member.counters, member.metrics = dict(leave.counters), dict(leave.metrics)
+            if not leave.error:
+                self.clean.add((member.name, member.incarnation))
+            self._end(member)
+            del self._register.tokens[member.name]
+        return member
+
+    def untold(self, member: Member, episodes: list[tuple[str, int, int, float]]) -> list[tuple[str, int, int, float]]:
+        """Those of `episodes` that the member did not tell before: it repeats what was not answered, and the steps of
+        each policy's entries grow."""
+        fresh = []
+        for entry in episodes:
+            key, steps = (member.name, member.incarnation, entry[0]), entry[1]
+            if entry[0] in self._played and steps > self._register.told.get(key, -1):
+                self._register.told[key] = steps
+                fresh.append(entry)
+        return fresh
+
+    def expire(self, now: float) -> list[Member]:
+        """Ends memberships without heartbeats; those whose process is known to be dead do not wait for the lease."""
+        lost = [m for m in self._register.members.values() if now - m.seen > m.lease or (now - m.seen > 1.0 and m.dead)]
+        for member in lost:
+            self._end(member)
+        return lost
+
+    @property
+    def absent(self) -> list[str]:
+        """Names of the workers that this run wants and that are not there."""
+        wanted = [*self._places.names("actor"), *self._places.names("learner")]
+        return [name for name in wanted if name not in self._register.members]
+
+    def having(self, role: Role) -> list[Member]:
+        """The living members of a role."""
+        return [member for member in self._register.members.values() if member.role == role]
+
+    def parted(self, join: Join) -> bool:
+        """Whether the last who had the name that `join` claims said farewell without an error."""
+        name = self._places.meant(join.role, join.name)
+        return (name, self._register.incarnations.get(name, 0)) in self.clean
+
+    def routes(self, member: Member) -> list[Route]:
+        """Where the living learners are, and for an actor by way of which relays. Of a policy with several ranks a
+        learner is told all, an actor its own, everybody else the first."""
+        routes = [
+            route.model_copy(update={"node": learner.node})
+            for learner in self.having("learner")
+            for route in learner.routes
+            if self._concerns(route, member)
+        ]
+        if member.role != "actor":
+            return routes
+        return ways(routes, {relay.node: relay.routes for relay in self.having("relay")}, member.node)
+
+    def _concerns(self, route: Route, member: Member) -> bool:
+        ranks = self._ranked.get(route.policy, 1)
+        if ranks == 1 or member.role == "learner":
+            return True
+        wanted = rank_of_actor(member.name, ranks) if member.role == "actor" else 0
+        return rank_of_learner(route.learner, ranks) == wanted
+
+    def living_actors(self) -> list[tuple[str, int]]:
+        """(name, incarnation) of the living actors."""
+        return [(member.name, member.incarnation) for member in self.having("actor")]
+
+    def actors_done(self, steps: Steps) -> bool:
+        """Whether every actor ended and all steps of the run are made."""
+        if self.having("actor") or not self._register.quotas:
+            return False
+        counted = list(self._register.quotas)
+        if self._run.lockstep:  # what was made before all began anew is made again
+            counted = [(name, i) for name, i in counted if self._register.incarnations[name] == i]
+        return sum(steps.get(key, 0) for key in counted) >= self._run.end
+
+    def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
+        """Last known counters by (name, incarnation), for workers whose pages cannot be seen from here."""
+        found = {key: page for key, page in self._register.ended.items() if key[0].startswith(role)}
+        found.update({(m.name, m.incarnation): m.counters for m in self.having(role)})
+        return found
+
+    def measured(self) -> dict[str, float]:
+        """POLICY.NAME -> what the living learners measured last, and `staleness`: publications that the actor furthest
+        behind has not adopted."""
+        found: dict[str, float] = {}
+        for member in (*self.having("learner"), *self.having("evaluation")):
+            found |= member.metrics
+        for member in self.having("actor"):
+            for name, value in member.metrics.items():
+                kind, _, policy = name.partition(".")
+                if kind == "staleness":
+                    place = f"{policy}.staleness"
+                    found[place] = max(value, found.get(place, 0.0))
+        return found
+
+    @property
+    def apart(self) -> bool:
+        """Whether the segments of some actor cross a network."""
+        if self._run.transport == "tcp":
+            return True
+        nodes = {learner.node for learner in self.having("learner")}
+        return any(not actor.node or nodes - {actor.node} for actor in self.having("actor"))
+
+    def table(self) -> list[dict[str, Any]]:
+        """The workers, for people."""
+        now = time.monotonic()
+        return [
+            {
+                "name": m.name,
+                "role": m.role,
+                "state": m.state,
+                "incarnation": m.incarnation,
+                "host": m.host,
+                "pid": m.pid,
+                "silent": round(now - m.seen, 1),
+                **{key: value for key, value in m.metrics.items() if "." not in key or key.startswith("staleness")},
+            }
+            for m in sorted(self._register.members.values(), key=lambda m: (m.role, m.name))
+            if m.role != "supervisor"
+        ]
+
+    def _admit(self, join: Join, name: str, incarnation: int, steps: Steps) -> Member:
+        index = self._places.index(join.role, name) or 0
+        member = Member(
+            name,
+            join.role,
+            join.token,
+            incarnation,
+            join.host,
+            join.pid,
+            join.node,
+            self._places.lease(join.role),
+            index,
+            self._places.policies(join.role, index),
+            fresh=self._register.incarnations.get(name, 0) < incarnation,
+            seen=time.monotonic(),
+        )
+        if join.role == "actor":
+            member.steps_before = sum(n for (actor, i), n in steps.items() if actor == name and i < incarnation)
+            member.quota = self._register.quotas.get((name, incarnation)) or self._places.quota(name, steps)
+            if member.quota > 0:
+                self._register.quotas[name, incarnation] = member.quota
+        if incarnation > 1 and self._register.incarnations.get(name) != incarnation and join.role != "supervisor":
+            self.restarts[name] = self.restarts.get(name, 0) + 1
+        self._register.incarnations[name] = incarnation
+        self._register.tokens[name] = join.token
+        self._register.members[name] = member
+        self.save()
+        return member
+
+    def _was_away(self, join: Join) -> bool:
+        """Whether this is a member of old whose lease has ended while it, or the coordinator, was away."""
+        return (
+            join.incarnation > 0
+            and self._register.incarnations.get(join.name) == join.incarnation
+            and join.name not in self._register.members
+            and self._suits(join.role, join.name)
+        )
+
+    def _had(self, join: Join) -> str | None:
+        """The name whose newest incarnation this process was given, if its lease ended before it heard of that, or
+        before the last of what it had asked until then was read: one process has one incarnation, however often and
+        how late it asks."""
+        had = (name for name, token in self._register.tokens.items() if token == join.token)
+        return next((name for name in had if name not in self._register.members and self._suits(join.role, name)), None)
+
+    def _suits(self, role: Role, name: str) -> bool:
+        """Whether the name is one of the role; watchers have those that were made up for them."""
+        if role in _KEY:
+            return self._places.index(role, name) is not None
+        return name.startswith(f"{role}-")
+
+    def _unfit(self, join: Join) -> Refused | None:
+        """None, or why this run has no use for a learner, or for a relay there."""
+        if join.role in ("learner", "relay") and not self.learners_wanted:
+            return Refused("nobody_learns", role=join.role)
+        if join.role == "evaluation" and self._run.evaluation is None:
+            return Refused("no_evaluation_wanted", key="evaluation")
+        if join.role == "relay" and self._ranked:
+            return Refused("ranks_not_relayed", policy=min(self._ranked))
+        if join.role == "relay" and not join.node:
+            return Refused("relay_without_node")
+        if join.role == "relay" and self._run.transport != "auto":
+            return Refused("nothing_to_relay", value=self._run.transport, key="transport")
+        return None
+
+    def _vacant(self, join: Join, steps: Steps) -> str | None:
+        """A name that nobody holds and that has something left to do. A node has one relay."""
+        role = join.role
+        if role == "evaluation":
+            return f"{role}-0"
+        if role == "relay":
+            return f"{role}-{hashlib.sha256(join.node.encode()).hexdigest()[:8]}"
+        if role == "supervisor":
+            return f"{role}-{secrets.token_hex(3)}"
+        for name in self._places.names(role):
+            holder = self._register.members.get(name)
+            if (holder is None or holder.dead) and (role == "learner" or self._places.quota(name, steps) > 0):
+                return name
+        return None
+
+    def _taken(self, join: Join, holder: Member) -> Refusal:
+        if join.role == "relay":  # it takes over when that one has ended, or its lease has
+            return refusal(Refused("relay_there_already", node=join.node, pid=holder.pid), True)
+        taken = Refused("identity_in_use", peer=holder.name, host=holder.host, pid=holder.pid)
+        return refusal(taken, self._patient or not holder.heard)
+
+    def _full(self, role: Role) -> Refusal:
+        holders = self.having(role)
+        if role == "actor" and len(holders) < self._run.actors:
+            return refusal(Refused("nothing_left_to_do"), self._patient)
+        full = Refused("all_places_taken", role=role, key=_KEY[role])
+        return refusal(full, self._patient or not all(holder.heard for holder in holders))
+
+    def knows(self, asking: Fetch) -> bool:
+        """Whether a member asks."""
+        return self._of(asking) is not None
+
+    def _of(self, message: Beat | Leave | Fetch) -> Member | None:
+        member = self._register.members.get(message.name)
+        if member is None or member.token != message.token or member.incarnation != message.incarnation:
+            return None
+        return member
+
+    def _end(self, member: Member) -> None:
+        del self._register.members[member.name]
+        if member.role in ("actor", "learner"):
+            self._register.ended[member.name, member.incarnation] = member.counters
+        self.save()
+
+
+_KEY = {"actor": "actors", "learner": "num_learner_processes"}
+"""The roles whose number is configured, and by which key."""

@@ -1,0 +1,46 @@
+"""What the workers of a run have counted, as its coordinator knows it: their pages where it can see them, and the last
+heartbeat of each where it cannot. In flows: the members, the books. Out flows: counters by worker, and sums of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from workers.coordination.membership import Membership
+from workers.metrics.run_metrics import Books
+from workers.metrics.segment_accounting import Page, rows_learned, total
+
+__all__ = ["Tally"]
+
+Pages = dict[tuple[str, int], Page]
+"""(worker, incarnation) -> its counters."""
+
+
+class Tally:
+    """One run's."""
+
+    def __init__(self, members: Membership, books: Books) -> None:
+        self._members, self._books = members, books
+
+    def actors(self) -> Pages:
+        """Of all there ever were."""
+        return {**self._members.counters("actor"), **self._books.pages("actor")}
+
+    def learners(self) -> Pages:
+        """Of all there ever were."""
+        return {**self._members.counters("learner"), **self._books.pages("learner")}
+
+    def steps(self) -> dict[tuple[str, int], int]:
+        """Agent steps that each actor made, in lock-step those before the cut from which it went on included."""
+        made = ("agent_steps", "resumed_steps")
+        return {key: sum(int(page.get(name, 0)) for name in made) for key, page in self.actors().items()}
+
+    def restarts(self, learned: Iterable[str]) -> dict[str, int]:
+        """Of workers, and of what is `learned` and went on within its cohort."""
+        pages = self.learners().values()
+        again = {f"policy {name}": total(pages, f"member_restarts.{name}") for name in learned}
+        return {**self._members.restarts, **{name: count for name, count in again.items() if count}}
+
+    def trained_on(self, parts: Mapping[str, float]) -> bool:
+        """Whether every policy was trained on its part of the rows."""
+        pages = self.learners()
+        return all(rows_learned(pages, name) >= part for name, part in parts.items())

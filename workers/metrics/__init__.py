@@ -1,0 +1,1 @@
+"""Records of a run: counters, rates, returns, and where they are written."""

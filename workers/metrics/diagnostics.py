@@ -1,0 +1,199 @@
+"""What can be wrong with a policy's learning, layer by layer, and what to do: the vocabulary of verdicts. No torch.
+
+In flow: the counters of learners, of which each finding has one a policy. Out flow: findings in order, the lowest layer
+first: what lies above a layer that fails only shows its symptoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workers.metrics.segment_accounting import Pages, total
+
+__all__ = ["FINDINGS", "LAYERS", "LOOKED_AT", "Finding", "counter", "counters", "describe", "findings_of", "looks"]
+
+LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update")
+LOOKED_AT = "looked_at"
+"""Counter of the batches of a policy that were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that may be found. A note may be meant so; a fault keeps the policy from learning."""
+
+    name: str
+    layer: str
+    level: Literal["note", "fault"]
+    says: str
+    remedy: str
+
+
+def _table(*findings: Finding) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings}
+
+
+FINDINGS = _table(
+    Finding(
+        "not_finite",
+        "data",
+        "fault",
+        "a batch has observations, rewards or other numbers that are not finite",
+        "look at what the world's step returns (the segments are kept in the run's folder under refused/)",
+    ),
+    Finding(
+        "observation_zero",
+        "data",
+        "fault",
+        "every observation is all zeros",
+        "look at what the world's reset and step return; where there is nothing to be seen, show the number 1",
+    ),
+    Finding(
+        "action_constant",
+        "data",
+        "fault",
+        "the same action in every row, though others were legal",
+        "look at what the actor does with the policy's outputs, at masks and at epsilon or entropy_coefficient",
+    ),
+    Finding(
+        "observation_constant",
+        "data",
+        "note",
+        "every observation is the same",
+        "if that is not how the world is meant, look at what its step returns",
+    ),
+    Finding(
+        "privileged_constant",
+        "data",
+        "note",
+        "what only the critic sees is the same in every row",
+        "look at the world's evaluation-only observations, or leave central_critic out",
+    ),
+    Finding(
+        "reward_zero",
+        "data",
+        "note",
+        "no reward but 0 so far",
+        "if the world's rewards are not that rare, look at what its step returns",
+    ),
+    Finding(
+        "limit_before_horizon",
+        "data",
+        "note",
+        "a time limit cuts episodes off long before gamma stops counting what comes: most of a value is a guess at "
+        "what nobody ever sees, which nothing corrects, and policies learn to please the guess",
+        "lower algorithm.gamma to 1 - 1/steps of an episode or less, or, if the task really ends with its time, let "
+        "the world say terminated and show the time that is left",
+    ),
+    Finding(
+        "never_a_batch",
+        "data",
+        "fault",
+        "rows came, but never enough of them at once for one update",
+        "give the run more steps, or ask for less: algorithm.segments, batch_size or learning_starts; on replay, where "
+        "segments are short, raise buffer_capacity",
+    ),
+    Finding(
+        "memory_disagrees",
+        "sharing",
+        "fault",
+        "what lies in memory was not made by the weights that its announcement names: the learner reads other memory "
+        "than the actor writes",
+        "attach both to one file (same run, same ROOKERY_MEMORY, same /dev/shm), or set transport: tcp",
+    ),
+    Finding(
+        "batch_repeated",
+        "sharing",
+        "fault",
+        "one batch after the other has the same bytes",
+        "look whether the actor writes to the memory that the learner reads, and whether what was used is given back",
+    ),
+    Finding(
+        "nothing_whole",
+        "sharing",
+        "fault",
+        "segments were announced, but none was there when it was read",
+        "attach both to one file (same run, same ROOKERY_MEMORY), raise credits, or set transport: tcp",
+    ),
+    Finding(
+        "wrong_shape",
+        "shape",
+        "fault",
+        "a batch has another shape than its layout",
+        "give each row the shape that the space declares; nothing is broadcast or reshaped on the way",
+    ),
+    Finding(
+        "not_tensors",
+        "computation",
+        "fault",
+        "a batch holds something else than tensors",
+        "convert it with torch.from_numpy, to the learner's device",
+    ),
+    Finding(
+        "loss_not_finite",
+        "computation",
+        "fault",
+        "finite data gave a loss or gradient that is not finite; the update was skipped",
+        "lower learning_rate, scale rewards and observations down, or set normalize_observation",
+    ),
+    Finding(
+        "gradient_zero",
+        "gradient",
+        "fault",
+        "the gradient is exactly zero",
+        "look whether the loss depends on the parameters: units that are all off, detached outputs, coefficients of 0",
+    ),
+    Finding(
+        "weights_unmoved",
+        "update",
+        "fault",
+        "the weights do not move although the gradient is not zero",
+        "raise learning_rate, and look whether the optimiser holds the parameters that compute the loss",
+    ),
+    Finding(
+        "weights_not_finite",
+        "update",
+        "fault",
+        "the weights are not finite and were not published",
+        "lower learning_rate or max_grad_norm, and scale observations and rewards down",
+    ),
+)
+
+
+def counter(name: str, policy: str) -> str:
+    """The counter of the looks in which a finding held; 0 again when it no longer does."""
+    return f"health.{name}.{policy}"
+
+
+def counters(policy: str) -> list[str]:
+    """All counters of a policy's health."""
+    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS)]
+
+
+def describe(policy: str, finding: Finding) -> dict[str, Any]:
+    """As views and summaries have it."""
+    return {
+        "policy": policy,
+        "layer": finding.layer,
+        "level": finding.level,
+        "finding": finding.name,
+        "says": finding.says,
+        "remedy": finding.remedy,
+    }
+
+
+def findings_of(policies: Iterable[str], learners: Pages) -> list[dict[str, Any]]:
+    """What holds of `policies`, or held when a learner of them ended: faults before notes, the lowest layer first."""
+    found = [
+        describe(policy, one)
+        for policy in policies
+        for one in FINDINGS.values()
+        if total(learners.values(), counter(one.name, policy))
+    ]
+    return sorted(found, key=lambda one: (one["level"] != "fault", LAYERS.index(one["layer"])))
+
+
+def looks(policy: str, learners: Pages) -> int:
+    """Batches of `policy` that all incarnations looked at."""
+    return total(learners.values(), f"{LOOKED_AT}.{policy}")

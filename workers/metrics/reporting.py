@@ -1,0 +1,205 @@
+"""What actors and learners tell the coordinator with each heartbeat, gathered without stopping them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from protocol.counters import Counters
+from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
+from protocol.messages import Route
+from protocol.report import Report
+from protocol.weights import WeightPublisher, WeightSubscriber
+from workers.acting.fixed_seat import FixedSeat
+from workers.acting.league_seat import LeagueSeat
+from workers.acting.performer import Performer
+from workers.acting.seat import Seat
+from workers.environments.base import Environment
+from workers.metrics import diagnostics
+
+__all__ = ["ActorReport", "LearnerReport", "count_environment"]
+
+_BINS = 200
+"""Parts of the run for which returns are told apart."""
+
+
+class ActorReport:
+    """Counts steps and collects the returns of finished episodes. `seats`: those of each policy, fixed ones included;
+    `performers` and `subscribers` are of those that learn; `idle`: seats with actions of others."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        quota: int,
+        performers: dict[str, Performer],
+        subscribers: dict[str, WeightSubscriber],
+        seats: Mapping[str, Sequence[Seat | FixedSeat]],
+        idle: Sequence[FixedSeat | LeagueSeat] = (),
+    ) -> None:
+        self.state = "starting"
+        self._counters = counters
+        self._bin = max(1, quota // _BINS)
+        self._next_bin = self._bin
+        self._performers, self._subscribers, self._seats = performers, subscribers, seats
+        self._fixed = idle
+        self._lock = threading.Lock()
+        self._episodes: list[tuple[str, int, int, float]] = []
+        self._agent_steps = self._collected_at = 0
+        self.environment: dict[str, float] = {}
+        """What the world measured last."""
+
+    @staticmethod
+    def names(
+        policies: Sequence[str],
+        members: Sequence[str] = (),
+        environment: Sequence[str] = (),
+        fixed: Sequence[str] = (),
+    ) -> tuple[list[str], list[str]]:
+        """Names of an actor's counters: whole ones, and seconds and returns. `members` of a collection; `environment`:
+        what its world counts itself; `fixed`: policies that do not learn."""
+        whole = [
+            "env_steps",
+            "agent_steps",
+            "fixed_steps",
+            "unfinished_steps",
+            "resumed_steps",
+            "environment_restarts",
+            "push_full",
+            "refused_acks",
+            *LOCK_COUNTERS,
+            *environment,
+        ]
+        for policy in policies:
+            whole += [
+                f"{kind}.{policy}"
+                for kind in (
+                    "produced",
+                    "resent",
+                    "backlog",
+                    "flight",
+                    "dropped.overwritten",
+                    "dropped.no_credit",
+                )
+            ]
+        waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain", "step") for policy in policies]
+        places = [f"{policy}/{member}" for policy in (*policies, *fixed) for member in members]
+        whole += [f"episodes.{place}" for place in places]
+        return whole, [*waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]
+
+    def count(self, env_steps: int, agent_steps: int) -> None:
+        """After each turn: totals so far."""
+        self._counters.set("env_steps", env_steps)
+        self._counters.set("agent_steps", agent_steps)
+        if self._fixed:
+            self._counters.set("fixed_steps", sum(seat.steps for seat in self._fixed))
+        self._agent_steps = agent_steps
+        if agent_steps >= self._next_bin:
+            self._next_bin = agent_steps + self._bin
+            self.collect()
+
+    def collect(self) -> None:
+        """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each
+        policy one entry, with more steps than the last, by which the coordinator knows what it was told before."""
+        found: dict[str, tuple[int, float]] = {}
+        for policy, seats in self._seats.items():
+            told = [seat.take_episodes() for seat in seats]
+            if episodes := sum(count for count, _ in told):
+                found[policy] = (episodes, sum(total for _, total in told))
+        if found:
+            at = self._collected_at = max(self._agent_steps, self._collected_at + 1)
+            with self._lock:
+                self._episodes += [(policy, at, count, returns) for policy, (count, returns) in found.items()]
+
+    def snapshot(self) -> Report:
+        """For the control thread."""
+        with self._lock:
+            episodes, self._episodes = self._episodes, []
+        return Report(
+            self.state,
+            counters=self._counters.snapshot(),
+            metrics={**self.environment, **self.measured()},
+            episodes=episodes,
+        )
+
+    def measured(self) -> dict[str, float]:
+        """Of the weights of each policy that learns, POLICY last."""
+        metrics: dict[str, float] = {}
+        for policy, performer in self._performers.items():
+            metrics[f"adopted.{policy}"] = performer.version.version
+            metrics[f"staleness.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
+            metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
+            metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
+            metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
+        return metrics
+
+
+def count_environment(counters: Counters, environment: Environment, policy_of: Mapping[int, str]) -> dict[str, float]:
+    """Brings an actor's counters up to date: restarts, what ended in which member of a collection, and what the world
+    counts itself. What it measures besides. `policy_of`: by number of the agent."""
+    figures = environment.figures()
+    for name in environment.counters:
+        counters.set(name, figures.pop(name, 0.0))
+    counters.set("environment_restarts", environment.restarts)
+    for (member, agent), (episodes, returns) in environment.take_episodes().items():
+        policy = policy_of[agent]
+        counters.add(f"episodes.{policy}/{member}", episodes)
+        counters.add(f"returns.{policy}/{member}", returns)
+    return figures
+
+
+class LearnerReport:
+    """Counters and the latest measurements of every policy a learner serves."""
+
+    def __init__(self, counters: Counters) -> None:
+        self.state = "starting"
+        self.routes: list[Route] = []
+        self.metrics: dict[str, float] = {}
+        self._counters = counters
+
+    @staticmethod
+    def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Names of a learner's counters: whole ones and seconds."""
+        whole = ["quarantined_messages", "repeated_headers", "out_of_turn", "salvaged"]
+        whole += ["strange_subscriptions", "acks_full", *WeightPublisher.COUNTERS, *LOCK_COUNTERS]
+        seconds = [*LOCK_SECONDS]
+        for policy in policies:
+            whole += [
+                f"{kind}.{policy}"
+                for kind in (
+                    "received",
+                    "duplicates",
+                    "trained",
+                    "rejected",
+                    "held",
+                    "torn",
+                    "parked",
+                    "held_back",
+                    "dropped.recycled",
+                    "dropped.stale",
+                    "train_steps",
+                    "steps_made",
+                    "version",
+                    "rows_received",
+                    "rows_trained",
+                    "rows_without_bonus",
+                    "read",
+                    "rows_read",
+                    "rows_learned",
+                    "recorded",
+                    "lag_rows",
+                    "lag_sum",
+                    "lag_max",
+                    "checkpoints",
+                    "checkpoints_failed",
+                    "member_restarts",
+                )
+            ]
+            whole += diagnostics.counters(policy)
+            seconds += [
+                f"{kind}.{policy}" for kind in ("waits.data", "waits.ranks", "waits.checkpoint", "waits.record", "busy")
+            ]
+        return whole, seconds
+
+    def snapshot(self) -> Report:
+        """For the control thread."""
+        return Report(self.state, list(self.routes), self._counters.snapshot(), dict(self.metrics))

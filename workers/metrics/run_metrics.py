@@ -1,0 +1,345 @@
+"""Measurements of a run, gathered over time: returns, rates, lag, waits, and the summary at the end.
+
+In flows: episodes and counters of the workers. Out flows: a live view, `metrics.jsonl`, TensorBoard, loggers,
+`summary.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from protocol.config import Run
+from protocol.counters import read_counters
+from protocol.ledger import Ledger
+from workers.metrics.diagnostics import findings_of, looks
+from workers.metrics.episode_returns import NewestReturns, ReturnsCurve
+from workers.metrics.history import History
+from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_books, total
+from workers.metrics.throughput import Flow, verdict_of
+from workers.metrics.writers import Measurements
+from workers.planning.data_parallel import ledger_of
+from workers.planning.fixed_policy_plan import FixedPlan
+from workers.runtime.files import Disk
+
+__all__ = ["Books"]
+
+_AWAY = 30.0
+"""Seconds without a coordinator in which the run is taken to have gone on."""
+
+
+class Books:
+    """One run's measurements. `policies`, those that learn, in the order of the world's agents; `auxiliaries` learn
+    beside them, `fixed` are the policies that do not. `credits`: segments that an actor may have on their way."""
+
+    def __init__(
+        self,
+        run: Run,
+        policies: list[str],
+        folder: Path,
+        auxiliaries: Sequence[str] = (),
+        fixed: Mapping[str, FixedPlan] = MappingProxyType({}),
+        credits: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
+        self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
+        self._flow = Flow(self._learned, credits)
+        self._returns = {policy: ReturnsCurve(run.end) for policy in self._played}
+        self._recent: dict[str, list[float]] = {p: [] for p in self._played}
+        self._newest = {policy: NewestReturns() for policy in self._played}
+        self._members = list(run.environment.members or ())
+        self._seen: dict[str, tuple[float, float]] = {}
+        """policy/member -> (episodes, sum of returns) at the last look."""
+        self.disk = Disk()
+        self._measurements = Measurements(run, folder, self.disk)
+        self._last: tuple[float, int, int] | None = None
+        self.made = 0
+        """Agent steps, or without actors rows trained on, at the last look."""
+        self._seconds_before = 0.0
+        self._kept = folder / "books.json"
+        self.acting_since = 0.0
+        self.acting_until = 0.0
+        self.view: dict[str, Any] = {}
+        self._continue()
+
+    @property
+    def history(self) -> History:
+        """The curves so far."""
+        return self._measurements.history
+
+    def episodes(self, policy: str, at: int, count: int, total_return: float) -> None:
+        """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
+        self._returns[policy].add(at, count, total_return)
+        self._recent[policy].append(total_return / count)
+        self._newest[policy].add(count, total_return)
+
+    def mean_returns(self, policies: Iterable[str]) -> dict[str, float]:
+        """Mean return of the newest episodes of each of `policies` of which enough have ended."""
+        means = {policy: self._newest[policy].mean for policy in policies if policy in self._newest}
+        return {policy: mean for policy, mean in means.items() if mean is not None}
+
+    @property
+    def reached(self) -> bool:
+        """Whether every policy that learns earns what the run is to be ended with."""
+        target = self._run.target_return
+        returns = self.mean_returns(self._policies)
+        return target is not None and all(returns.get(name, -math.inf) >= target for name in self._policies)
+
+    def observe(
+        self,
+        actors: Pages,
+        learners: Pages,
+        workers: list[dict[str, Any]],
+        restarts: Mapping[str, int],
+        measured: Mapping[str, float] = MappingProxyType({}),
+        apart: bool = False,
+    ) -> None:
+        """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured;
+        `apart`: segments cross a network."""
+        now = time.monotonic()
+        env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
+        trained = total(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
+        made = agent_steps if self._run.actors else trained
+        if made and not self.acting_since:
+            self.acting_since = now
+            self._last = (now, env_steps, agent_steps)
+        if made > self.made:
+            self.made, self.acting_until = made, now
+        rates = self._rates(now, env_steps, agent_steps)
+        policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
+        auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
+        living = {(worker["name"], worker["incarnation"]) for worker in workers}
+        staleness = {name: measured.get(f"{name}.staleness", 0.0) for name in self._learned}
+        flow = self._flow.look(now, actors, learners, living, staleness)
+        self.view = {
+            "steps": self._run.end,
+            "env_steps": env_steps,
+            "agent_steps": agent_steps,
+            "made": made,
+            "unit": "agent steps" if self._run.actors else "rows trained",
+            "made_per_second": rates["agent_steps_per_second"] if self._run.actors else made / max(1.0, self.seconds),
+            "seconds": round(self.seconds, 3),
+            **rates,
+            "policies": policies,
+            "auxiliaries": auxiliaries,
+            "workers": workers,
+            "restarts": dict(restarts),
+            "waits": self._waits(actors, learners),
+            "flow": flow,
+            "verdict": self._verdict_now(flow, apart),
+            "health": findings_of(self._learned, learners),
+        }
+        if self.acting_since:
+            told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
+            self._measurements.write(told, rates, env_steps, agent_steps, made)
+            self._keep()
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
+        here = max(0.0, self.acting_until - self.acting_since) if self.acting_since else 0.0
+        return self._seconds_before + here
+
+    def summary(
+        self,
+        actors: Pages,
+        learners: Pages,
+        clean: set[tuple[str, int]],
+        restarts: Mapping[str, int],
+        baselines: Mapping[str, Any],
+        complete: bool,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        """What `summary.json` says."""
+        seconds = max(1e-9, self.seconds if seconds is None else seconds)
+        env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
+        pages = learners.values()
+        rows_read = total(pages, *(f"rows_read.{p}" for p in self._policies))
+        return {
+            "complete": complete,
+            "env_steps": env_steps,
+            "agent_steps": agent_steps,
+            "fixed_steps": total(actors.values(), "fixed_steps"),
+            "seconds": seconds,
+            "env_steps_per_second": env_steps / seconds,
+            "agent_steps_per_second": agent_steps / seconds,
+            "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._learned},
+            "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._learned)) / seconds,
+            "fixed": {
+                policy: {"algorithm": plan.algorithm.name, "source": plan.source, **self._returns[policy].whole()}
+                for policy, plan in self._fixed.items()
+            },
+            "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
+            "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
+            "environments": environment_books(self._played, self._members, actors),
+            "baselines": dict(baselines),
+            "segments": segment_books(self._learned, actors, learners, self._ledgers(), clean),
+            "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
+            / max(1, agent_steps - total(actors.values(), "fixed_steps") + rows_read),
+            "rows": {p: {k: total(pages, f"rows_{k}.{p}") for k in ("read", "trained")} for p in self._policies},
+            "recorded": {p: total(pages, f"recorded.{p}") for p in self._policies},
+            "unfinished_steps": total(actors.values(), "unfinished_steps"),
+            "lag": _lag(pages, self._policies),
+            "waits": self._waits(actors, learners),
+            "restarts": dict(restarts),
+            "environment_restarts": total(actors.values(), "environment_restarts"),
+            "verdict": self.verdict(actors, learners),
+            "loggers": self._measurements.passed_on(),
+            "health": {
+                "looked_at": {name: looks(name, learners) for name in self._learned},
+                "findings": findings_of(self._learned, learners),
+            },
+        }
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Puts `summary.json` in place, whole."""
+        aside = self._folder / ".summary.json"
+        aside.write_text(json.dumps(summary, indent=2) + "\n")
+        aside.rename(self._folder / "summary.json")
+
+    def verdict(self, actors: Pages, learners: Pages) -> str:
+        """What the run waited for, over its whole time: `actor-bound` (always, where nothing learns), ..."""
+        if known := self._known_verdict():
+            return known
+        credit = sum(_share(actors, f"waits.credit.{p}", self.seconds) for p in self._policies)
+        data = [_share(learners, f"waits.data.{p}", self.seconds) for p in self._policies]
+        return verdict_of(credit, sum(data) / len(data))
+
+    def _verdict_now(self, flow: Mapping[str, Mapping[str, float]], apart: bool) -> str:
+        """What it waits for now."""
+        if known := self._known_verdict():
+            return known
+        flows = [flow[policy] for policy in self._policies]
+        blocked, starved = (sum(one[key] for one in flows) for key in ("blocked", "starvation"))
+        late = max(one["staleness"] / max(1e-9, one["versions_per_second"]) for one in flows)
+        return verdict_of(blocked, starved / len(flows), apart, late)
+
+    def _known_verdict(self) -> str:
+        """Empty where it has to be measured."""
+        if self.seconds < 1:
+            return "starting"
+        if not self._run.actors:
+            return "learner-bound"
+        return "" if self._policies else "actor-bound"
+
+    def close(self, complete: bool = True) -> None:
+        """Closes the files, and the loggers, of a run that reached its end if it is `complete`."""
+        self._measurements.close(complete)
+
+    def pages(self, role: str) -> dict[tuple[str, int], Page]:
+        """The pages in the run's folder of all incarnations of workers of `role`, dead or alive."""
+        found: dict[tuple[str, int], Page] = {}
+        for path in sorted((self._folder / "counters").glob(f"{role}*.*")):
+            name, _, incarnation = path.name.rpartition(".")
+            found[name, int(incarnation)] = read_counters(path)
+        return found
+
+    def _keep(self) -> None:
+        """What a coordinator that takes over could not know otherwise."""
+        returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
+        self.disk.replace(self._kept, json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
+
+    def _continue(self) -> None:
+        if not self._kept.exists():
+            return
+        self._measurements.go_on()
+        kept = json.loads(self._kept.read_text())
+        away = time.time() - kept["time"]
+        self._seconds_before = kept["seconds"] + (away if 0 < away < _AWAY else 0.0)
+        for policy, curve in kept["returns"].items():
+            self._returns[policy].restore(curve)
+
+    def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
+        ledgers: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
+        for policy in self._learned:
+            for rank in range(self._run.ranks(policy)):
+                path = ledger_of(self._folder, policy, rank)
+                if path.exists():
+                    ledger = Ledger(path)
+                    counts, entries = ledger.counts(), ledger.entries()
+                    ledgers.setdefault(policy, {}).update({k: (number, counts[k]) for k, number in entries.items()})
+        return ledgers
+
+    def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:
+        if self._last is None:
+            return {"env_steps_per_second": 0.0, "agent_steps_per_second": 0.0}
+        then, env_then, agent_then = self._last
+        elapsed = max(1e-9, now - then)
+        self._last = (now, env_steps, agent_steps)
+        return {
+            "env_steps_per_second": (env_steps - env_then) / elapsed,
+            "agent_steps_per_second": (agent_steps - agent_then) / elapsed,
+        }
+
+    def _policy_view(self, policy: str, actors: Pages, learners: Pages) -> dict[str, Any]:
+        recent = self._recent[policy]
+        self._recent[policy] = []
+        previous = self.view.get("policies", {}).get(policy, {}).get("return")
+        learns = policy not in self._fixed
+        return {
+            "return": sum(recent) / len(recent) if recent else previous,
+            "history": self._returns[policy].history,
+            **(_learned(policy, learners) if learns else {"version": None, "train_steps": None}),
+            "lag": _lag(learners.values(), [policy])["mean"] if learns else None,
+            **self._by_environment(policy, actors),
+        }
+
+    def _by_environment(self, policy: str, actors: Pages) -> dict[str, float]:
+        """`return/MEMBER` of a collection: of the episodes that ended there since the last look, if any did."""
+        found: dict[str, float] = {}
+        for member in self._members:
+            place = f"{policy}/{member}"
+            count, returns = (sum(p.get(f"{k}.{place}", 0) for p in actors.values()) for k in ("episodes", "returns"))
+            before = self._seen.get(place, (0, 0.0))
+            if count > before[0]:
+                found[f"return/{member}"] = (returns - before[1]) / (count - before[0])
+                self._seen[place] = (count, returns)
+        return found
+
+    def _waits(self, actors: Pages, learners: Pages) -> dict[str, float]:
+        waits: dict[str, float] = defaultdict(float)
+        for page in (*actors.values(), *learners.values()):
+            for name, value in page.items():
+                if name.startswith("waits."):
+                    waits[name.removeprefix("waits.")] += value
+        return dict(waits)
+
+
+def _learned(name: str, learners: Pages) -> dict[str, int]:
+    return {
+        "version": _newest(learners, f"version.{name}"),
+        "train_steps": total(learners.values(), f"steps_made.{name}"),
+    }
+
+
+def _newest(pages: Pages, name: str) -> int:
+    """The counter's value in the newest incarnation that has it: it goes on across incarnations."""
+    return max((int(page[name]) for page in pages.values() if name in page), default=0)
+
+
+def _of(policy: str, measured: Mapping[str, float]) -> dict[str, float]:
+    """What was measured of `policy`, as far as it is a number that files can hold."""
+    prefix = f"{policy}."
+    return {
+        name.removeprefix(prefix): value
+        for name, value in measured.items()
+        if name.startswith(prefix) and "." not in name.removeprefix(prefix) and math.isfinite(value)
+    }
+
+
+def _share(pages: Pages, name: str, seconds: float) -> float:
+    having = [page[name] for page in pages.values() if name in page]
+    return sum(having) / seconds / max(1, len(having))
+
+
+def _lag(pages: Any, policies: list[str]) -> dict[str, float]:
+    pages = list(pages)
+    rows = total(pages, *(f"lag_rows.{p}" for p in policies))
+    worst = max((int(page.get(f"lag_max.{p}", 0)) for page in pages for p in policies), default=0)
+    return {"mean": total(pages, *(f"lag_sum.{p}" for p in policies)) / max(1, rows), "max": worst}

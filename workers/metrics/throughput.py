@@ -1,0 +1,94 @@
+"""How the loop flows now: rates over the last seconds, how full queues are, who waits for whom. Pure but for memory.
+
+In flow: the counters of all workers, again and again, with the time. Out flow: one dictionary a policy, and a verdict.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from workers.metrics.segment_accounting import Page, Pages, total
+
+__all__ = ["Flow", "verdict_of"]
+
+_WINDOW = 10.0
+"""Seconds that a rate is the mean of."""
+_WAITS = 0.15
+"""Share of the time from which on somebody is said to wait."""
+_LATE = 2.0
+"""Seconds of publications that actors have not adopted from which on weights are said to be late."""
+_KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")
+
+
+class Flow:
+    """Of `policies`, all that learn. `credits`: segments that one actor may have announced and not settled."""
+
+    def __init__(self, policies: Sequence[str], credits: Mapping[str, int]) -> None:
+        self._policies, self._credits = policies, credits
+        self._looks: deque[tuple[float, dict[str, float]]] = deque()
+
+    def look(
+        self,
+        now: float,
+        actors: Pages,
+        learners: Pages,
+        living: Collection[tuple[str, int]],
+        staleness: Mapping[str, float],
+    ) -> dict[str, dict[str, float]]:
+        """policy -> what flows. `living`: (worker, incarnation); `staleness`: publications not adopted, by policy."""
+        totals = {
+            f"{kind}.{policy}": sum(page.get(f"{kind}.{policy}", 0) for page in (*actors.values(), *learners.values()))
+            for policy in self._policies
+            for kind in _KINDS
+        }
+        for policy in self._policies:
+            totals[f"starved.{policy}"] = sum(_starved(page, policy) for page in learners.values())
+            name = f"version.{policy}"
+            totals[name] = max((page[name] for page in learners.values() if name in page), default=0)
+        self._looks.append((now, totals))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= _WINDOW:
+            self._looks.popleft()
+        acting = {key: page for key, page in actors.items() if key in living}
+        return {
+            policy: {**self._of(policy, acting), "staleness": staleness.get(policy, 0.0)} for policy in self._policies
+        }
+
+    def _of(self, policy: str, acting: Pages) -> dict[str, float]:
+        room = self._credits.get(policy, 0) * len(acting)
+        flight = total(acting.values(), f"flight.{policy}")
+        return {
+            "segments_produced_per_second": self._rate(f"produced.{policy}"),
+            "segments_received_per_second": self._rate(f"received.{policy}"),
+            "segments_trained_per_second": self._rate(f"trained.{policy}"),
+            "train_steps_per_second": self._rate(f"steps_made.{policy}"),
+            "versions_per_second": self._rate(f"version.{policy}"),
+            "starvation": min(1.0, self._rate(f"starved.{policy}")),
+            "blocked": min(1.0, self._rate(f"waits.credit.{policy}") / max(1, len(acting))),
+            "in_flight": float(flight),
+            "queue_fill": flight / room if room else 0.0,
+        }
+
+    def _rate(self, name: str) -> float:
+        (then, before), (now, after) = self._looks[0], self._looks[-1]
+        return max(0.0, after[name] - before[name]) / (now - then) if now > then else 0.0
+
+
+def _starved(page: Page, policy: str) -> float:
+    """Seconds that the learner of `policy` waited for data. A process tells each of its policies an equal part of what
+    it waited, so that the parts add up to its time; but all of them have waited for as long as it has."""
+    own = page.get(f"waits.data.{policy}", 0.0)
+    return own * sum(name.startswith("waits.data.") for name in page) if own else 0.0
+
+
+def verdict_of(blocked: float, starved: float, apart: bool = False, late: float = 0.0) -> str:
+    """What a run waits for. `blocked`: share of the time that actors wait for credit; `starved`: that learners wait for
+    data; `apart`: some are on other machines; `late`: seconds of publications that no actor has adopted.
+
+    Where both ends wait for each other across a network, it is what lies between them that is slow.
+    """
+    if max(blocked, starved) < _WAITS:
+        return "weight-bound" if late > _LATE else "balanced"
+    if apart and min(blocked, starved) >= _WAITS:
+        return "network-bound"
+    return "learner-bound" if blocked > starved else "actor-bound"

@@ -1,0 +1,327 @@
+"""What follows from a run's configuration and its world: who plays what, how large rings are. Pure, but for `ring`.
+
+Legend: `E` copies, `C` agents that one template stands for in a copy (1 for a named agent), `T` segment length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from protocol import compression
+from protocol.algorithms import Curiosity
+from protocol.config import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run, Streamed
+from protocol.counters import Counters
+from protocol.credit import Credit, blocks_of
+from protocol.errors import ConfigurationError
+from protocol.intake import ActionCheck
+from protocol.layout import Layout, common_layout, common_of, segment_layout
+from protocol.ring import Ring
+from protocol.spaces import Place, World
+from workers.environments.simulators.settings import EXTERNAL, played
+from workers.learning.governor import Governor
+from workers.planning.compatibility import unlearnable
+from workers.planning.data_parallel import check_ranks
+from workers.planning.league_plan import plan_league
+from workers.policies.interface import Interface
+
+__all__ = ["Plan", "PolicyPlan", "plan_policies", "seed_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What has a ring in each actor and a member in a learner: a policy, or what learns beside policies. `agents` are
+    the indices of the agents whose rows these are; `interface` is what such an agent is shown and does. `common`: the
+    layout of common observations, where segments refer to any."""
+
+    name: str
+    agents: tuple[int, ...]
+    interface: Interface
+    config: PolicyConfig | AuxiliaryConfig
+    layout: Layout
+    copies: int
+    groups: int
+    actors: int
+    lock_timeout: float
+    common: Layout | None = None
+    lockstep: bool = False
+    """Whether actors share copies and groups; else each has as many."""
+    of_copies: int = 0
+    """Of how many copies these are the ones in which its agents learn, in a league; 0: they learn in all."""
+
+    @property
+    def streams(self) -> int:
+        """Streams in one actor, or in all that share the copies."""
+        return len(self.agents) * self.copies * self.many
+
+    def share(self, world: World) -> float:
+        """How much of all agents' steps these are, where all agents are there all the time."""
+        learning = self.copies / (self.of_copies or self.copies)
+        return learning * len(self.agents) * self.many / sum(place.many for place in world.places)
+
+    @property
+    def many(self) -> int:
+        """C."""
+        return self.interface.place.many
+
+    @property
+    def block(self) -> int:
+        """Segments that are written and finish together: those of one agent in one group of copies."""
+        return self.copies // self.groups * self.many
+
+    @property
+    def writers(self) -> int:
+        """Blocks that one actor writes at the same time."""
+        groups = self.groups // self.actors if self.lockstep else self.groups
+        return len(self.agents) * groups
+
+    @property
+    def credit_blocks(self) -> int:
+        """Blocks that one actor may have in flight."""
+        credits = self.config.credits
+        return 2 * self.writers if credits is None else blocks_of(credits, self.block)
+
+    @property
+    def kept_blocks(self) -> int:
+        """Blocks that one actor's ring keeps for replay."""
+        algorithm = self.config.algorithm
+        if not isinstance(algorithm, Replayed) or not self.actors:
+            return 0
+        if self.lockstep:  # as many of each stream
+            return max(1, algorithm.buffer_capacity // (self.layout.length * self.streams)) * self.writers
+        return max(1, algorithm.buffer_capacity // (self.layout.length * self.block * self.actors))
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows that all actors' rings keep for replay."""
+        return self.kept_blocks * self.block * self.layout.length * self.actors
+
+    @property
+    def flow(self) -> Literal["block", "drop_oldest", "drop_newest"]:
+        """What an actor does that has no credit."""
+        if self.config.flow is not None:
+            return self.config.flow
+        return "block" if self.lockstep or self.config.algorithm.discipline == "stream" else "drop_oldest"
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in one actor's ring."""
+        spare = 0 if self.flow == "block" else self.writers
+        return self.writers + self.credit_blocks + self.kept_blocks + spare
+
+    def ring(self, path: Path | None, counters: Counters | None) -> Ring:
+        """A new ring for one actor's segments, at `path` or private to this process."""
+        locked = self.config.ring == "locked"
+        timeout = self.lock_timeout if locked else None
+        return Ring.create(path, self.layout, self.blocks * self.block, self.config.checksums, timeout, counters)
+
+    def credit(self) -> Credit:
+        """The credit of one actor's ring."""
+        algorithm = self.config.algorithm
+        return Credit(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.flow)
+
+    def governor(self) -> Governor:
+        """What paces replay."""
+        algorithm = self.config.algorithm
+        assert isinstance(algorithm, Replayed)
+        start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
+        insertion = self.block * self.layout.length
+        return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer)
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """What is learned from instead of from actors."""
+        return self.config.dataset if isinstance(self.config, PolicyConfig) else None
+
+    @property
+    def static(self) -> bool:
+        """Whether all there will ever be to learn from is there at first."""
+        return self.dataset is not None
+
+    @property
+    def ranks(self) -> int:
+        """Learner processes that train this together."""
+        return self.config.ranks if isinstance(self.config, PolicyConfig) else 1
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what a learner receives is kept."""
+        return isinstance(self.config, PolicyConfig) and self.config.record
+
+    @property
+    def batch_segments(self) -> int:
+        """Segments in a batch of the stream discipline."""
+        algorithm = self.config.algorithm
+        return algorithm.segments or self.streams if isinstance(algorithm, Streamed | RND) else 0
+
+    @property
+    def check(self) -> ActionCheck | None:
+        """What the actions in its segments must pass; None where there are none."""
+        return ActionCheck(self.interface.place)
+
+    @property
+    def curiosity(self) -> Curiosity | None:
+        """What is rewarded beside what the world gives; None: nothing."""
+        algorithm = self.config.algorithm
+        return algorithm.curiosity if isinstance(algorithm, Streamed) else None
+
+    @property
+    def pool_slots(self) -> int:
+        """Slots for what remote actors send."""
+        return self.actors * (self.credit_blocks + 1 + self.kept_blocks) * self.block
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPlan(Plan):
+    """One policy of a run, which plays `agents`, who are alike."""
+
+    config: PolicyConfig
+
+
+def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
+    """The plan of every policy that learns, in the order in which the world names their agents; raises
+    ConfigurationError."""
+    mapping, league = run.policy_of(world), plan_league(run, world)
+    players = league.players if league is not None else {}
+    names = [name for name in dict.fromkeys((*mapping.values(), *players)) if run.fixed(name) is None]
+    plans: dict[str, PolicyPlan] = {}
+    where, box = run.environment, common_of(world)
+    common = None
+    if box is not None and names:
+        moments = min(run.policy_config(name).segment_length for name in names)
+        common = common_layout(box, where.copies // run.groups, moments)
+    for name in names:
+        agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
+        if league is not None:
+            agents = players[name].agents
+        places = [world.places[i] for i in agents]
+        config = run.policy_config(name)
+        clocked = played(run, run.actors).id == EXTERNAL and run.actors > 0
+        layout = segment_layout(world, places[0], config, clocked)
+        plan = PolicyPlan(
+            name,
+            agents,
+            Interface.at(world, places[0]),
+            config,
+            layout,
+            where.copies if league is None else league.share * run.groups,
+            run.groups,
+            run.actors,
+            run.lock_timeout,
+            common,
+            run.lockstep,
+            0 if league is None else where.copies,
+        )
+        _check_sources(plan)
+        check_ranks(run, name, config, names)
+        if plan.actors:
+            _check(plan)
+        if plan.lockstep:
+            _check_lockstep(plan, where.id)
+        _check_places(plan, places)
+        plans[name] = plan
+    return plans
+
+
+def seed_of(seed: int, *names: object) -> int:
+    """A 63-bit seed for one purpose, from the run's seed and names; different names give unrelated seeds."""
+    digest = hashlib.blake2b(repr((seed, *names)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
+    """Blocks of one policy are equal, and an algorithm knows some actions only."""
+    first = places[0]
+    for place in places:
+        if place.many != first.many:
+            raise ConfigurationError(
+                "shared_policy_of_unequal_agents",
+                policy=plan.name,
+                agent=first.name,
+                count=first.many,
+                other=place.name,
+                other_count=place.many,
+                key="agents",
+            )
+    what = unlearnable(plan.config.algorithm, plan.interface)
+    if what is not None:
+        raise ConfigurationError("agent_not_learnable", policy=plan.name, agent=first.name, reason=what)
+
+
+def _check_sources(plan: PolicyPlan) -> None:
+    """Experience comes from actors or from a dataset, for all policies of a run alike."""
+    config = plan.config
+    if config.dataset is not None and plan.actors:
+        raise ConfigurationError("dataset_with_actors", policy=plan.name, key="actors")
+    if config.dataset is None and not plan.actors:
+        raise ConfigurationError("no_source_of_experience", policy=plan.name, key="policy.dataset")
+    if plan.common is not None and (config.record or config.dataset is not None):
+        raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")
+
+
+def _check_lockstep(plan: PolicyPlan, world: str) -> None:
+    """What can be told only here of what lock-step cannot keep in step."""
+    if world == "external":
+        raise ConfigurationError("lockstep_with_simulators", key="schedule")
+    if plan.common is not None:
+        raise ConfigurationError("lockstep_with_common_observations", environment=world, key="schedule")
+    if plan.credit_blocks < plan.writers:
+        raise ConfigurationError(
+            "lockstep_credits_too_few",
+            policy=plan.name,
+            value=plan.config.credits,
+            expected=plan.writers * plan.block,
+            key="policy.credits",
+        )
+
+
+def _check(plan: PolicyPlan) -> None:
+    algorithm = plan.config.algorithm
+    if isinstance(algorithm, Replayed):
+        reachable = plan.kept_rows
+        if algorithm.learning_starts > reachable:
+            raise ConfigurationError(
+                "learning_starts_beyond_rings",
+                policy=plan.name,
+                value=algorithm.learning_starts,
+                limit=reachable,
+                key="policy.algorithm.learning_starts",
+            )
+        alone = reachable // plan.actors
+        if algorithm.batch_size > alone:
+            raise ConfigurationError(
+                "batch_exceeds_ring",
+                policy=plan.name,
+                value=algorithm.batch_size,
+                limit=alone,
+                key="policy.algorithm.batch_size",
+            )
+        if algorithm.checkpoint_replay and plan.common is not None:
+            raise ConfigurationError(
+                "replay_kept_with_common_observations", policy=plan.name, key="policy.algorithm.checkpoint_replay"
+            )
+        if algorithm.frames - 1 > plan.config.segment_length:
+            raise ConfigurationError(
+                "segments_shorter_than_frames",
+                policy=plan.name,
+                frames=algorithm.frames,
+                expected=algorithm.frames - 1,
+                key="policy.segment_length",
+            )
+    elif isinstance(algorithm, PPO) and plan.batch_segments % algorithm.minibatches:
+        raise ConfigurationError(
+            "minibatches_do_not_divide_batch",
+            policy=plan.name,
+            count=plan.batch_segments,
+            minibatches=algorithm.minibatches,
+            key="policy.algorithm.minibatches",
+        )
+    try:
+        plan.credit()  # both refuse what would deadlock
+        if isinstance(algorithm, Replayed):
+            plan.governor()
+    except ConfigurationError as fault:
+        raise fault.within(f"policy {plan.name!r}", policy=plan.name) from None
+    compression.check_fields(plan.config.compress, plan.layout)

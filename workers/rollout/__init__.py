@@ -1,0 +1,1 @@
+"""Inside an actor: policies that act, and the segments they write."""

@@ -1,0 +1,62 @@
+"""Between acting and learning in one process, without a queue.
+
+In flow: segments that a seat has finished. Out flow: the same as a member's arrivals.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.arrivals import Arrival
+from protocol.blocks import BlockWriter
+from protocol.common import Common
+from protocol.counters import Counters
+from protocol.errors import TrainingFault
+from workers.acting.block import Rows
+from workers.planning.policy_plan import Plan
+
+__all__ = ["Channel"]
+
+
+class Channel:
+    """Sender and source of one policy at once: what a seat finishes is what the member finds."""
+
+    def __init__(self, plan: Plan, actor: tuple[str, int], counters: Counters, common: Common | None) -> None:
+        self.ring, self._common = plan.ring(None, counters), common
+        self._blocks = BlockWriter(self.ring, plan.credit(), plan.block)
+        self._actor, self._policy, self._counters = actor, plan.name, counters
+        self._arrivals: deque[Arrival] = deque()
+
+    def take(self, on_wait: Callable[[], None]) -> slice:
+        """Slots to write; the member has always made room by then."""
+        behind = self._blocks.credit.paced and self._blocks.credit.backlog
+        slots = None if behind else self._blocks.take()
+        if slots is None:
+            raise TrainingFault("segments_exhausted", policy=self._policy, key="credits")
+        return slots
+
+    def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
+        """The slots are whole: the member's arrivals."""
+        self._counters.add(f"produced.{self._policy}", self._blocks.finish(slots, valid, before))
+        for block in self._blocks.credit.announce():
+            records = self.ring.segments(self._blocks.slots(block.index))
+            self._arrivals.append(Arrival(*self._actor, self.ring, records, False, self._common))
+
+    def arrivals(self, policy: str) -> deque[Arrival]:
+        """What was finished and not taken."""
+        return self._arrivals
+
+    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+        """The member has it."""
+        self._blocks.credit.acknowledge(upto)
+        self._counters.set(f"flight.{self._policy}", self._blocks.credit.travelling)
+
+    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+        """Nothing is pooled here."""
+
+    def answer(self) -> None:
+        """Nobody waits for it."""

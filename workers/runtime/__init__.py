@@ -1,0 +1,1 @@
+"""What every worker process shares: its life, its logs, its health, its files."""

@@ -1,0 +1,289 @@
+"""What all workers share: the command line, signals, logs, the coordinator's leave and the exit code.
+
+A worker is a function that gets a `Life`; whatever it raises ends up here, is told in one sentence (a traceback for
+what nobody foresaw), is reported to the coordinator and becomes the exit code.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import click
+import yaml
+import zmq
+
+from protocol.config import Run, parse_run
+from protocol.control_client import ControlClient
+from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.memory import sweep
+from protocol.messages import Role, Welcome
+from protocol.node import node_name
+from protocol.report import Report
+from protocol.sockets import HTTP, Ports, check_bind, open_context
+from workers.runtime.entry_points import importable
+from workers.runtime.logs import log_to
+from workers.runtime.watchdog import answer_with_stacks, watch
+from workers.web.server import HttpServer
+from workers.web.vitals import Identity, Vitals
+
+__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "run_dir_of", "worker_command"]
+
+log = logging.getLogger(__name__)
+
+INCOMPLETE = 9
+"""Exit code of a run that ended in order before all its steps were made."""
+_ORPHAN_SECONDS = 20.0
+"""How long a worker without a supervisor may take to end."""
+_HEIR = """
+import os, sys, time
+from protocol.memory import sweep
+while os.getppid() == int(sys.argv[1]):
+    time.sleep(0.05)
+sweep(sys.argv[2])
+"""
+
+
+class Stop(Exception):
+    """Raised inside a wait when the worker has to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a worker is started with; everything else it is told at joining."""
+
+    coordinator: str
+    name: str
+    bind: str
+    advertise: str
+    insecure: bool
+    patience: float
+    keys: str = ""
+    node: str = ""
+    resident: bool = False
+
+    @property
+    def host_and_base(self) -> tuple[str, int]:
+        """The host to bind and the first port of the block (0: a free one)."""
+        host, _, port = self.bind.rpartition(":")
+        if not host:
+            host, port = self.bind, "0"
+        if not port.isdigit() or int(port) > 65_535:
+            raise ConfigurationError("bind_not_host_port", value=self.bind)
+        return host, int(port)
+
+
+@dataclass(slots=True)
+class Life:
+    """A running worker: its context, options, and the order to stop."""
+
+    role: str
+    options: Options
+    context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=lambda: zmq.Context(1))
+    stopping: threading.Event = field(default_factory=threading.Event)
+    client: ControlClient | None = None
+    vitals: Vitals = field(default_factory=Vitals)
+    _http: HttpServer | None = None
+    _run: str = ""
+    _signal: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def join(self, role: Role) -> tuple[ControlClient, Welcome]:
+        """Becomes a member, waiting for the coordinator as long as `--patience` says; heartbeats begin at once."""
+        options = self.options
+        self.client = ControlClient(self.context, options.coordinator, role, options.name, node_name(options.node))
+        self.vitals.client = self.client
+        welcome = self.client.join(options.patience)
+        self._run = welcome.run
+        self.vitals.identity = Identity(welcome.run, self.role, welcome.name, welcome.incarnation)
+        self.client.start(Report)  # a world, a device, a dataset may take longer to open than a lease lasts
+        threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
+        return self.client, welcome
+
+    def watch(self, seconds: float) -> None:
+        """From now on a loop that makes no turn for so long ends this process, with its stacks on stderr."""
+        arguments = (self.vitals, seconds, self._ended, self._say_farewell)
+        threading.Thread(target=watch, args=arguments, name="watchdog", daemon=True).start()
+
+    def _say_farewell(self, error: str) -> None:
+        if self.client is not None:
+            self.client.leave(error, 2.0)
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether a signal or the coordinator said stop."""
+        return self.stopping.is_set() or (self.client is not None and self.client.command == "stop")
+
+    @property
+    def renewable(self) -> bool:
+        """Whether, its work done, it is to look for more, because a scheduler keeps it and nobody said stop."""
+        return self.options.resident and not self._signal and not self.orphaned
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the process that started this worker is gone."""
+        return self.client is not None and self.client.orphaned
+
+    def check(self) -> None:
+        """Raises Stop when the worker must end; for waits."""
+        if self.must_stop:
+            raise Stop
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Only takes note: the loop ends at its next turn, in order."""
+        self._signal = number
+        self.stopping.set()
+
+    def guard(self, body: Callable[[Life], None]) -> int:
+        """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.on_signal)
+        error, code = "", 0
+        try:
+            self._tell()
+            body(self)
+        except Stop:
+            log.info("event=stopped role=%s", self.role)
+        except RookeryError as fault:
+            error, code = fault.coded, fault.exit_code
+            log.error("event=failed kind=%s error=%s", fault.kind, fault)
+            print(f"{self.role}: {error}", file=sys.stderr)  # noqa: T201 - the worker's last word
+        except Exception as fault:
+            told = disk_fault(fault)
+            if told is not None:
+                error, code = told.coded, told.exit_code
+                log.exception("event=failed kind=%s error=%s", told.kind, told)
+                print(f"{self.role}: {error}", file=sys.stderr)  # noqa: T201 - the worker's last word
+                return code
+            error, code = traceback.format_exc(), 1
+            log.exception("event=crashed error=%s", type(fault).__name__)
+            traceback.print_exc()
+        finally:
+            self._part(error)
+        return code or (128 + self._signal if self._signal else 0)
+
+    def _tell(self) -> None:
+        """Answers, from before it joins, whether it is well."""
+        host, base = self.options.host_and_base
+        check_bind(host, self.options.keys, self.options.insecure)
+        self.vitals.identity = Identity(role=self.role)
+        ports = Ports(self.context, host, base, self.options.advertise)
+        address = ports.bind({}, http=True)[HTTP]
+        assert ports.http is not None
+        self._http = HttpServer(ports.http, self.vitals.routes())
+        log.info("event=http address=%s", address)
+
+    def _part(self, error: str) -> None:
+        """Says farewell; a coordinator that is just coming back hears it too. After an orphan nobody else clears up."""
+        if self.client is not None:
+            self.client.leave(error, 1.0 if self.orphaned else 5.0)
+            self.client.close()
+            if self.orphaned and self._run:
+                sweep(self._run)
+        if self._http is not None:
+            self._http.close()
+        self.context.destroy(linger=0)
+        self._ended.set()
+
+    def _end_orphan(self) -> None:
+        """Ends this process if it has lost its supervisor and hangs (in a world's step, say): nobody else would."""
+        client = self.client
+        while client is not None and not client.orphaned:
+            if self._ended.wait(1.0):
+                return
+        if not self._ended.wait(_ORPHAN_SECONDS):
+            log.error("event=killed_itself reason=no supervisor, and still running after %g s", _ORPHAN_SECONDS)
+            heir = [sys.executable, "-P", "-c", _HEIR, str(os.getpid()), self._run]
+            subprocess.Popen(heir, stdin=subprocess.DEVNULL, start_new_session=True)  # holds none of our memory
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def claim(run: Run, folder: Path) -> int:
+    """Makes `folder` this process's alone until it ends, and writes `run`'s configuration into it; returns the lock.
+
+    Raises ConfigurationError if another run uses it, or if it holds the state of a run with another configuration.
+    """
+    if not Path(os.path.normpath(folder / run.log_dir)).is_relative_to(folder):
+        raise ConfigurationError("log_folder_outside_run", value=run.log_dir, key="log_dir")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        config = folder / "config.yaml"
+        if (
+            (folder / "state.json").exists()
+            and config.exists()
+            and parse_run(yaml.safe_load(config.read_text())) != run
+        ):
+            raise ConfigurationError("run_configuration_differs", file=folder, expected=config)
+        text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
+        if not config.exists() or config.read_text() != text:  # one that returns needs no room on a full disk
+            aside = folder / ".config.yaml"
+            aside.write_text(text)
+            aside.rename(config)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigurationError("folder_in_use", file=folder) from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def run_dir_of(welcome: Welcome) -> Path | None:
+    """The run's folder if it can be seen from here: it holds a file with the run's identity."""
+    if not welcome.run_dir:
+        return None
+    marker = Path(welcome.run_dir) / "run_id"
+    try:
+        return Path(welcome.run_dir) if marker.read_text().strip() == welcome.run else None
+    except OSError:
+        return None
+
+
+def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
+    """The command line of a worker."""
+
+    @click.command(name=role, help=f"One {role}. Everything but the coordinator's address it is told at joining.")
+    @click.option("--coordinator", envvar="ROOKERY_COORDINATOR", required=True, metavar="tcp://HOST:PORT")
+    @click.option("--name", default="", help="Identity to claim; the coordinator chooses one otherwise.")
+    @click.option("--bind", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="First of its ports.")
+    @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
+    @click.option(
+        "--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication."
+    )
+    @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+    @click.option("--node", envvar="ROOKERY_NODE", default="", metavar="NAME", help="Who shares memory has one name.")
+    @click.option(
+        "--resident",
+        envvar="ROOKERY_RESIDENT",
+        is_flag=True,
+        help="When its work is done, ask for more: for schedulers.",
+    )
+    @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
+    def command(**options: object) -> None:
+        importable()
+        log_to(role)
+        answer_with_stacks()
+        given = Options(**options)  # type: ignore[arg-type]
+        try:
+            life = Life(role, given, open_context(given.keys, role))
+        except RookeryError as fault:
+            print(f"{role}: {fault.coded}", file=sys.stderr)  # noqa: T201 - the worker's last word
+            sys.exit(fault.exit_code)
+        code = life.guard(body)
+        if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        sys.exit(code)
+
+    return command

@@ -1,0 +1,96 @@
+"""Ends a worker whose loop does not turn any more, whatever holds it: a world's step, a driver, a lock.
+
+In flow: the beats of the loop (workers/web/vitals.py). Out flows: the stacks of all threads, a sentence to the
+coordinator and to stderr, and exit code 4, upon which whoever supervises starts it again. Heartbeats come from another
+thread, so that a lease would say nothing; a loop that holds the interpreter itself loses its lease, and is killed for
+that.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+
+from protocol.errors import Timeout
+from workers.runtime.logs import rates
+from workers.web.vitals import Vitals
+
+__all__ = ["Stall", "answer_with_stacks", "place_of_thread", "watch"]
+
+log = logging.getLogger(__name__)
+
+_TICK = 0.5
+_RATES_EVERY = 10.0
+_TO_BEGIN = 5
+"""Times as long as a turn that the first one may take, and all before it: a world that opens or resets, a dataset."""
+
+
+class Stall:
+    """How long a loop has made no turn, in time in which this process ran: one that was stopped did not hang. Pure."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._beat, self._still = -1.0, 0.0
+
+    def look(self, vitals: Vitals, elapsed: float) -> float:
+        """Seconds that the loop stands still, `elapsed` seconds of them new, once they are too many; 0 else."""
+        begun, beat = vitals.at_work, vitals.beat_at
+        if not begun or beat != self._beat:
+            self._beat, self._still = beat, 0.0
+            return 0.0
+        self._still += elapsed
+        return self._still if self._still >= self._seconds * (1 if beat else _TO_BEGIN) else 0.0
+
+
+def watch(vitals: Vitals, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:
+    """Until the worker has `ended`; to be run by a thread of its own. `farewell` tells the coordinator. Logs now and
+    then what the worker did and waited for."""
+    stall, tick = Stall(seconds), min(_TICK, seconds / 4)
+    before = told_at = time.monotonic()
+    counted: Mapping[str, float] = {}
+    while not ended.wait(tick):
+        now = time.monotonic()
+        still = stall.look(vitals, min(now - before, 2 * tick))
+        before = now
+        if now - told_at >= _RATES_EVERY and vitals.counters is not None:
+            fresh = vitals.counters.snapshot()
+            if said := rates(counted, fresh, now - told_at):
+                log.info("event=rates %s", said)
+            told_at, counted = now, fresh
+        if still:
+            _end(vitals.identity.role, still, farewell)
+
+
+def answer_with_stacks() -> None:
+    """On SIGUSR1 the stacks of all threads go to stderr."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+
+def place_of_thread(number: int | None) -> str:
+    """Where a thread is: function, file and line of its innermost frame."""
+    frame = sys._current_frames().get(number or 0)
+    if frame is None:
+        return "an unknown place"
+    last = traceback.extract_stack(frame)[-1]
+    return f"{last.name} ({last.filename}:{last.lineno})"
+
+
+def _end(role: str, still: float, farewell: Callable[[str], None]) -> None:
+    where = place_of_thread(threading.main_thread().ident)
+    faulthandler.dump_traceback(all_threads=True)
+    said = (
+        f"no turn for {still:.0f} s: it hangs in {where}; correct that, or raise stall_timeout where a turn may take "
+        "so long"
+    )
+    log.critical("event=stalled seconds=%.0f where=%s", still, where)
+    farewell(said)
+    sys.stderr.write(f"{role}: {said}\n")
+    sys.stderr.flush()
+    os._exit(Timeout.exit_code)  # the main thread will not come back to end in order

@@ -1,0 +1,74 @@
+"""`rookery export`: policies of a run as files that act without it.
+
+python -m workers.tools.export runs/first --policy agent_0
+
+In flow: a run's folder, finished or not. Out flow: a file, and its manifest beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from protocol.config import Run
+from protocol.document import read_run
+from protocol.errors import ConfigurationError, told_in_a_sentence
+from workers import all_imported
+from workers.learning import checkpoint
+from workers.policies import exported, recorded
+from workers.policies.trained import deployed, find
+from workers.runtime import torch_setup
+
+__all__ = ["export", "main"]
+
+FORMATS = {"safetensors": ".safetensors", "torchscript": ".pt", "onnx": ".onnx"}
+
+
+def export(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> Path:
+    """Writes the policy called `policy` (None: the only one) of the run in the folder `run`, as of the checkpoint
+    `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
+    if not (run / "config.yaml").is_file():
+        raise ConfigurationError("folder_without_config", file=run)
+    name = _policy(run, policy, read_run(run / "config.yaml"))
+    step, manifest, found = find(run, name, which)
+    path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "safetensors":
+        exported.write(path, manifest, found)
+    else:
+        module = deployed(manifest.interface, manifest.config, found)
+        (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, module)
+    return path
+
+
+def _policy(run: Path, policy: str | None, config: Run) -> str:
+    folder = run / "checkpoints"
+    saved = sorted(path.name for path in folder.iterdir() if checkpoint.steps(path)) if folder.is_dir() else []
+    names = [name for name in saved if name not in config.auxiliaries]
+    if not names:
+        raise ConfigurationError("run_without_checkpoint", file=run)
+    if policy in names:
+        return policy
+    if policy is None and len(names) == 1:
+        return names[0]
+    fault = "has several policies" if policy is None else f"has no checkpoint of a policy {policy!r}"
+    raise ConfigurationError("policy_option_needed", file=run, reason=fault, choices=list(names))
+
+
+@click.command(name="export", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--policy", metavar="NAME", help="Which policy; not needed where there is one.")
+@click.option("--format", "kind", type=click.Choice([*FORMATS]), default="safetensors", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file; default RUN/exports/…")
+@click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
+def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> None:
+    """Writes a policy of RUN as a file that acts without it; its manifest (JSON) lies beside it."""
+    torch_setup.prepare()
+    with told_in_a_sentence("another --out"):
+        click.echo(export(run, policy, kind, out, which))
+
+
+if __name__ == "__main__":
+    all_imported()
+    main()

@@ -1,0 +1,149 @@
+"""`rookery watch`: the policies of a run at play, as a film, in the terminal, or as a map of the cells they visit.
+
+python -m workers.tools.play runs/first -o film.gif
+
+In flow: a run's folder, finished or not. Out flow: pictures of whole episodes with exploration off.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import ConfigurationError, told_in_a_sentence
+from workers import all_imported
+from workers.environments.base import Environment
+from workers.environments.checked import Checked
+from workers.environments.episodes import environments_of, returns
+from workers.environments.registry import make
+from workers.evaluation.evaluator import players_of
+from workers.planning.policy_plan import seed_of
+from workers.runtime import torch_setup
+from workers.runtime.entry_points import importable
+from workers.tools.evaluate import frozen_policies, pairs, run_in
+from workers.tools.rendering import blocks, write_film, write_map
+
+__all__ = ["main"]
+
+
+class _Enough(Exception):
+    """As many turns were seen as were asked for."""
+
+
+class _Camera:
+    """Looks at copy 0 before each turn."""
+
+    def __init__(self, environment: Environment, film: bool, fps: float, most: int) -> None:
+        self._environment, self._film, self._fps, self._most = environment, film, fps, most
+        self.frames: list[NDArray[np.uint8]] = []
+        self.visits: NDArray[np.int64] | None = None
+        """[height, width]: turns in which an agent was there; None where the world is no grid."""
+        self.turns = 0
+
+    def look(self) -> None:
+        """Takes one frame, or shows it."""
+        if self.turns == self._most:
+            raise _Enough
+        self.turns += 1
+        cells = self._environment.occupied()
+        if cells is not None:
+            self.visits = cells.astype(np.int64) if self.visits is None else self.visits + cells
+        if self._film:
+            frame = self._environment.render_rgb()
+            if frame is not None:
+                self.frames.append(frame.copy())
+        elif sys.stdout.isatty():
+            self._show()
+
+    def _show(self) -> None:
+        picture = self._environment.render_rgb(0, 1)
+        text = self._environment.render() if picture is None else blocks(picture)
+        click.echo(f"\x1b[2J\x1b[H{text}\nturn {self.turns}")
+        time.sleep(1 / self._fps)
+
+
+def _seen(where: EnvironmentConfig) -> EnvironmentConfig:
+    """One copy, in this process, that can be looked at: Gymnasium and PettingZoo have to be told before."""
+    foreign = where.id.startswith(("gymnasium:", "gymnasium_multi:", "pettingzoo:"))
+    settings: dict[str, Any] = {**where.settings, **({"render_mode": "rgb_array"} if foreign else {})}
+    return where.model_copy(update={"copies": 1, "processes": 0, "settings": settings})
+
+
+def watch(folder: Path, episodes: int, seed: int, others: dict[str, str], which: str, place: str, camera: Any) -> Any:
+    """Plays `episodes` in the environment `place` ("": the first) before the camera that `camera` makes for it."""
+    run = run_in(folder)
+    places = environments_of(run.environment, 1)
+    name = place or next(iter(places))
+    if name not in places:
+        raise ConfigurationError("environment_option_unknown", file=folder, environment=name, choices=list(places))
+    where = _seen(places[name])
+    environment = Checked(make(where))
+    try:
+        frozen = frozen_policies(folder, run, environment.world, others, which)
+        players = players_of(run.model_copy(update={"environment": where}), environment.world, frozen, seed)
+        taken = camera(environment)
+        try:
+            returns(environment, players, episodes, seed_of(seed, "evaluation", name), taken.look)
+        except _Enough:
+            pass  # what was seen so far is shown
+        return taken
+    finally:
+        environment.close()
+
+
+@click.command(name="watch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="A film: .gif or .mp4.")
+@click.option("--heat-map", "heat", type=click.Path(dir_okay=False, path_type=Path), help="A picture of visited cells.")
+@click.option("--episodes", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--turns", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most so many.")
+@click.option("--fps", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Turns a second.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
+@click.option("--policy", "others", multiple=True, metavar="NAME=PATH", callback=pairs, help="Another that plays it.")
+@click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
+@click.option("--environment", "place", default="", metavar="NAME", help="Of several; default: the first.")
+def main(
+    run: Path,
+    out: Path | None,
+    heat: Path | None,
+    episodes: int,
+    turns: int,
+    fps: float,
+    seed: int,
+    others: dict[str, str],
+    which: str,
+    place: str,
+) -> None:
+    """Shows the policies of RUN at play: in the terminal, as a film, as a map of visited cells.
+
+    \b
+    rookery watch runs/first
+    rookery watch runs/first -o film.gif --episodes 3
+    rookery watch runs/first --heat-map visited.png --episodes 20
+    """
+    torch_setup.prepare()
+    importable()
+    with told_in_a_sentence("another file"):
+        if out is None and heat is None and not sys.stdout.isatty():
+            raise ConfigurationError("no_terminal_to_show")
+        taken = watch(
+            run, episodes, seed, others, which, place, lambda world: _Camera(world, bool(out or heat), fps, turns)
+        )
+        if out is not None:
+            write_film(out, taken.frames, fps)
+            click.echo(f"wrote {out}: {len(taken.frames)} turns")
+        if heat is not None:
+            write_map(heat, taken.visits)
+            click.echo(f"wrote {heat}")
+
+
+if __name__ == "__main__":
+    all_imported()
+    main()

@@ -1,0 +1,282 @@
+"""`rookery doctor` before a run: whether this machine can carry it.
+
+python -m workers.tools.preflight config.yaml --run-dir runs/first
+
+In flow: a configuration, and what it will be started with. Out flow: a line for each thing looked at, with what to do
+about it; exit code 1 if something would end the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import click
+import torch
+from packaging.requirements import Requirement
+
+from protocol import RELEASE
+from protocol.config import Run
+from protocol.document import read_run
+from protocol.errors import ConfigurationError, RookeryError, told_in_a_sentence
+from protocol.memory import files, memory_dir
+from protocol.ring import ring_size
+from protocol.security import ROLES, Keys
+from protocol.sockets import BLOCK, LAST_BASE
+from protocol.spaces import World
+from workers import all_imported
+from workers.environments.registry import describe
+from workers.learning.device import choose_device
+from workers.planning.auxiliary_plan import plan_all
+from workers.planning.policy_plan import Plan
+from workers.runtime.entry_points import importable
+
+__all__ = ["Check", "main", "preflight"]
+
+_MIB = 2**20
+_SPACE = 1024 * _MIB
+"""Bytes below which the disk of a run's folder is worth a word."""
+_SKEW = 2.0
+"""Seconds by which a file server's clock may differ."""
+_DESCRIPTORS = 128
+"""What a worker needs for itself; every connection and every shared file comes on top."""
+State = Literal["ok", "note", "FAILS"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    state: State
+    says: str
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        return f"  {self.name:12} {self.state:10} {self.says}".rstrip()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a run would be started with; `base` is the coordinator's port, 0 if any will do."""
+
+    run: Run
+    folder: Path
+    host: str = "127.0.0.1"
+    base: int = 0
+    keys: Path | None = None
+
+    @cached_property
+    def world(self) -> World:
+        """Learned from one copy; ConfigurationError if there can be none."""
+        return describe(self.run.environment, self.run.cuts)
+
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """Of all that learns; ConfigurationError where configuration and world do not fit."""
+        return plan_all(self.run, self.world)
+
+
+def preflight(situation: Situation) -> Iterator[Check]:
+    """Every check, the cheap ones first; a check that finds its subject missing says so as its finding."""
+    for name, look in CHECKS.items():
+        try:
+            state, says = look(situation)
+        except RookeryError as fault:
+            state, says = "FAILS", fault.coded
+        yield Check(name, state, says)
+
+
+def packages(_: Situation) -> tuple[State, str]:
+    """What this release asks for is installed in the releases it allows."""
+    wrong = []
+    for text in metadata.requires("rookery") or []:
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = metadata.version(wanted.name)
+        except metadata.PackageNotFoundError:
+            found = "missing"
+        if found == "missing" or not wanted.specifier.contains(found, prereleases=True):
+            wrong.append(f"{wanted.name} is {found}, and {wanted.specifier or 'any'} is wanted")
+    if wrong:
+        return "FAILS", f"{'; '.join(wrong)}: run pip install -e . again"
+    return "ok", f"rookery {RELEASE}, Python {sys.version.split()[0]}, torch {torch.__version__}"
+
+
+def spaces(situation: Situation) -> tuple[State, str]:
+    """The environment can be made, and its agents and the policies fit each other."""
+    agents = ", ".join(place.name for place in situation.world.places)
+    return "ok", f"{situation.world.id}: agents {agents}; learners for {', '.join(situation.plans) or 'none'}"
+
+
+def memory(situation: Situation) -> tuple[State, str]:
+    """All rings fit into the memory file system; each is reserved at once when it is made."""
+    run, where = situation.run, memory_dir()
+    needed = sum(ring_size(plan.layout, plan.blocks * plan.block) for plan in situation.plans.values()) * run.actors
+    free = shutil.disk_usage(where).free
+    says = f"rings take {needed / _MIB:.1f} MiB, {free / _MIB:,.0f} MiB are free in {where}"
+    if needed > free and run.transport != "tcp":
+        remedy = "enlarge it, set ROOKERY_MEMORY, or lower environment.copies, actors, credits or buffer_capacity"
+        return "FAILS", f"{says}: {remedy}"
+    if left := len(list(files())):
+        return (
+            "note",
+            f"{says}; {left} files of other runs lie there: `rookery clean` removes those that nobody uses",
+        )
+    return "ok", says
+
+
+def limits(situation: Situation) -> tuple[State, str]:
+    """The limit of open files carries the connections of the busiest worker."""
+    run = situation.run
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    policies = max(1, len(situation.run.policies))
+    needed = _DESCRIPTORS + 8 * (run.actors + policies)
+    says = f"{soft} open files are allowed, about {needed} are needed"
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        return "FAILS", f"{says}: run ulimit -n {needed if hard < 0 else min(hard, 2 * needed)} first"
+    return "ok", says
+
+
+def ports(situation: Situation) -> tuple[State, str]:
+    """The coordinator's block of ports is free."""
+    host, base = situation.host, situation.base
+    if not base:
+        return "ok", f"any free block of {BLOCK} ports will be taken on {host}"
+    if base > LAST_BASE:
+        return "FAILS", f"there is no block of {BLOCK} ports at {base}: choose a base of at most {LAST_BASE}"
+    with ExitStack() as stack:
+        for port in range(base, base + BLOCK):
+            try:
+                family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+                one = stack.enter_context(socket.socket(family[0]))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind(family[4])
+            except (OSError, OverflowError) as fault:
+                return "FAILS", f"port {port} of {host} cannot be bound ({fault}): stop what uses it, or give --bind"
+    return "ok", f"ports {base} to {base + BLOCK - 1} of {host} are free"
+
+
+def keys(situation: Situation) -> tuple[State, str]:
+    """Keys are whole, belong together and are nobody else's to read; without keys nobody outside is let in."""
+    folder = situation.keys
+    if folder is None:
+        return "ok", "none: sockets stay on loopback"
+    own = [role for role in ROLES if (folder / f"{role}.secret").exists()]
+    if not own:
+        return "FAILS", f"{folder} has no secret of any role: make keys with `rookery keys new {folder}`, or copy them"
+    for role in own:
+        Keys.load(folder, role)
+    return "ok", f"{folder} has the secrets of {', '.join(own)}"
+
+
+def disk(situation: Situation) -> tuple[State, str]:
+    """The run's folder can be written, has room, and its file server keeps our time."""
+    place = situation.folder
+    while not place.exists():
+        place = place.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=place) as probe:
+            probe.write(b"x")
+            probe.flush()
+            os.fsync(probe.fileno())
+            skew = os.stat(probe.name).st_mtime - time.time()
+    except OSError as fault:
+        return "FAILS", f"{place} cannot be written ({fault.strerror}): give another --run-dir"
+    free = shutil.disk_usage(place).free
+    says = f"{free / _MIB:,.0f} MiB are free in {place}"
+    if abs(skew) > _SKEW:
+        return "note", f"{says}, whose clock is {skew:+.1f} s from this machine's: set both by NTP, or times mislead"
+    if free < _SPACE:
+        return "note", f"{says}: checkpoints may not fit; lower keep_checkpoints or give another --run-dir"
+    return "ok", says
+
+
+def cores(situation: Situation) -> tuple[State, str]:
+    """As many cores as workers that compute, or a word that they take turns."""
+    run = situation.run
+    there = available_cores()
+    learners = run.num_learner_processes or max(1, len(situation.plans))
+    busy = learners + run.actors * max(1, run.environment.processes)
+    says = f"{busy} processes compute, on {there:g} cores"
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads is not None and threads != "1":
+        return "note", f"{says}; OMP_NUM_THREADS is {threads}: unset it, as each worker computes in one thread"
+    if busy > 2 * there:
+        return "note", f"{says}: they take turns; set num_learner_processes: {max(1, int(there))} or fewer actors"
+    return "ok", says
+
+
+def device(situation: Situation) -> tuple[State, str]:
+    """The device that is asked for is there; one that is there and not asked for is worth a word."""
+    chosen = choose_device(situation.run, 0)
+    if chosen.type == "cpu" and torch.cuda.is_available():
+        return "note", f"learners compute on the CPU, and {torch.cuda.get_device_name(0)} is idle: set device: auto"
+    return "ok", f"learners compute on {torch.cuda.get_device_name(chosen) if chosen.type == 'cuda' else chosen.type}"
+
+
+def available_cores() -> float:
+    """Cores that this process may use: its affinity, or less where a control group says so."""
+    there: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        there = min(there, math.inf if quota == "max" else int(quota) / int(period))
+    return there
+
+
+CHECKS: dict[str, Callable[[Situation], tuple[State, str]]] = {
+    "packages": packages,
+    "limits": limits,
+    "ports": ports,
+    "keys": keys,
+    "disk": disk,
+    "device": device,
+    "spaces": spaces,
+    "memory": memory,
+    "cores": cores,
+}
+
+
+@click.command(name="preflight", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), help="Of the run.")
+@click.option("--bind", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Of the coordinator.")
+@click.option("--keys", "folder", envvar="ROOKERY_KEYS", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: bool) -> None:
+    """Says whether this machine can carry the run of CONFIG."""
+    importable()
+    with told_in_a_sentence():
+        host, _, port = bind.rpartition(":")
+        if not port.isdigit():
+            raise ConfigurationError("bind_not_host_port", value=bind)
+        found = []
+        for check in preflight(Situation(read_run(config), run_dir, host.strip("[]"), int(port), folder)):
+            found.append(check)
+            if not as_json:
+                click.echo(check.line)
+    if as_json:
+        click.echo(json.dumps({"checks": [asdict(check) for check in found]}))
+    sys.exit(1 if any(check.state == "FAILS" for check in found) else 0)
+
+
+if __name__ == "__main__":
+    all_imported()
+    main()

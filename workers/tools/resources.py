@@ -1,0 +1,68 @@
+"""What a configuration comes to, for those who start its workers elsewhere: `python -m workers.tools.resources CONFIG`.
+
+In flow: a run's configuration. Out flow, as JSON: its policies, how many learners it wants, how much shared memory.
+Costs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from protocol.config import Run
+from protocol.document import read_run
+from protocol.errors import RookeryError
+from workers import all_imported
+from workers.coordination.assignments import Places
+from workers.environments.registry import describe
+from workers.planning.auxiliary_plan import plan_auxiliaries
+from workers.planning.cohorts import kind_of
+from workers.planning.fixed_policy_plan import check_fixed
+from workers.planning.policy_plan import plan_policies
+from workers.planning.shared_observation_plan import plan_common
+from workers.runtime.entry_points import importable
+
+__all__ = ["main", "outline"]
+
+
+def outline(run: Run) -> dict[str, Any]:
+    """`policies` that learn, `learners`, and bytes of shared memory, weights not counted, of an actor and of the
+    largest learner. Raises ConfigurationError where the configuration and its world do not fit."""
+    world = describe(run.environment, run.cuts)
+    policies = plan_policies(run, world)
+    plans = {**policies, **plan_auxiliaries(run, policies)}
+    check_fixed(run, world)
+    kinds = {name: kind_of(plan) for name, plan in policies.items()}
+    places = Places(run, list(plans), kinds)
+    common = plan_common(plans, world)
+    shared = 0 if common is None else common.layout.offsets(common.pool)[1]
+    pools = {name: plan.layout.offsets(plan.pool_slots)[1] for name, plan in plans.items() if not plan.static}
+    rings = sum(plan.layout.offsets(plan.blocks * plan.block)[1] for plan in plans.values() if not plan.static)
+    of_learners = [sum(pools.get(name, 0) for name in places.policies("learner", i)) for i in range(places.learners)]
+    return {
+        "policies": list(plans),
+        "learners": places.learners,
+        "actor_memory": shared + rings,
+        "learner_memory": shared + max(of_learners, default=0),
+    }
+
+
+@click.command(name="outline", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+def main(config: Path) -> None:
+    """Says as JSON what the configuration in CONFIG comes to."""
+    importable()
+    try:
+        click.echo(json.dumps(outline(read_run(config))))
+    except RookeryError as fault:
+        click.echo(f"rookery: {fault.coded}", err=True)
+        sys.exit(fault.exit_code)
+
+
+if __name__ == "__main__":
+    all_imported()
+    main()
