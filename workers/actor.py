@@ -21,20 +21,13 @@ from protocol.library_client import fetching
 from protocol.messages import Pulse, Welcome
 from protocol.spaces import parse_world
 from workers import all_imported
-from workers.acting.cut import ActorCut, Progress
-from workers.acting.ensemble import act_together
-from workers.acting.in_step import InStep
-from workers.acting.joint import together
-from workers.acting.league import League
-from workers.acting.links import Links
-from workers.acting.performer import Performer
-from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
-from workers.acting.shelf import Shelf
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
+from workers.league.actor_league import League
+from workers.league.pool_cache import Shelf
 from workers.learning.device import acting_device
 from workers.metrics.reporting import ActorReport, count_environment
 from workers.planning.auxiliary_plan import plan_auxiliaries
@@ -43,6 +36,12 @@ from workers.planning.league_plan import LeaguePlan, plan_league
 from workers.planning.policy_plan import Plan, plan_policies, seed_of
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.build import build, published
+from workers.rollout.acting_policy import Performer
+from workers.rollout.build import Hand, Table, seat_agents, seat_fixed, watched
+from workers.rollout.inference import act_together
+from workers.rollout.lockstep import ActorCut, InStep, Progress
+from workers.rollout.stacked_inference import together
+from workers.rollout.transport import Links
 from workers.runtime import torch_setup
 from workers.runtime.lockstep_checkpoints import cuts_of
 from workers.runtime.logs import log_to

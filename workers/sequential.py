@@ -31,11 +31,6 @@ from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import all_imported
-from workers.acting.ensemble import act_together
-from workers.acting.in_step import InStep
-from workers.acting.performer import Performer
-from workers.acting.seat import Sender
-from workers.acting.seating import Hand, Table, seat_agents, seat_fixed, watched
 from workers.datasets.source import load
 from workers.datasets.tape import Tape, load_tape
 from workers.environments.checked import Checked
@@ -53,7 +48,12 @@ from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import Plan, plan_policies, seed_of
 from workers.planning.shared_observation_plan import plan_common
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Sender
+from workers.rollout.build import Hand, Table, seat_agents, seat_fixed, watched
 from workers.rollout.in_process_queue import Channel
+from workers.rollout.inference import act_together
+from workers.rollout.lockstep import InStep
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable
 from workers.runtime.logs import log_to

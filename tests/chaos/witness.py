@@ -95,7 +95,7 @@ _WATCHED = {
     "workers.learning.replay": _replay,
     "protocol.arrivals": _arrivals,
     "workers.learning.member": _member,
-    "workers.acting.performer": _performer,
+    "workers.rollout.acting_policy": _performer,
 }
 
 

@@ -15,10 +15,10 @@ from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.runs import balanced, config, rookery, summary_of, train, workers_of
 from tests.waiting import until
-from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
 from workers.policies.frozen import Frozen
+from workers.rollout.players.frozen_player import FrozenPlayer
 
 POLICIES = ("agent_0", "agent_1")
 

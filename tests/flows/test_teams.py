@@ -12,10 +12,10 @@ from protocol.config import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.trial import Trial
-from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.registry import make
 from workers.policies.frozen import Frozen
+from workers.rollout.players.frozen_player import FrozenPlayer
 
 VDN = {**runs.SAC, "name": "vdn", "batch_size": 32, "replay_ratio": 4.0, "epsilon_decay": 0.1, "epsilon_decay_freq": 5}
 

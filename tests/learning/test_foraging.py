@@ -15,10 +15,10 @@ from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.tools import skip_or_fail
 from tests.trial import Trial
-from workers.acting.frozen_player import FrozenPlayer
 from workers.environments.baselines import play
 from workers.environments.gymnasium_multi import Several
 from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools.evaluate import frozen_policies, run_in
 
 ORIGINAL = "lbforaging:Foraging-{0}x{0}-2p-2f-coop-v3"

@@ -14,7 +14,7 @@ from protocol.config import Run
 from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.trial import Trial
-from workers.acting.memory import Memory
+from workers.rollout.stream_state import Memory
 
 REMEMBERED = 0.9
 """What remembering earns, and nothing else."""

@@ -22,12 +22,12 @@ from protocol.layout import Layout, common_layout, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.version import Version, pack
-from workers.acting.block import Rows
-from workers.acting.seat import Seat
 from workers.environments.base import Present
 from workers.learning.governor import Governor
 from workers.metrics.reporting import LearnerReport
 from workers.policies.interface import Interface
+from workers.rollout.agent_collector import Seat
+from workers.rollout.segment_block import Rows
 
 AGENT = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
 WORLD = World(id="scripted", agents=(AGENT,))

@@ -27,8 +27,6 @@ from protocol.spaces import (
 )
 from protocol.version import Version
 from tests.workers import scripted
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
 from workers.algorithms.ppo import objective
 from workers.algorithms.preparation import prepare
 from workers.environments.base import Present
@@ -37,6 +35,8 @@ from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.central import CentralActorCritic
 from workers.policies.workspace import Workspace
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
 
 LENGTH, COPIES = 5, 3
 EYES = Observation(

@@ -16,11 +16,11 @@ from protocol.intake import shown
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.workers import scripted
-from workers.acting.block import Rows
-from workers.acting.seat import Seat
 from workers.environments.base import Present
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.planning.shared_observation_plan import CommonPlan, plan_common
+from workers.rollout.agent_collector import Seat
+from workers.rollout.segment_block import Rows
 
 COPIES = 2
 IQN: dict[str, Any] = {

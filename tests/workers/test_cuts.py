@@ -16,10 +16,10 @@ from protocol.errors import ConfigurationError
 from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from workers.acting.seat import Seat
 from workers.environments.registry import describe
 from workers.learning.round_log import RoundLog
 from workers.learning.stage import Stage
+from workers.rollout.agent_collector import Seat
 from workers.runtime import lockstep_checkpoints as module
 from workers.runtime.lockstep_checkpoints import Cuts, cuts_of
 

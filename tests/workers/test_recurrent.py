@@ -16,10 +16,6 @@ from protocol.config import PPO, Network
 from protocol.spaces import World
 from protocol.version import Version
 from tests.workers import scripted
-from workers.acting.ensemble import act_together
-from workers.acting.memory import Memory
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
 from workers.algorithms import preparation
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.preparation import Batch, prepare
@@ -32,6 +28,10 @@ from workers.policies.core import Kind
 from workers.policies.distributions import likelihood
 from workers.policies.recall import Recall
 from workers.policies.workspace import Workspace
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.inference import act_together
+from workers.rollout.stream_state import Memory
 
 LENGTH, STREAMS = 7, 6
 KINDS: tuple[Kind, ...] = ("lstm", "gru")

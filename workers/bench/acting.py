@@ -14,17 +14,17 @@ from protocol.counters import Counters
 from protocol.credit import Block
 from protocol.errors import ConfigurationError
 from protocol.ring import Ring
-from workers.acting.block import Rows
-from workers.acting.ensemble import act_together
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
-from workers.acting.seating import Hand, seat_agents
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import Outside
 from workers.metrics.reporting import ActorReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies, seed_of
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.build import Hand, seat_agents
+from workers.rollout.inference import act_together
+from workers.rollout.segment_block import Rows
 
 __all__ = ["Acting"]
 

@@ -20,14 +20,14 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.version import Version
 from protocol.weights import WeightSource
-from workers.acting.ensemble import act_together
-from workers.acting.performer import Performer
-from workers.acting.seating import Hand, Table, seat_agents
 from workers.environments.registry import make
 from workers.learning.member import Member
 from workers.metrics.reporting import ActorReport, LearnerReport
 from workers.planning.policy_plan import plan_policies, seed_of
+from workers.rollout.acting_policy import Performer
+from workers.rollout.build import Hand, Table, seat_agents
 from workers.rollout.in_process_queue import Channel
+from workers.rollout.inference import act_together
 
 __all__ = ["Bare", "Parts"]
 

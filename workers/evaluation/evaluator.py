@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from protocol.config import Run
 from protocol.spaces import World
-from workers.acting.frozen_player import Decider, FrozenPlayer
-from workers.acting.seating import Hand, seat_fixed
 from workers.environments.base import Environment, Player
 from workers.environments.checked import Checked
 from workers.environments.episodes import environments_of, returns
@@ -22,6 +20,8 @@ from workers.environments.registry import make
 from workers.evaluation.scores import Score, score
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import seed_of
+from workers.rollout.build import Hand, seat_fixed
+from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 
 __all__ = ["Evaluator", "players_of"]
 

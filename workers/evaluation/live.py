@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from protocol.config import EvaluationConfig
 from protocol.version import Version
-from workers.acting.performer import Performer
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.distributions import Noise
 from workers.policies.manifest import frames_of
+from workers.rollout.acting_policy import Performer
 
 __all__ = ["Due", "Live"]
 

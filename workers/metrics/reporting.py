@@ -10,12 +10,12 @@ from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages import Route
 from protocol.report import Report
 from protocol.weights import WeightPublisher, WeightSubscriber
-from workers.acting.fixed_seat import FixedSeat
-from workers.acting.league_seat import LeagueSeat
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
 from workers.environments.base import Environment
+from workers.league.league_collector import LeagueSeat
 from workers.metrics import diagnostics
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.players.fixed_collector import FixedSeat
 
 __all__ = ["ActorReport", "LearnerReport", "count_environment"]
 

@@ -16,8 +16,8 @@ from protocol.blocks import BlockWriter
 from protocol.common import Common
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from workers.acting.block import Rows
 from workers.planning.policy_plan import Plan
+from workers.rollout.segment_block import Rows
 
 __all__ = ["Channel"]
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from protocol.config import IQN, PPO
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.workers import scripted
-from workers.acting.ensemble import act_together
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
 from workers.environments.base import Present, Turn
 from workers.policies.interface import Interface
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.inference import act_together
 
 WORLD = World(
     id="w", agents=tuple(Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=5)) for name in "abc")

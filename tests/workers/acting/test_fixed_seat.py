@@ -14,11 +14,6 @@ from protocol.config import EnvironmentConfig, parse_run
 from protocol.spaces import Place, World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, case
-from workers.acting.ensemble import act_together
-from workers.acting.fixed_seat import FixedSeat
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
-from workers.acting.seating import Hand, Table, seat_agents, seat_fixed
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.players import random_rows
 from workers.metrics.reporting import ActorReport, Counters
@@ -26,6 +21,11 @@ from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.policies import exported
 from workers.policies.flat import flatten_
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.build import Hand, Table, seat_agents, seat_fixed
+from workers.rollout.inference import act_together
+from workers.rollout.players.fixed_collector import FixedSeat
 
 COPIES = 4
 HAND = Hand(range(1), ("actor-0", 1))

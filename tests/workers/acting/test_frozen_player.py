@@ -12,14 +12,14 @@ from protocol.layout import segment_layout
 from protocol.spaces import World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, Case, case
-from workers.acting.frozen_player import FrozenPlayer
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
 from workers.environments.base import Outcome, Present
 from workers.environments.players import random_rows
 from workers.policies import exported
 from workers.policies.flat import flatten_
 from workers.policies.frozen import Frozen
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.players.frozen_player import FrozenPlayer
 
 COPIES, TURNS = 3, 40
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from protocol.config import PolicyConfig, parse_run
 from protocol.spaces import Agent, Box, Discrete
 from protocol.version import Version
-from workers.acting.joint import Joint, Share, together
-from workers.acting.performer import Performer
 from workers.policies.interface import Interface
+from workers.rollout.acting_policy import Performer
+from workers.rollout.stacked_inference import Joint, Share, together
 
 K, N, A = 3, 6, 5
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=A))

@@ -10,8 +10,8 @@ import torch
 
 from protocol.config import DQN, IQN, PPO, SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.acting.performer import Performer
 from workers.policies.interface import Interface
+from workers.rollout.acting_policy import Performer
 
 CHOICE, AMOUNT = Discrete(n=3), Box(shape=(2,), low=-1, high=1)
 

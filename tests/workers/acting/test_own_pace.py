@@ -15,10 +15,10 @@ from protocol.errors import EnvironmentFault
 from protocol.intake import shown
 from tests.faults import raises
 from tests.workers import scripted
-from workers.acting.seat import Seat
 from workers.environments.base import Outcome, Present
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
+from workers.rollout.agent_collector import Seat
 
 LENGTH = 4
 

@@ -19,13 +19,13 @@ from protocol.version import NOTHING, Version, pack
 from protocol.weights import WeightPublisher, WeightSubscriber
 from tests.waiting import until
 from workers import actor as actor_module
-from workers.acting.cut import Progress
-from workers.acting.performer import Performer
 from workers.actor import Actor
 from workers.metrics.reporting import ActorReport
 from workers.policies.build import build
 from workers.policies.flat import flatten_
 from workers.policies.interface import Interface
+from workers.rollout.acting_policy import Performer
+from workers.rollout.lockstep import Progress
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=2))
 CONFIG = PolicyConfig(algorithm=IQN(), model_config=Network(hidden=(8,)))

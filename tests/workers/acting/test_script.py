@@ -14,8 +14,8 @@ from protocol.config import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Discrete, World
 from tests.faults import raises
-from workers.acting.script import Script, script
 from workers.environments.base import Outcome, Present
+from workers.rollout.players.scripted_player import Script, script
 
 WORLD = World(
     id="w",

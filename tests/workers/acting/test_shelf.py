@@ -12,8 +12,8 @@ from protocol.errors import Refused, Timeout
 from protocol.memory import PREFIX, sweep
 from tests.faults import raises
 from tests.waiting import until
-from workers.acting.shelf import Shelf
 from workers.league.library import Entry, checksum
+from workers.league.pool_cache import Shelf
 
 FILES = {number: bytes([number]) * 5_000 for number in range(3)}
 ENTRIES = [Entry("main", number, checksum(data)) for number, data in FILES.items()]

@@ -10,8 +10,8 @@ from protocol.config import IQN, PPO
 from protocol.layout import Field, Layout
 from protocol.spaces import World
 from tests.workers import scripted
-from workers.acting.witness import Watched, Witness
 from workers.policies.interface import Interface
+from workers.rollout.auxiliary_writer import Watched, Witness
 
 LENGTH = 4
 

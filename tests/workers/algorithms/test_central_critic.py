@@ -17,7 +17,6 @@ from protocol.errors import ConfigurationError, TrainingFault
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out
-from workers.acting.performer import Performer
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.preparation import prepare
 from workers.learning.batches import Segments
@@ -30,6 +29,7 @@ from workers.policies.build import build, published
 from workers.policies.central import CentralActorCritic
 from workers.policies.interface import Interface
 from workers.policies.workspace import Workspace
+from workers.rollout.acting_policy import Performer
 
 SEEN = Observation(
     components={

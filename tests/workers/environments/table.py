@@ -11,9 +11,9 @@ from protocol.config import PPO
 from protocol.layout import segment_layout
 from tests.workers import scripted
 from tests.workers.environments.random_games import Row
-from workers.acting.seat import Seat
 from workers.environments.base import Environment
 from workers.environments.checked import Checked
+from workers.rollout.agent_collector import Seat
 
 LENGTH = 4
 

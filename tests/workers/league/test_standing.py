@@ -13,13 +13,13 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.league.test_league_plan import WORLD, run
-from workers.acting.cast import Cast
-from workers.acting.fixtures import LEARNS, Fixtures, Told
-from workers.acting.frozen_player import Decider, FrozenPlayer
 from workers.environments.base import Outcome, Present, Turn
 from workers.league import library
+from workers.league.matches import LEARNS, Fixtures, Told
+from workers.league.opponents import Cast
 from workers.league.standing import Standing
 from workers.planning.league_plan import LeaguePlan, plan_league
+from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 
 
 class Player:
@@ -42,7 +42,7 @@ def a_cast(
     most: int, counters: Counters, loads: list[str], monkeypatch: pytest.MonkeyPatch, away: set[str] | None = None
 ) -> Cast:
     """`loads`: whose files were found, and with a minus who left memory; `away`: whose are on their way."""
-    monkeypatch.setattr("workers.acting.cast.Frozen.load", lambda path: path)
+    monkeypatch.setattr("workers.league.opponents.Frozen.load", lambda path: path)
 
     def find(name: str) -> Path | None:
         if away and name in away:

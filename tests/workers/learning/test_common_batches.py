@@ -26,11 +26,11 @@ from protocol.sockets import Ports
 from protocol.version import Version
 from tests.waiting import until
 from tests.workers import scripted
-from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
 from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.rollout.agent_collector import Seat
 
 LENGTH, COPIES, TURNS = 4, 2, 25
 STREAM = scripted.config(PPO(), LENGTH)

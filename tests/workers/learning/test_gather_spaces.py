@@ -10,10 +10,10 @@ from protocol.config import DQN, IQN, SAC, PolicyConfig
 from protocol.layout import segment_layout
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.workers import scripted
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
 from workers.environments.base import Present
 from workers.learning.gather import gather
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
 
 LENGTH, COPIES, TURNS, STEPS = 5, 3, 16, 2
 EYES = Observation(components={"a": Component(space=Box(shape=(1,))), "b": Component(space=Discrete(n=3))})

@@ -24,11 +24,11 @@ from protocol.spaces import World
 from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from workers.acting.seat import Seat
 from workers.learning.batches import Segments, Transitions
 from workers.learning.replay import Replay
 from workers.learning.stage import Stage
 from workers.planning.policy_plan import plan_policies
+from workers.rollout.agent_collector import Seat
 
 MODES: dict[str, dict[str, Any]] = {
     "lock_free": {"checksums": False},

@@ -13,9 +13,9 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from protocol.version import Version
 from tests.faults import raises
-from workers.acting.performer import Performer
 from workers.learning.device import acting_device
 from workers.policies.interface import Interface
+from workers.rollout.acting_policy import Performer
 
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=5))
 NETWORKS: list[dict[str, Any]] = [

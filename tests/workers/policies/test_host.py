@@ -11,11 +11,11 @@ import torch
 
 from protocol.config import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
-from workers.acting.performer import Performer
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.host import host_actor
 from workers.policies.interface import Interface
+from workers.rollout.acting_policy import Performer
 
 ACTIONS = (Discrete(n=5), MultiDiscrete(nvec=(3, 4)), Box(shape=(3,), low=-1.0, high=1.0))
 SHAPES: tuple[tuple[int, ...], ...] = ((), (16,), (64, 64), (48, 32, 24))

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.counters import Counters
-from workers.acting.cast import Cast
 from workers.environments.base import Outcome, Present, Turn
+from workers.league.opponents import Cast
 from workers.planning.league_plan import LeaguePlan
 
 __all__ = ["LEARNS", "Fixtures", "Told"]

@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from protocol.common import CommonWriter
 from protocol.errors import EnvironmentFault
 from protocol.ring import Ring
-from workers.acting.block import Block, Index, Rows
-from workers.acting.memory import Memory
-from workers.acting.moments import Moments
-from workers.acting.performer import Performer
-from workers.acting.sight import Sight
-from workers.acting.tally import Tally
 from workers.environments.base import Outcome, Present
+from workers.rollout.acting_policy import Performer
+from workers.rollout.observation_encoder import Sight
+from workers.rollout.segment_block import Block, Index, Rows
+from workers.rollout.stream_state import Memory, Moments, Tally
 from workers.runtime.state_capture import State, put_back, taken
 
 __all__ = ["Seat", "Sender"]

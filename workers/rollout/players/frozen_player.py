@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.acting.block import Index
-from workers.acting.memory import Memory
-from workers.acting.sight import Sight
 from workers.environments.base import Outcome, Present
 from workers.policies.distributions import Noise
 from workers.policies.interface import Interface
+from workers.rollout.observation_encoder import Sight
+from workers.rollout.segment_block import Index
+from workers.rollout.stream_state import Memory
 
 __all__ = ["Decider", "FrozenPlayer"]
 

@@ -26,10 +26,10 @@ from protocol.messages import Pulse, Welcome
 from protocol.outlet import Outlets
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
-from workers.acting.performer import Performer
 from workers.metrics.reporting import ActorReport
 from workers.planning.policy_plan import Plan
 from workers.planning.shared_observation_plan import CommonPlan
+from workers.rollout.acting_policy import Performer
 from workers.runtime.process import Life
 
 __all__ = ["Links"]

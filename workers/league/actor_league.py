@@ -13,19 +13,19 @@ from typing import Any
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.spaces import World
-from workers.acting.cast import Cast
-from workers.acting.fixtures import Fixtures, Told
-from workers.acting.frozen_player import Decider, FrozenPlayer
-from workers.acting.league_seat import LeagueSeat
-from workers.acting.performer import Performer
-from workers.acting.seat import Seat
-from workers.acting.seating import Hand
-from workers.acting.shelf import Shelf
 from workers.environments.base import Outcome, Turn
 from workers.evaluation.live import Live
+from workers.league.league_collector import LeagueSeat
 from workers.league.library import Entry, verify
+from workers.league.matches import Fixtures, Told
+from workers.league.opponents import Cast
+from workers.league.pool_cache import Shelf
 from workers.planning.league_plan import LeaguePlan
 from workers.planning.policy_plan import PolicyPlan, seed_of
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat
+from workers.rollout.build import Hand
+from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 
 __all__ = ["League"]
 

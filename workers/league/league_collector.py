@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Place
-from workers.acting.cast import Cast
-from workers.acting.fixtures import LEARNS, Fixtures
-from workers.acting.seat import Seat
 from workers.environments.base import Outcome, Present
+from workers.league.matches import LEARNS, Fixtures
+from workers.league.opponents import Cast
 from workers.planning.league_plan import Home
+from workers.rollout.agent_collector import Seat
 
 __all__ = ["LeagueSeat"]
 

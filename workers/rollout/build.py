@@ -16,18 +16,18 @@ from protocol.common import Common, CommonWriter
 from protocol.config import EnvironmentConfig, FrozenPolicy, Run
 from protocol.lockstep import dealt
 from protocol.spaces import World
-from workers.acting.fixed_seat import FixedPlayer, FixedSeat
-from workers.acting.frozen_player import FrozenPlayer
-from workers.acting.league_seat import LeagueSeat
-from workers.acting.performer import Performer
-from workers.acting.script import script
-from workers.acting.seat import Seat, Sender
-from workers.acting.witness import Watched, Witness
+from workers.league.league_collector import LeagueSeat
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
 from workers.planning.policy_plan import PolicyPlan, seed_of
 from workers.policies import trained
 from workers.policies.frozen import Frozen
+from workers.rollout.acting_policy import Performer
+from workers.rollout.agent_collector import Seat, Sender
+from workers.rollout.auxiliary_writer import Watched, Witness
+from workers.rollout.players.fixed_collector import FixedPlayer, FixedSeat
+from workers.rollout.players.frozen_player import FrozenPlayer
+from workers.rollout.players.scripted_player import script
 
 __all__ = ["AnySeat", "Hand", "Table", "seat_agents", "seat_fixed", "watched"]
 

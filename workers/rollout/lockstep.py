@@ -1,26 +1,58 @@
-"""An actor's part of a cut of lock-step: its world, its seats with their open segments, and how far it is.
+"""What an actor does in lock-step: when a round has ended for it, and which weights it goes on with.
 
-In flows: the environment it was dealt, its seats, its progress. Out flow: plain arrays; and, when all workers begin
-anew, the same as it was.
+In flows: turns made, seats. Out flow: the version that each policy must have before the next turn.
 """
+
+# MERGED-DOC """An actor's part of a cut of lock-step: its world, its seats with their open segments, and how far it is.
+#
+# In flows: the environment it was dealt, its seats, its progress. Out flow: plain arrays; and, when all workers begin
+# anew, the same as it was.
+# """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from workers.acting.seat import Seat
-from workers.acting.seating import AnySeat
+from protocol.config import Run
+from protocol.errors import EnvironmentFault
+from protocol.lockstep import round_before
 from workers.environments.base import Turn
 from workers.environments.checked import Checked
 from workers.environments.dealt import Dealt
+from workers.rollout.agent_collector import Seat
+from workers.rollout.build import AnySeat
 from workers.runtime.lockstep_checkpoints import Cuts
 from workers.runtime.state_capture import State, put_back, taken, under
 
-__all__ = ["ActorCut", "Progress"]
+__all__ = ["ActorCut", "InStep", "Progress"]
+
+
+class InStep:
+    """Of an actor with these `seats`, whose policies learn."""
+
+    def __init__(self, run: Run, seats: Sequence[Seat]) -> None:
+        self._length, self._seats = run.policy.segment_length, seats
+
+    def wanted(self, turn: int) -> int:
+        """The version without which `turn`, counted from 0, may not begin, where it is not that of the turn before (0
+        where it is); EnvironmentFault if an agent has not acted in every turn until then."""
+        number = round_before(turn, self._length)
+        if number is None:
+            return 0
+        for seat in self._seats:
+            if (seat.segments != number + 1).any():
+                raise EnvironmentFault("lockstep_agent_pauses", agent=seat.name, key="schedule")
+        return number + 2  # the first version is published before anybody acts
+
+    @staticmethod
+    def within(turn: Turn) -> bool:
+        """Whether some of the groups have still to act until all have acted equally often."""
+        return turn.group != 0 or not turn.env_steps
+
 
 log = logging.getLogger(__name__)
 

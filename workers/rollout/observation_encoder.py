@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.acting.block import Index
 from workers.policies.interface import Interface
+from workers.rollout.segment_block import Index
 
 __all__ = ["Scene", "Sight"]
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from workers.acting.block import Index
-from workers.acting.tally import Tally
 from workers.environments.base import Outcome, Present
+from workers.rollout.segment_block import Index
+from workers.rollout.stream_state import Tally
 
 __all__ = ["FixedPlayer", "FixedSeat"]
 

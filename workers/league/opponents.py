@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.counters import Counters
-from workers.acting.frozen_player import Decider, FrozenPlayer
 from workers.policies.frozen import Frozen
+from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 
 __all__ = ["Cast"]
 

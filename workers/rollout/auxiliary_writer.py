@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from protocol.common import Common
 from protocol.errors import Timeout
 from protocol.ring import Ring
-from workers.acting.block import Rows
-from workers.acting.seat import Sender
 from workers.policies.interface import Interface
+from workers.rollout.agent_collector import Sender
+from workers.rollout.segment_block import Rows
 
 __all__ = ["Watched", "Witness"]
 

@@ -13,11 +13,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.acting.fixed_seat import FixedSeat
-from workers.acting.joint import Joint, Share, Side
-from workers.acting.league_seat import LeagueSeat
-from workers.acting.seat import Seat
 from workers.environments.base import Present, Turn
+from workers.league.league_collector import LeagueSeat
+from workers.rollout.agent_collector import Seat
+from workers.rollout.players.fixed_collector import FixedSeat
+from workers.rollout.stacked_inference import Joint, Share, Side
 
 __all__ = ["act_together"]
 

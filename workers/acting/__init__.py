@@ -1,1 +1,0 @@
-"""Acting: policies that run, and the rows they write."""

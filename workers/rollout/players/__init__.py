@@ -1,0 +1,1 @@
+"""Players whose policies do not learn: scripted ones and frozen ones."""

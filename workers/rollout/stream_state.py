@@ -1,0 +1,124 @@
+"""What a recurrent policy remembers of each stream of a seat, at that stream's own pace.
+
+In flows: states after each turn of a stream; ends of episodes. Out flows: states before a turn, and before the first
+row of a segment.
+Legend: `E` streams, `n` of them, `S` numbers of a state.
+"""
+
+# MERGED-DOC """Returns of episodes as they end.
+#
+# In flows: rewards and ends of streams. Out flow: how many episodes ended, and the sum of their returns.
+# Legend: `E` streams.
+# """
+# MERGED-DOC """What a seat's rows refer to of that which all agents see in common: kept as long as a block refers to it.
+#
+# In flow: blocks that begin and end. Out flow: moments held in the common ring (protocol/common.py).
+# Legend: `E` streams, `R` rows of a slot.
+# """
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.common import CommonWriter
+from workers.rollout.segment_block import Block, Index
+
+__all__ = ["Memory", "Moments", "Tally"]
+
+
+class Memory:
+    """Of `streams` streams, `numbers` S each. Nothing is zeros."""
+
+    def __init__(self, streams: int, numbers: int) -> None:
+        self._now = np.zeros((streams, numbers), np.float32)
+        self._before = np.zeros((streams, numbers), np.float32)
+        """Before the last turn of each stream."""
+
+    def of(self, streams: Index) -> NDArray[np.float32]:
+        """[n, S]: what is remembered now."""
+        return self._now[streams]
+
+    def keep(self, streams: Index, state: NDArray[np.float32]) -> None:
+        """`streams` have acted and remember `state` [n, S]."""
+        self._before[streams] = self._now[streams]
+        self._now[streams] = state
+
+    def forget(self, streams: NDArray[np.int64]) -> None:
+        """An episode of `streams` has ended."""
+        self._now[streams] = 0
+
+    def begin(self, column: NDArray[np.float32], opened: NDArray[np.int64]) -> None:
+        """Fills `column` [E, S] with what is remembered before row 0: for the streams `opened`, who bring an open row
+        along, before that one; for the others before their next."""
+        column[...] = self._now
+        column[opened] = self._before[opened]
+
+
+class Tally:
+    """Of `streams` streams."""
+
+    def __init__(self, streams: int) -> None:
+        self._returns = np.zeros(streams)
+        self._everyone: NDArray[np.int64] = np.arange(streams)
+        self._episodes, self._sum = 0, 0.0
+        self.ended: NDArray[np.uint32] = np.zeros(streams, np.uint32)
+        """[E]: episodes of each stream that have ended so far."""
+
+    def add(self, streams: Index, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Enters rewards; the streams whose episode ended with them."""
+        self._returns[streams] += reward
+        if not np.count_nonzero(done):  # a tenth of what `any` takes
+            return self._everyone[:0]
+        ended = self._everyone[streams][done]
+        self._episodes += len(ended)
+        self.ended[ended] += np.uint32(1)
+        self._sum += float(self._returns[ended].sum())
+        self._returns[ended] = 0.0
+        return ended
+
+    def take(self) -> tuple[int, float]:
+        """(episodes, sum of their returns) since the last call."""
+        taken = (self._episodes, self._sum)
+        self._episodes, self._sum = 0, 0.0
+        return taken
+
+
+class Moments:
+    """Of the streams of a seat, which are of the copies `copies` [E] among those of a moment. The blocks that refer to
+    them are in the ring `ring` (its nonce) and have segments of `length` rows, with `before` rows of history."""
+
+    def __init__(self, common: CommonWriter, ring: str, copies: NDArray[np.int64], length: int, before: int) -> None:
+        self._common, self._ring, self._copies, self._before = common, ring, copies, before
+        self._span = None if common.turns is None else common.turns * length
+        """After how many moments a block is shipped with the rows it has."""
+
+    @property
+    def now(self) -> int:
+        """The newest."""
+        return self._common.moment
+
+    def hold(self, block: Block, opened: NDArray[np.int64]) -> None:
+        """Keeps the moments that a new block refers to: of its history, of its open rows and all from now on. Those
+        that are too old are written anew, so that an agent that is away for long holds up no memory."""
+        common, moments = self._common, block.columns["moment"]
+        refers = np.zeros(moments.shape, np.bool_)
+        refers[opened, self._before] = True
+        known = np.broadcast_to(block.history, len(moments))[:, None]
+        refers[:, : self._before] = np.arange(self._before) >= self._before - known
+        stream, row = np.nonzero(refers)
+        found, oldest = moments[stream, row], common.moment
+        if self._span is not None:
+            late = found.astype(np.int64) < common.moment - self._span
+            found[late] = common.renew(found[late], self._copies[stream[late]])
+            moments[stream, row] = found
+        block.since_moment = common.moment
+        common.hold((self._ring, block.slots.start), min(oldest, int(found.min(initial=oldest))))
+
+    def close(self, block: Block) -> None:
+        """The block refers to nothing later."""
+        self._common.close((self._ring, block.slots.start))
+
+    def is_late(self, block: Block) -> bool:
+        """Whether the block goes on for longer than memory for common observations lasts."""
+        return self._span is not None and self._common.moment - block.since_moment > self._span
