@@ -30,7 +30,7 @@ from protocol.sockets import Ports, check_bind, poll
 from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import all_imported
-from workers.algorithms.compiler import Compiler
+from workers.algorithms.cuda_graphs.step_compiler import Compiler
 from workers.datasets.source import load
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious

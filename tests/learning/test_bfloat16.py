@@ -10,7 +10,7 @@ import pytest
 from launch.configuration import load
 from tests.learning.test_presets import SEEDS
 from tests.learning.test_recurrent import learn
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.common.adam import FlatAdam
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
 

@@ -27,8 +27,8 @@ from protocol.spaces import (
 )
 from protocol.version import Version
 from tests.workers import scripted
+from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import objective
-from workers.algorithms.preparation import prepare
 from workers.environments.base import Present
 from workers.learning.stage import Stage
 from workers.policies.actor_critic import ActorCritic

@@ -16,9 +16,9 @@ from protocol.config import PPO, Network
 from protocol.spaces import World
 from protocol.version import Version
 from tests.workers import scripted
-from workers.algorithms import preparation
+from workers.algorithms.common import time_major
+from workers.algorithms.common.time_major import Batch, prepare
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.algorithms.preparation import Batch, prepare
 from workers.environments.base import Outcome, Present, Turn
 from workers.learning.batches import Segments
 from workers.learning.stage import Stage
@@ -162,7 +162,7 @@ def remembers_everything(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "rollout":
             patch.setattr(Memory, "forget", lambda self, streams: None)
         else:
-            patch.setattr(preparation, "Recall", lambda s, ended, *f: Recall(s, torch.zeros_like(ended), *f))
+            patch.setattr(time_major, "Recall", lambda s, ended, *f: Recall(s, torch.zeros_like(ended), *f))
         yield
 
 

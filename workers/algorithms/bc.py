@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import BC, PolicyConfig
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.off_policy import OffPolicyUpdate, Step
 from workers.learning.batches import Transitions
 from workers.policies.actor_critic import ActorCritic

@@ -5,12 +5,12 @@ from __future__ import annotations
 from protocol.config import BC, AuxiliaryConfig, PolicyConfig
 from workers.algorithms.bc import BCUpdate
 from workers.algorithms.c51 import C51Update
-from workers.algorithms.decomposition import DecompositionUpdate
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.sac import SACUpdate
+from workers.algorithms.value_decomposition import DecompositionUpdate
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
 from workers.policies.categorical import CategoricalNetwork

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
 from workers.learning.batches import Transitions
 from workers.policies.greedy import best

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from protocol.config import PolicyConfig, Sampled
 from protocol.off_policy import ValueBased
-from workers.algorithms.adam import FlatAdam, learning_rate_of
+from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.learning.batches import Transitions, foreign
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy

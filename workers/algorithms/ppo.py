@@ -1,11 +1,18 @@
 """Proximal policy optimisation on whole segments, corrected for lag by V-trace; and IMPALA, which differs in how a
-row's action is raised (workers/algorithms/impala.py).
+row's action is raised (workers/algorithms/ppo.py).
 
 In flow: `Segments` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
 changed in place, and metrics.
 
 Legend: `T` segment length, `b` segments of a minibatch.
 """
+
+# MERGED-DOC """IMPALA's policy gradient (Espeholt et al. 2018, section 4.2), as a pure function on [T, B] tensors.
+#
+# What surrounds it, V-trace and the losses of values and entropy, it shares with PPO (workers/algorithms/ppo.py).
+#
+# Legend: `T` time, `B` batch of streams.
+# """
 
 from __future__ import annotations
 
@@ -17,12 +24,11 @@ import torch
 from torch import Tensor
 
 from protocol.config import PPO, OnStream, PolicyConfig, Streamed
-from workers.algorithms.adam import FlatAdam, learning_rate_of
-from workers.algorithms.impala import policy_gradient
-from workers.algorithms.preparation import Batch, Minibatch, own_part, prepare_all
-from workers.algorithms.returns import next_values
-from workers.algorithms.room import Room
-from workers.algorithms.standing import Appraisal, Standing, advantages
+from workers.algorithms.common.adam import FlatAdam, learning_rate_of
+from workers.algorithms.common.advantages import Appraisal, Standing, advantages
+from workers.algorithms.common.returns import next_values
+from workers.algorithms.common.time_major import Batch, Minibatch, own_part, prepare_all
+from workers.algorithms.cuda_graphs.run_capacity import Room
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
@@ -35,7 +41,7 @@ from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
-__all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective"]
+__all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective", "policy_gradient"]
 
 
 class Objective(NamedTuple):
@@ -297,3 +303,15 @@ class PPOUpdate:
         """Takes over what `state` gave."""
         self.optimizer.load_state(state)
         self.generator.set_state(state["generator"])
+
+
+def policy_gradient(
+    log_probability: Tensor, ratio: Tensor, advantage: Tensor, rho_clip: float
+) -> tuple[Tensor, Tensor]:
+    """What each row is to be raised by: min(rho_clip, ratio) * log_probability * advantage; and whether its ratio was
+    cut.
+
+    `advantage` is r[s] + gamma * v[s + 1] - V(x[s]), with v the V-trace targets: `VTrace.policy_advantage` with
+    lambda 1. It carries no weight of its own row, so that the ratio, which has no gradient, counts once.
+    """
+    return ratio.clamp(max=rho_clip) * advantage * log_probability, ratio > rho_clip

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import SAC, PolicyConfig
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.off_policy import OffPolicyUpdate, Step, weighted
 from workers.learning.batches import Transitions
 from workers.policies.flat import flatten_

@@ -16,7 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from workers.algorithms.recorder import Recorder
+from workers.policies.backends.cuda_graphs import Recorder
 
 __all__ = ["BareLoop", "Recorded", "Size", "towers"]
 

@@ -19,13 +19,12 @@ import torch
 
 from protocol.config import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.algorithms.branches import Branches, Fixed
+from workers.algorithms.cuda_graphs.branches import Branches, Fixed
+from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
+from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.fixed import FixedStack
-from workers.algorithms.fixed_values import FixedValues
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.recorder import Recorder
 from workers.bench.bare import BareLoop, Size
 from workers.bench.bare_values import BareValues
 from workers.bench.clock import medians
@@ -34,6 +33,7 @@ from workers.bench.inference import inference
 from workers.bench.staging import staging
 from workers.learning.batches import Segments, Transitions
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork

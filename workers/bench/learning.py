@@ -17,9 +17,9 @@ import torch
 
 from protocol.config import Run, parse_run
 from protocol.counters import Counters
-from workers.algorithms.outcomes import one_by_one
+from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked import PPOStack
+from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.bench import gpu
 from workers.bench.clock import seconds
 from workers.bench.feed import WORLD, Feed, member_of

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from workers.algorithms.compiler import EAGER, Compiler
-from workers.algorithms.outcomes import Outcome
-from workers.algorithms.stacks import Given, Stack, recordable
+from workers.algorithms.common.update import Outcome
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
+from workers.algorithms.stacked.group_update import Given, Stack, recordable
 from workers.learning.batches import Observations
 from workers.learning.member import Member
 from workers.planning.cohorts import BRANCHES

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.algorithms.recorder import Recorder
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.distributions import Noise, draw
 from workers.policies.flat import flatten_
 from workers.policies.towers import evaluate

@@ -12,15 +12,15 @@ from protocol.config import DQN, IQN
 from tests.workers.algorithms import test_c51, test_central_critic, test_decomposition, test_rnd, test_sac
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms import test_stacked_values as replayed
-from workers.algorithms.branches import Branches
-from workers.algorithms.fixed import FixedStack
-from workers.algorithms.outcomes import one_by_one
+from workers.algorithms.common.time_major import prepare
+from workers.algorithms.common.update import one_by_one
+from workers.algorithms.cuda_graphs.branches import Branches
+from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.algorithms.preparation import prepare
-from workers.algorithms.recorder import Recorder
 from workers.algorithms.rnd import RNDUpdate
-from workers.algorithms.stacked import PPOStack
-from workers.algorithms.stacked_values import ValueStack
+from workers.algorithms.stacked.stacked_ppo import PPOStack
+from workers.algorithms.stacked.stacked_q_learning import ValueStack
+from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
 from workers.policies.workspace import Workspace

@@ -17,8 +17,8 @@ from protocol.errors import ConfigurationError, TrainingFault
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out
+from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.algorithms.preparation import prepare
 from workers.learning.batches import Segments
 from workers.learning.finite import not_finite
 from workers.learning.health import Health

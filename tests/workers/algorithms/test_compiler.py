@@ -17,10 +17,10 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms import test_stacked_values as replayed
-from workers.algorithms import compiler
-from workers.algorithms.compiler import Compiler
-from workers.algorithms.outcomes import one_by_one
-from workers.algorithms.stacks import Stack, recordable
+from workers.algorithms.common.update import one_by_one
+from workers.algorithms.cuda_graphs import step_compiler
+from workers.algorithms.cuda_graphs.step_compiler import Compiler
+from workers.algorithms.stacked.group_update import Stack, recordable
 from workers.policies.core import Kind
 from workers.runtime.torch_setup import Arithmetic
 from workers.sequential import Sequential
@@ -57,7 +57,7 @@ def _doubled(x: Tensor) -> Tensor:
 
 
 def test_a_function_is_compiled_once_for_each_shape_and_whoever_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "BACKEND", "eager")
+    monkeypatch.setattr(step_compiler, "BACKEND", "eager")
     told: list[str] = []
     made, before, found = Compiler(lambda: told.append("began"), lambda: told.append("ended")), graphs(), []
     for rows in (2, 3, 2, 3):
@@ -74,7 +74,7 @@ def _no_compiler(*_: Any) -> Any:
 def test_without_a_compiler_steps_are_made_as_they_are_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(compiler, "BACKEND", _no_compiler)
+    monkeypatch.setattr(step_compiler, "BACKEND", _no_compiler)
     made, found = Compiler(), []
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -120,13 +120,13 @@ def compare(core: Kind | None = None, branches: bool = False, rounds: int = 3) -
 @pytest.mark.parametrize("branches", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_compiled_graphs_compute_what_updates_alone_do(branches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the last stage, the kernels: the slow form has these too."""
-    monkeypatch.setattr(compiler, "BACKEND", "aot_eager")
+    monkeypatch.setattr(step_compiler, "BACKEND", "aot_eager")
     compare(branches=branches)
 
 
 @pytest.mark.slow
 def test_compiled_graphs_round_products_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "BACKEND", "aot_eager")
+    monkeypatch.setattr(step_compiler, "BACKEND", "aot_eager")
     exact, alone, together = (streamed.updates() for _ in range(3))
     for update in alone:
         update.arithmetic = Arithmetic("bfloat16")
@@ -171,7 +171,7 @@ def test_where_no_compiler_is_installed_policies_learn_all_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [IQN, DQN])
 def test_values_are_compiled_as_well(kind: type[DQN | IQN], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "BACKEND", "aot_eager")
+    monkeypatch.setattr(step_compiler, "BACKEND", "aot_eager")
     alone, together = replayed.updates(kind), compiled(replayed.updates(kind))
     stack, noise, before = Stack(together, compiler=Compiler()), torch.Generator().manual_seed(0), graphs()
     made: list[int] = []

@@ -17,16 +17,16 @@ from tests.workers.algorithms import test_stacked_values as replayed
 from tests.workers.algorithms.test_fixed_recurrent import STATE, ending
 from tests.workers.algorithms.test_stacked import K, U, difference, segments, updates
 from tests.workers.policies.test_fixed_core import Asked
-from workers.algorithms import room
-from workers.algorithms.branches import Branches, Fixed
+from workers.algorithms.common.update import one_by_one
+from workers.algorithms.cuda_graphs import run_capacity
+from workers.algorithms.cuda_graphs.branches import Branches, Fixed
+from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
+from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.fixed import FixedStack
-from workers.algorithms.fixed_values import FixedValues
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.outcomes import one_by_one
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.recorder import Recorder
 from workers.learning.batches import Segments, Transitions, joined
+from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
 
@@ -84,8 +84,8 @@ def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_up
 def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_room_of_one_grows(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_SIZES", (2, 4))
-    monkeypatch.setattr(room, "_SPARE", 0)
+    monkeypatch.setattr(run_capacity, "_SIZES", (2, 4))
+    monkeypatch.setattr(run_capacity, "_SPARE", 0)
     kinds: list[Kind | None] = ["lstm", "gru", None]
     alone, sides = ([there(updates(Heads((3,)), kind)[i], cuda) for i, kind in enumerate(kinds)] for _ in range(2))
     in_turn = [Branches([FixedStack([update])], Recorder(cuda)) for update in alone]

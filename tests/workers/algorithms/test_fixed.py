@@ -10,13 +10,13 @@ import torch
 
 from protocol.errors import TrainingFault
 from tests.workers.algorithms.test_stacked import B, K, T, U, difference, segments, updates
-from workers.algorithms.branches import Branches
-from workers.algorithms.fixed import FixedStack
-from workers.algorithms.outcomes import Outcome, one_by_one
+from workers.algorithms.common.update import Outcome, one_by_one
+from workers.algorithms.cuda_graphs.branches import Branches
+from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.recorder import Recorder
-from workers.algorithms.stacks import Stack
+from workers.algorithms.stacked.group_update import Stack
 from workers.learning.batches import joined
+from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
 

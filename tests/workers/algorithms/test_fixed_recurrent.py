@@ -11,14 +11,14 @@ import torch
 
 from tests.workers.algorithms.test_stacked import B, T, U, difference, segments, updates
 from tests.workers.policies.test_fixed_core import Asked
-from workers.algorithms import room
-from workers.algorithms.branches import Branches
-from workers.algorithms.compiler import Compiler
-from workers.algorithms.fixed import FixedStack
-from workers.algorithms.outcomes import one_by_one
-from workers.algorithms.recorder import Recorder
+from workers.algorithms.common.update import one_by_one
+from workers.algorithms.cuda_graphs import run_capacity
+from workers.algorithms.cuda_graphs.branches import Branches
+from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
+from workers.algorithms.cuda_graphs.step_compiler import Compiler
 from workers.learning.batches import Segments
 from workers.policies import fixed_core
+from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads
 
@@ -54,8 +54,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_updates_are_those_of_the_policy_alone_while_room_grows_and_when_there_is_none_K6(
     core: Kind, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_SPARE", 0)
-    monkeypatch.setattr(room, "_SIZES", (2, 4))
+    monkeypatch.setattr(run_capacity, "_SPARE", 0)
+    monkeypatch.setattr(run_capacity, "_SIZES", (2, 4))
     (alone, together), noise = ([updates(core=core)[0]] for _ in range(2)), torch.Generator().manual_seed(0)
     stack = FixedStack(together)
     fixed, sizes = Branches([stack], Recorder(HOST)), []
@@ -100,7 +100,7 @@ def test_stacks_of_several_and_what_is_compiled_unroll_row_by_row(calls: list[in
 def test_room_is_the_policys_in_whatever_company_and_who_was_away_while_it_grew_records_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "_SPARE", 0)
+    monkeypatch.setattr(run_capacity, "_SPARE", 0)
     member, noise = updates(core="lstm")[0], torch.Generator().manual_seed(0)
     first, second = FixedStack([member]), FixedStack([member])
     keys, sizes = [], []

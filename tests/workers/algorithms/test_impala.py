@@ -17,9 +17,8 @@ from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
 from workers.algorithms.build import build_update
-from workers.algorithms.impala import policy_gradient
-from workers.algorithms.ppo import PPOUpdate, objective
-from workers.algorithms.preparation import prepare
+from workers.algorithms.common.time_major import prepare
+from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build

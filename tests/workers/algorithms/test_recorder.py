@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from workers.algorithms.recorder import Recorder
+from workers.policies.backends.cuda_graphs import Recorder
 
 HOST = torch.device("cpu")
 

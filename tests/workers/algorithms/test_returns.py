@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workers.algorithms.returns import linear_recurrence, next_values
-from workers.algorithms.vtrace import vtrace
+from workers.algorithms.common.returns import linear_recurrence, next_values, vtrace
 
 
 def column(*numbers: float) -> Tensor:

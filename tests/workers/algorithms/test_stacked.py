@@ -9,9 +9,9 @@ import torch
 
 from protocol.config import PPO, PolicyConfig
 from protocol.errors import TrainingFault
-from workers.algorithms.outcomes import one_by_one
+from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked import PPOStack
+from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.core import Core, Kind

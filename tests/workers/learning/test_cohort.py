@@ -15,7 +15,7 @@ from protocol.errors import TrainingFault
 from protocol.version import Version
 from tests.faults import raises
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.algorithms.compiler import Compiler
+from workers.algorithms.cuda_graphs.step_compiler import Compiler
 from workers.learning.cohort import Cohort
 
 

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.algorithms.adam import learning_rate_of
-from workers.algorithms.compiler import EAGER, Compiler
-from workers.algorithms.fixed_adam import FixedAdam, failed
-from workers.algorithms.fixed_batch import FixedBatch
-from workers.algorithms.given import Given
-from workers.algorithms.outcomes import Outcome
+from workers.algorithms.common.adam import learning_rate_of
+from workers.algorithms.common.time_major import Batch, prepare
+from workers.algorithms.common.update import Outcome
+from workers.algorithms.cuda_graphs.graphed_adam import FixedAdam, failed
+from workers.algorithms.cuda_graphs.host_scalars import Given
+from workers.algorithms.cuda_graphs.static_batch import FixedBatch
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
-from workers.algorithms.preparation import Batch, prepare
-from workers.algorithms.stacked import normalize, orders
+from workers.algorithms.stacked.stacked_ppo import normalize, orders
 from workers.learning.batches import Segments, joined
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.stacked import StackedActorCritic

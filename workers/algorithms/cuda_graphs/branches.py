@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from workers.algorithms.outcomes import Outcome, Updating, one_by_one
-from workers.algorithms.recorder import Recorder
+from workers.algorithms.common.update import Outcome, Updating, one_by_one
+from workers.policies.backends.cuda_graphs import Recorder
 
 __all__ = ["Branches", "Fixed"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from protocol.config import QMIX, VDN, PolicyConfig
-from workers.algorithms.adam import FlatAdam
+from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.dqn import Estimates, approach
 from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises
 from workers.learning.batches import Transitions

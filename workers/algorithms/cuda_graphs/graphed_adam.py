@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.algorithms.adam import TINY, FlatAdam, broken
-from workers.algorithms.compiler import EAGER, Compiler
-from workers.algorithms.given import Given
+from workers.algorithms.common.adam import TINY, FlatAdam, broken
+from workers.algorithms.cuda_graphs.host_scalars import Given
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.policies.stacked_weights import StackedWeights
 
 __all__ = ["FixedAdam", "failed"]

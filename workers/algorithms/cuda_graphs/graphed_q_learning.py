@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import torch
 
-from workers.algorithms.adam import learning_rate_of
-from workers.algorithms.compiler import EAGER, Compiler
+from workers.algorithms.common.adam import learning_rate_of
+from workers.algorithms.common.update import Outcome
+from workers.algorithms.cuda_graphs.graphed_adam import FixedAdam, failed
+from workers.algorithms.cuda_graphs.host_scalars import Given
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.fixed_adam import FixedAdam, failed
-from workers.algorithms.given import Given
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn
-from workers.algorithms.outcomes import Outcome
-from workers.algorithms.stacked_values import ask, drawn_by, together
+from workers.algorithms.stacked.stacked_q_learning import ask, drawn_by, together
 from workers.learning.batches import Transitions, foreign, held_in, joined
 
 __all__ = ["FixedValues"]

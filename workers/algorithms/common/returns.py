@@ -1,17 +1,44 @@
-"""V-trace: advantages from experience of an older policy, as a pure function on [T, B] tensors.
+"""Returns and advantages from rewards and values, as pure functions on [T, B] tensors.
 
-Legend: `T` time, `B` batch of streams.
+Legend: `T` time, `B` batch of streams. Row t holds the reward and the end *caused by* the action of row t; `next_value`
+is the value of what was seen after it: 0 after a termination, the value of the true last observation after a
+truncation, the value of row t + 1 otherwise.
 """
+
+# MERGED-DOC """V-trace: advantages from experience of an older policy, as a pure function on [T, B] tensors.
+#
+# Legend: `T` time, `B` batch of streams.
+# """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from workers.algorithms.returns import linear_recurrence
+__all__ = ["VTrace", "linear_recurrence", "next_values", "vtrace"]
 
-__all__ = ["VTrace", "vtrace"]
+
+def next_values(value: Tensor, terminated: Tensor, truncated: Tensor, final_value: Tensor) -> Tensor:
+    """Bootstrap values [T, B] from the rows' values [T + 1, B]; `final_value` [T, B] is read at truncated rows only."""
+    follows = torch.where(truncated, final_value, value[1:])
+    return follows.masked_fill(terminated, 0.0)
+
+
+def linear_recurrence(x: Tensor, factor: Tensor) -> Tensor:
+    """y[t] = x[t] + factor[t] * y[t + 1] with y[T] = 0, on [T, B].
+
+    In ceil(log2 T) rounds, each of which doubles how far every row looks ahead (Hillis & Steele 1986): a fraction of
+    the operations of a loop over rows, which on short rows are all overhead.
+    """
+    y, reach = x, 1
+    while reach < len(x):
+        y = torch.cat([torch.addcmul(y[:-reach], factor[:-reach], y[reach:]), y[-reach:]])
+        # rows without a row `reach` further on are complete: their factor is not read again
+        factor = torch.cat([factor[:-reach] * factor[reach:], torch.zeros_like(factor[-reach:])])
+        reach *= 2
+    return y
 
 
 class VTrace(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.algorithms.preparation import COLUMNS, Batch, Minibatch
+from workers.algorithms.common.time_major import COLUMNS, Batch, Minibatch
 
 __all__ = ["FixedBatch"]
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from workers.algorithms.branches import Branches, Fixed
 from workers.algorithms.build import Update
-from workers.algorithms.compiler import EAGER, Compiler
+from workers.algorithms.common.update import Outcome, one_by_one
+from workers.algorithms.cuda_graphs.branches import Branches, Fixed
+from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
+from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.fixed import FixedStack
-from workers.algorithms.fixed_values import FixedValues
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.outcomes import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.recorder import Recorder
-from workers.algorithms.stacked import PPOStack
-from workers.algorithms.stacked_values import ValueStack
+from workers.algorithms.stacked.stacked_ppo import PPOStack
+from workers.algorithms.stacked.stacked_q_learning import ValueStack
 from workers.learning.batches import Segments, Transitions
 from workers.policies.actor_critic import ActorCritic
+from workers.policies.backends.cuda_graphs import Recorder
 
 __all__ = ["Given", "Stack", "recordable"]
 

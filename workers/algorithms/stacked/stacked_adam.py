@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.algorithms.adam import TINY, FlatAdam
+from workers.algorithms.common.adam import TINY, FlatAdam
 from workers.policies.stacked_weights import StackedWeights
 
 __all__ = ["StackedAdam"]

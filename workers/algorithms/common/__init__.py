@@ -1,0 +1,1 @@
+"""What several algorithms share: returns, advantages, minibatches, Adam."""

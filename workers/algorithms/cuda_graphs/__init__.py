@@ -1,0 +1,1 @@
+"""Updates in static memory that CUDA graphs replay."""

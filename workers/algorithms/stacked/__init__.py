@@ -1,0 +1,1 @@
+"""Updates of several policies of the same shape as one."""
