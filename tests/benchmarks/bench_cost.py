@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from launch.curves import groups_of, read_run
 from launch.plot import draw
-from workers.bench.pipeline import watch
-from workers.bench.workloads import workload
+from workers.tools.bench.pipeline.pipeline import watch
+from workers.tools.bench.pipeline.workloads import workload
 
 __all__ = ["AXES", "cost", "parsed", "table"]
 

@@ -27,8 +27,8 @@ from tests.benchmarks.peers.stepping import (
 )
 from tests.benchmarks.peers.watching import solved, watched
 from tests.tools import ROOT
-from workers.bench.workloads import workload
 from workers.environments.registry import describe
+from workers.tools.bench.pipeline.workloads import workload
 
 _TRAINING = """
 import os, pathlib, time

@@ -25,10 +25,10 @@ from protocol.errors import RookeryError
 from tests.benchmarks.peers.stepping import GUARDS
 from tests.benchmarks.peers.watching import LONGEST, solved, watched
 from tests.tools import ROOT
-from workers.bench.pipeline import watch
-from workers.bench.running import started
-from workers.bench.workloads import workload
 from workers.environments.registry import describe
+from workers.tools.bench.pipeline.pipeline import watch
+from workers.tools.bench.pipeline.run_under_test import started
+from workers.tools.bench.pipeline.workloads import workload
 
 __all__ = ["compared", "parsed"]
 

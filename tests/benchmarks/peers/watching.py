@@ -21,7 +21,7 @@ import psutil
 
 from tests.benchmarks.peers.stepping import PLACE, SCORES
 from tests.tools import ROOT
-from workers.bench.processes import Tree
+from workers.tools.bench.pipeline.process_tree import Tree
 
 __all__ = ["LONGEST", "solved", "watched"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protocol.config import parse_run
 from protocol.ring import Ring
-from workers.bench.acting import Acting
+from workers.tools.bench.rollout.actor_loop import Acting
 
 T = 64
 

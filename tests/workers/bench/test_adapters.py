@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.bench.adapters import overhead
+from workers.tools.bench.rollout.adapters import overhead
 
 
 def test_an_adapter_costs_little_beside_the_environment_that_it_steps() -> None:

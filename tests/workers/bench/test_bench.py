@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.tools import ROOT, require
-from workers.bench.load import Load
+from workers.tools.bench.transport.load import Load
 
 PROMISED = {
     "transport": [
@@ -54,7 +54,7 @@ def test_every_promised_figure_is_printed_as_one_json_object(what):
 def test_a_writer_that_cannot_start_is_told_and_not_waited_for(tmp_path):
     load = Load(floats=4, segments=2, blocks=4, folder=str(tmp_path / "missing"))
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "workers.bench.writer", load.to_json(), "{}", "ipc:///nowhere"],
+        [sys.executable, "-P", "-m", "workers.tools.bench.transport.writer", load.to_json(), "{}", "ipc:///nowhere"],
         capture_output=True,
         text=True,
         timeout=200,

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.bench import adapters, transport
-from workers.bench.load import Load, copy_out, fill
+from workers.tools.bench.rollout import adapters
+from workers.tools.bench.transport import segments
+from workers.tools.bench.transport.load import Load, copy_out, fill
 
 SECONDS = {"same_node_floor": 1.0, "same_node": 2.0, "tcp_floor": 3.0, "tcp": 4.0}
 MEMCPY = 0.5
@@ -30,9 +31,9 @@ def test_the_transports_ratios_are_the_limits_time_over_ours_and_what_is_encrypt
         assert not load.keys or (Path(load.keys) / "actor.secret").exists()
         yield SimpleNamespace(memcpy=lambda count: MEMCPY), lambda name, count: slower * SECONDS[name]
 
-    monkeypatch.setattr(transport, "two_processes", pretended)
-    monkeypatch.setattr(transport, "microseconds", lambda times: 1.0)
-    figures = transport.measure(rounds=1)
+    monkeypatch.setattr(segments, "two_processes", pretended)
+    monkeypatch.setattr(segments, "microseconds", lambda times: 1.0)
+    figures = segments.measure(rounds=1)
     assert figures["same_node.large_ratio"] == figures["same_node.small_ratio_to_floor"] == 0.5
     assert figures["same_node.small_ratio"] == figures["same_node.large_ratio_to_memcpy"] == 0.25
     assert figures["tcp.large_ratio"] == 0.75

@@ -7,9 +7,9 @@ import pytest
 
 from protocol.config import parse_run
 from protocol.ring import Ring
-from workers.bench.acting import Acting
-from workers.bench.herd import follows, herd
 from workers.environments.synthetic import SyntheticSettings
+from workers.tools.bench.rollout.actor_loop import Acting
+from workers.tools.bench.rollout.many_agents import follows, herd
 
 SETTINGS = {"many": 3, "observation": 8, "actions": 4, "episode_steps": 10, "desynchronize": True}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from protocol.counters import Counters
-from workers.bench.bound import Parts
-from workers.bench.pipeline import _beside, _rates
-from workers.bench.running import Look, Running
+from workers.tools.bench.pipeline.cpu_bound import Parts
+from workers.tools.bench.pipeline.pipeline import _beside, _rates
+from workers.tools.bench.pipeline.run_under_test import Look, Running
 
 PROMISED = {
     "env_steps_per_second",

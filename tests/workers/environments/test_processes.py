@@ -26,12 +26,12 @@ from tests.faults import raises, words_in
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
-from workers.bench import overlap
 from workers.environments import processes
 from workers.environments.base import Environment, Turn
 from workers.environments.checked import Checked
 from workers.environments.processes import ProcessEnvironment, seed_of_share
 from workers.environments.registry import describe, make
+from workers.tools.bench.rollout import overlap
 
 WORLDS = "tests.workers.environments.process_worlds"
 Told = dict[tuple[str, int, int], tuple]

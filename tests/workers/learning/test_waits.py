@@ -10,10 +10,10 @@ import torch
 from protocol.config import parse_run
 from protocol.counters import Counters
 from tests.late.cuda import late_cuda
-from workers.bench.feed import WORLD, Feed, member_of
 from workers.learning.cohort import Cohort
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import plan_policies
+from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
 
 MOST = {"ppo": 5, "recurrent": 6}
 """Whether the batch is whole (and for how many ends there must be room), what became of the update, the rows that were

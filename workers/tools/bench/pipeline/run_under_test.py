@@ -24,7 +24,7 @@ import yaml
 
 from protocol.counters import read_counters
 from protocol.errors import Timeout, TrainingFault
-from workers.bench.processes import Tree
+from workers.tools.bench.pipeline.process_tree import Tree
 
 __all__ = ["Look", "Running", "started"]
 

@@ -1,4 +1,4 @@
-"""The reading end of the transport benchmarks: this process, which takes in what `workers/bench/writer.py` sends.
+"""The reading end of the transport benchmarks: this process, which takes in what `workers/tools/bench/transport/writer.py` sends.
 
 In flows: segments, or bare messages. Out flow: seconds a message, of ours and of the bare primitives.
 """
@@ -26,9 +26,9 @@ from protocol.messages import Route
 from protocol.ring import Ring
 from protocol.sockets import Ports, open_context, poll
 from protocol.version import Version
-from workers.bench.load import POLICY, RUN, Load, copy_out
 from workers.learning.stage import Stage
 from workers.metrics.reporting import LearnerReport
+from workers.tools.bench.transport.load import POLICY, RUN, Load, copy_out
 
 __all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]
 
@@ -196,7 +196,7 @@ def two_processes(load: Load) -> Iterator[tuple[Reader, Callable[[str, int], flo
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # TMPDIR may be longer than a socket's path
         ipc = f"ipc://{folder}/raw"
         reader = Reader(load, context, ipc)
-        command = [sys.executable, "-P", "-m", "workers.bench.writer", load.to_json()]
+        command = [sys.executable, "-P", "-m", "workers.tools.bench.transport.writer", load.to_json()]
         process = subprocess.Popen(
             [*command, reader.route.model_dump_json(), ipc], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

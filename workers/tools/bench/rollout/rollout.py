@@ -5,10 +5,10 @@ Out flow: figures by key. See loop.py, overlap.py, herd.py and adapters.py for w
 
 from __future__ import annotations
 
-from workers.bench.adapters import overhead
-from workers.bench.herd import herd
-from workers.bench.loop import loop
-from workers.bench.overlap import overlap
+from workers.tools.bench.rollout.adapters import overhead
+from workers.tools.bench.rollout.many_agents import herd
+from workers.tools.bench.rollout.overlap import overlap
+from workers.tools.bench.rollout.turn_overhead import loop
 
 __all__ = ["measure"]
 

@@ -1,6 +1,6 @@
 """The writing process of the transport benchmarks: does on request what an actor does, or the bare primitive.
 
-Started as `python -m workers.bench.writer LOAD ROUTE IPC`; told by lines on its standard input (`same_node 100`), each
+Started as `python -m workers.tools.bench.transport.writer LOAD ROUTE IPC`; told by lines on its standard input (`same_node 100`), each
 answered with a line when it is done. In flows: those lines. Out flows: segments, or bare messages.
 """
 
@@ -19,8 +19,8 @@ from protocol.messages import Route
 from protocol.ring import Ring
 from protocol.sockets import open_context
 from workers import all_imported
-from workers.bench.load import ACTOR, POLICY, RUN, Load, fill
 from workers.metrics.reporting import ActorReport
+from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
 
 __all__ = ["main"]
 

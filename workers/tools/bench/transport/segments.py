@@ -1,22 +1,90 @@
-"""How fast segments travel, beside the limit of the same run: two processes, the same memory, only the messages differ.
+"""What announcing costs an actor: `take`, the records, `finish`, the message and its acknowledgement, in its thread.
 
-In flow: nothing but time to spend. Out flow: a dictionary of ratios (1 is the limit) and of absolute rates.
+Out flow: microseconds a segment at 64 streams.
 """
+
+# MERGED-DOC """How fast segments travel, beside the limit of the same run: two processes, the same memory, only the messages differ.
+#
+# In flow: nothing but time to spend. Out flow: a dictionary of ratios (1 is the limit) and of absolute rates.
+# """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from protocol.memory import memory_dir
-from protocol.security import new_keys
-from workers.bench.header import microseconds
-from workers.bench.load import Load
-from workers.bench.reader import two_processes
+import numpy as np
+import zmq
 
-__all__ = ["measure"]
+from protocol.arrivals import ExperienceReceiver
+from protocol.counters import Counters
+from protocol.credit import Credit
+from protocol.experience import ExperienceSender
+from protocol.ledger import Ledger
+from protocol.memory import memory_dir
+from protocol.ring import Ring
+from protocol.security import new_keys
+from protocol.sockets import Ports
+from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
+from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes
+
+__all__ = ["measure", "microseconds"]
+
+_STREAMS = 64
+
+
+def microseconds(times: int) -> float:
+    """A segment's share of what a block costs, median of `times`; both ends are in this process."""
+    load = Load(floats=4, segments=_STREAMS, blocks=8, folder=str(memory_dir()))
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    ports = Ports(context, "127.0.0.1", 0)
+    addresses = ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB})
+    receiver = ExperienceReceiver(
+        ports.sockets[1], ports.sockets[3], RUN, 1, Counters(None, *LearnerReport.names([POLICY]))
+    )
+    receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots)
+    ring = Ring.create(load.ring, load.layout, load.slots)
+    credit = Credit(load.blocks, load.credits, 1, "stream", "block")
+    counters = Counters(None, *ActorReport.names([POLICY]))
+    sender = ExperienceSender(context, RUN, ACTOR, 1, POLICY, ring, credit, load.segments, counters)
+    streams, length = np.arange(load.segments, dtype=np.uint64), load.layout.length
+    spent = []
+    try:
+        sender.route(route_to(addresses), inline=False)
+        for index in range(times):
+            started = time.perf_counter()
+            slots = sender.take(lambda: None)
+            taken = time.perf_counter() - started
+            fill(ring.columns, slots, index)
+            started = time.perf_counter()
+            ring.table["stream"][slots] = streams
+            ring.table["stream_sequence"][slots] = index
+            ring.table["version_min"][slots] = ring.table["version_max"][slots] = 1
+            sender.finish(slots, length, 0)
+            spent.append(taken + time.perf_counter() - started)
+            _answer(receiver)
+    finally:
+        sender.close()
+        receiver.close()
+        ports.close()
+        context.destroy(linger=0)
+    return statistics.median(spent) * 1e6 / load.segments
+
+
+def _answer(receiver: ExperienceReceiver) -> None:
+    """Waits for what was announced and settles it, so that the sender finds the acknowledgement."""
+    end = time.monotonic() + PATIENCE
+    while not settle_all(receiver):
+        receiver.receive()
+        receiver.beacon(time.monotonic())
+        if time.monotonic() > end:
+            raise SystemExit("what was announced does not arrive; see the messages above")
+    time.sleep(0.001)
+
 
 _FLOATS = 240
 """float32 of an observation: segments of 64 steps and a bootstrap row that have about 64 KiB."""

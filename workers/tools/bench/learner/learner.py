@@ -20,13 +20,13 @@ from protocol.counters import Counters
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.bench import gpu
-from workers.bench.clock import seconds
-from workers.bench.feed import WORLD, Feed, member_of
 from workers.learning.batches import Segments
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
+from workers.tools.bench.learner import gpu
+from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
+from workers.tools.bench.pipeline.timing import seconds
 
 __all__ = ["measure"]
 

@@ -11,8 +11,8 @@ import sys
 import click
 
 from workers import all_imported
-from workers.bench.workloads import WORKLOADS
 from workers.runtime import torch_setup
+from workers.tools.bench.pipeline.workloads import WORKLOADS
 
 __all__ = ["main"]
 
@@ -28,7 +28,7 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def transport(rounds: int, as_json: bool) -> None:
     """Segments: same node, TCP, the cost of a header."""
-    from workers.bench.transport import measure
+    from workers.tools.bench.transport.segments import measure
 
     _tell(measure(rounds), as_json)
 
@@ -38,7 +38,7 @@ def transport(rounds: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def weights(rounds: int, as_json: bool) -> None:
     """Weights from one learner to four subscribers."""
-    from workers.bench.weights import measure
+    from workers.tools.bench.transport.weights import measure
 
     _tell(measure(rounds), as_json)
 
@@ -48,7 +48,7 @@ def weights(rounds: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def rollout(rounds: int, as_json: bool) -> None:
     """Acting: the loop's own cost, adapters, overlap, a herd of 8160 agents."""
-    from workers.bench.rollout import measure
+    from workers.tools.bench.rollout.rollout import measure
 
     _tell(measure(rounds), as_json)
 
@@ -58,7 +58,7 @@ def rollout(rounds: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulator(rounds: int, as_json: bool) -> None:
     """Simulators that ask for actions, beside a bare echo of the same messages."""
-    from workers.bench.simulator import measure
+    from workers.tools.bench.rollout.simulator import measure
 
     _tell(measure(rounds), as_json)
 
@@ -71,7 +71,7 @@ def simulator(rounds: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def learner(rounds: int, device: str, as_json: bool) -> None:
     """Learning: a learner beside the bare update, a cohort beside its policies one by one."""
-    from workers.bench.learning import measure
+    from workers.tools.bench.learner.learner import measure
 
     _tell(measure(rounds, device), as_json)
 
@@ -85,7 +85,7 @@ def learner(rounds: int, device: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def pipeline(workload: str, windows: int, seconds: float, warm: float, copies: int | None, as_json: bool) -> None:
     """A whole run that learns, beside what two cores could do at most."""
-    from workers.bench.pipeline import measure
+    from workers.tools.bench.pipeline.pipeline import measure
 
     _tell(measure(workload, windows, seconds, warm, {} if copies is None else {"copies": copies}), as_json)
 

@@ -12,13 +12,13 @@ from torch import nn
 
 from protocol.config import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.bench.bare import Size, towers
-from workers.bench.clock import medians
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.build import build
 from workers.policies.device_acting import DeviceActor
 from workers.policies.interface import Interface
+from workers.tools.bench.learner.baseline_loop import Size, towers
+from workers.tools.bench.pipeline.timing import medians
 
 __all__ = ["inference"]
 

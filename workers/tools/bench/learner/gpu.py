@@ -1,13 +1,25 @@
-"""The table of figures that need a GPU, each beside the bare PyTorch loop in the same run; on a CPU, with tiny sizes,
-to know that it works.
+"""A learner fed through rings beside the bare captured loop on resident data, both recurrent and of one size.
 
-Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all bare policies, each
-a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
-`..._over_eager`: of bare policies one operation at a time; `..._update`: over those of whole updates of ours, with all
-that belongs to one (batches joined and checked, metrics told); `..._bfloat16`: over those of ours, stacked, with
-`precision: bfloat16`. `mlp_16` and `lstm_4` have so many times the rows; `cohort.iqn_...`: the same of IQN's updates.
-The rest is said in fed.py, inference.py and staging.py.
+Out flow: `learner.gpu_ratio_to_bare`: rows a second of a cohort's member that takes its segments out of a ring, checks
+and trains them over those of the bare loop; and both.
 """
+
+# MERGED-DOC """How fast a batch reaches the device, beside the bandwidth of a bare pinned copy in the same run.
+#
+# Out flow: `host_to_device.share`: bytes a second of a batch that a learner's carrier brings over those of one large
+# pinned copy;
+# `host_to_device.gib_per_second` of that copy.
+# """
+# MERGED-DOC """The table of figures that need a GPU, each beside the bare PyTorch loop in the same run; on a CPU, with tiny sizes,
+# to know that it works.
+#
+# Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all bare policies, each
+# a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
+# `..._over_eager`: of bare policies one operation at a time; `..._update`: over those of whole updates of ours, with all
+# that belongs to one (batches joined and checked, metrics told); `..._bfloat16`: over those of ours, stacked, with
+# `precision: bfloat16`. `mlp_16` and `lstm_4` have so many times the rows; `cohort.iqn_...`: the same of IQN's updates.
+# The rest is said in fed.py, inference.py and staging.py.
+# """
 
 from __future__ import annotations
 
@@ -17,7 +29,8 @@ from typing import Any
 
 import torch
 
-from protocol.config import PolicyConfig
+from protocol.config import PolicyConfig, parse_run
+from protocol.counters import Counters
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.cuda_graphs.branches import Branches, Fixed
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
@@ -25,21 +38,87 @@ from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.bench.bare import BareLoop, Size
-from workers.bench.bare_values import BareValues
-from workers.bench.clock import medians
-from workers.bench.fed import fed_through_rings
-from workers.bench.inference import inference
-from workers.bench.staging import staging
 from workers.learning.batches import Segments, Transitions
+from workers.learning.carrier import Carrier
+from workers.learning.cohort import Cohort
+from workers.metrics.reporting import LearnerReport
+from workers.planning.policy_plan import plan_policies
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.quantile import QuantileNetwork
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
+from workers.tools.bench.learner.baseline_loop import BareLoop, BareValues, Size
+from workers.tools.bench.learner.inference import inference
+from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
+from workers.tools.bench.pipeline.timing import medians
 
-__all__ = ["FULL", "TINY", "Table", "measure"]
+__all__ = ["FULL", "TINY", "Table", "fed_through_rings", "measure", "staging"]
+
+_MINIBATCHES = 4
+
+
+def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str, float]:
+    """Of one policy of this `size` of minibatches."""
+    copies = _MINIBATCHES * size.segments
+    policy = {
+        "algorithm": {"name": "ppo", "minibatches": _MINIBATCHES},
+        "model_config": {"hidden": size.hidden, "recurrent": "lstm", "recurrent_size": size.recurrent},
+        "segment_length": size.length,
+        "credits": 2 * copies,
+    }
+    run = parse_run({"environment": {"copies": copies}, "policy": policy, "logging": False})
+    plan = plan_policies(run, WORLD)["one"]
+    counters = Counters(None, *LearnerReport.names([plan.name]))
+    feed, bare = Feed(plan, counters, 0), BareLoop(size, device)
+    cohort = Cohort(0, lambda _: None, counters)
+    cohort.add(member_of(run, plan, feed, counters, device))
+
+    feed.announce()  # from now on there is more than one batch: what is to be known is how fast a learner can be
+
+    def ours() -> None:
+        feed.announce()
+        cohort.step()
+
+    def theirs() -> None:
+        for _ in range(_MINIBATCHES):
+            bare.step()
+
+    rows = _MINIBATCHES * size.rows
+    taken = medians({"bare": theirs, "ours": ours}, rounds, device)
+    return {
+        "learner.gpu_ratio_to_bare": taken["bare"] / taken["ours"],
+        "learner.gpu_rows_per_second": rows / taken["ours"],
+        "learner.gpu_rows_per_second_bare": rows / taken["bare"],
+    }
+
+
+_FIELDS = 11
+"""Tensors of a batch: one of observations, which is nearly all of it, and small ones."""
+
+
+def staging(mebibytes: int, rounds: int, device: torch.device) -> dict[str, float]:
+    """Of so many MiB."""
+    carrier = Carrier(device)
+    numbers = mebibytes << 18
+    whole, there = carrier.memory(torch.empty(numbers)), torch.empty(numbers, device=device)
+    parts = [numbers * 9 // 10, *[numbers // 10 // (_FIELDS - 1)] * (_FIELDS - 1)]
+    batch = {str(number): carrier.memory(torch.empty(part)) for number, part in enumerate(parts)}
+    size = sum(parts)
+
+    def staged() -> object:
+        if not carrier.beside:
+            return [part.clone() for part in batch.values()]  # there is nowhere to go
+        sent = carrier.send(batch)
+        carrier.arrive(sent)
+        return sent
+
+    taken = medians({"bare": lambda: there.copy_(whole, non_blocking=True), "ours": staged}, rounds, device)
+    return {
+        "host_to_device.share": (size / taken["ours"]) / (numbers / taken["bare"]),
+        "host_to_device.gib_per_second": 4 * numbers / taken["bare"] / 2**30,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from workers.bench.bound import Bare, Parts
-from workers.bench.running import Look, Running, started
-from workers.bench.workloads import PRESETS, workload
+from workers.tools.bench.pipeline.cpu_bound import Bare, Parts
+from workers.tools.bench.pipeline.run_under_test import Look, Running, started
+from workers.tools.bench.pipeline.workloads import PRESETS, workload
 
 __all__ = ["measure", "watch"]
 

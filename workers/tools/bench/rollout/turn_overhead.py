@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from protocol.config import Run, parse_run
-from workers.bench.acting import Acting
+from workers.tools.bench.rollout.actor_loop import Acting
 
 __all__ = ["loop"]
 

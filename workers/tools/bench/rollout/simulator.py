@@ -16,9 +16,9 @@ from collections.abc import Callable
 import zmq
 
 from protocol.config import parse_run
-from workers.bench.acting import Acting
-from workers.bench.driver import ANSWER
 from workers.environments.simulators import External, Outside
+from workers.tools.bench.rollout.actor_loop import Acting
+from workers.tools.bench.rollout.simulator_driver import ANSWER
 
 __all__ = ["measure"]
 
@@ -90,7 +90,7 @@ def _echoed(count: int, processes: int) -> Figures:
 
 def _driven(kind: str, address: str, count: int, processes: int, serve: Callable[[], object]) -> Figures:
     """What the processes measured while this one served; `rate` of all together."""
-    module = [sys.executable, "-P", "-m", "workers.bench.driver", kind, address]
+    module = [sys.executable, "-P", "-m", "workers.tools.bench.rollout.simulator_driver", kind, address]
     drivers = [
         subprocess.Popen(
             [*module, str(count // processes), str(number), str(_SECONDS)], stdout=subprocess.PIPE, text=True

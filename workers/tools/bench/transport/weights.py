@@ -31,7 +31,7 @@ from protocol.messages import Route
 from protocol.sockets import Ports
 from protocol.version import Version
 from protocol.weights import WeightPublisher
-from workers.bench.adopter import ADOPTED, manifest_of
+from workers.tools.bench.transport.subscriber import ADOPTED, manifest_of
 
 __all__ = ["measure"]
 
@@ -94,7 +94,7 @@ class _Bench:
             "ipc": self._ipc,
             "sizes": [(self._route(s).model_dump(), n, str(self._files[s].path)) for s, n in _SIZES.items()],
         }
-        command = [sys.executable, "-m", "workers.bench.adopter", json.dumps(orders)]
+        command = [sys.executable, "-m", "workers.tools.bench.transport.subscriber", json.dumps(orders)]
         for _ in range(_SUBSCRIBERS):
             self._processes.append(
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

@@ -1,0 +1,1 @@
+"""Benchmarks of learners beside plain loops."""

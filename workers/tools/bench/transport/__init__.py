@@ -1,0 +1,1 @@
+"""Benchmarks of segments and weights on their way."""
