@@ -31,9 +31,9 @@ from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import all_imported
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
-from workers.datasets.source import load
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
+from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
 from workers.learning.freezing import Freezing
 from workers.learning.meeting import check_meeting, claimed, meet

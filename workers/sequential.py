@@ -31,14 +31,14 @@ from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import all_imported
-from workers.datasets.source import load
-from workers.datasets.tape import Tape, load_tape
 from workers.environments.checked import Checked
 from workers.environments.dealt import deal
 from workers.environments.registry import make
 from workers.evaluation.baselines import yardsticks
 from workers.evaluation.watch import Watch
 from workers.learning.curiosity import Curious
+from workers.learning.datasets.replayed_run import Tape, load_tape
+from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
 from workers.learning.member import Member
 from workers.learning.source import Source

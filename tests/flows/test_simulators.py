@@ -16,7 +16,7 @@ from protocol.simulator_line import addresses_of
 from tests.clients.languages import LANGUAGES, example
 from tests.flows import runs
 from tests.tools import ROOT, skip_or_fail
-from workers.datasets.recorded import Recorded
+from workers.learning.datasets.reader import Recorded
 
 EXAMPLE = str(ROOT / "protocol" / "clients" / "python" / "cartpole.py")
 

@@ -6,7 +6,7 @@ import torch
 
 from protocol.config import RND, Run, Streamed
 from protocol.counters import Counters
-from workers.datasets.source import DatasetSource
+from workers.learning.datasets.source import DatasetSource
 from workers.learning.replay import Replay
 from workers.learning.sightings import Sightings
 from workers.learning.source import Source

@@ -24,12 +24,12 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
 from workers.algorithms.off_policy import OffPolicyUpdate
-from workers.datasets.order import keep_order
-from workers.datasets.recorder import Recorder, begin
 from workers.learning.batches import Observations, Segments, Transitions
 from workers.learning.checkpoints import Checkpoints
 from workers.learning.curiosity import Curious
 from workers.learning.cut import MemberCut, Standing
+from workers.learning.datasets.recorder import Recorder, begin
+from workers.learning.datasets.update_log import keep_order
 from workers.learning.feeding import feed
 from workers.learning.finite import FiniteWeights
 from workers.learning.freezing import Freezing

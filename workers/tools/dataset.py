@@ -15,9 +15,9 @@ import psutil
 
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
-from workers.datasets.manifest import FILES, MANIFEST, Manifest, read_manifest
-from workers.datasets.minari_writer import write_minari
-from workers.datasets.recorded import Recorded
+from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, Manifest, read_manifest
+from workers.learning.datasets.minari_writer import write_minari
+from workers.learning.datasets.reader import Recorded
 
 __all__ = ["main", "recorded_in"]
 

@@ -18,9 +18,9 @@ from tests.faults import raises
 from tests.tools import skip_or_fail
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import whole
-from workers.datasets.minari import MinariDataset
-from workers.datasets.source import DatasetSource, load
 from workers.environments.registry import make
+from workers.learning.datasets.minari_reader import MinariDataset
+from workers.learning.datasets.source import DatasetSource, load
 from workers.learning.gather import gather
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 

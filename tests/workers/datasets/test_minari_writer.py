@@ -15,10 +15,10 @@ from protocol.spaces.gymnasium import agent_from_gymnasium
 from tests.faults import kinds_in, raises
 from tests.tools import skip_or_fail
 from tests.workers.datasets.test_recorded import COPIES, Bench
-from workers.datasets.minari import MinariDataset
-from workers.datasets.minari_writer import episodes, write_minari
-from workers.datasets.recorded import Recorded
-from workers.datasets.stretch import Stretch
+from workers.learning.datasets.minari_reader import MinariDataset
+from workers.learning.datasets.minari_writer import episodes, write_minari
+from workers.learning.datasets.reader import Recorded
+from workers.learning.datasets.trajectory import Stretch
 from workers.tools.dataset import main
 
 try:

@@ -18,10 +18,10 @@ from protocol.errors import ConfigurationError
 from protocol.ring import Ring, place_of
 from tests.faults import raises
 from tests.workers import scripted
-from workers.datasets import recorder as recording
-from workers.datasets.manifest import FILES, MANIFEST, read_manifest
-from workers.datasets.recorded import Recorded, read_segments
-from workers.datasets.recorder import Recorder, begin
+from workers.learning.datasets import recorder as recording
+from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, read_manifest
+from workers.learning.datasets.reader import Recorded, read_segments
+from workers.learning.datasets.recorder import Recorder, begin
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 3

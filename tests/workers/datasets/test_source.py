@@ -19,7 +19,7 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import Bench, whole
-from workers.datasets.source import DatasetSource, load
+from workers.learning.datasets.source import DatasetSource, load
 from workers.learning.feeding import feed
 from workers.learning.member import Member
 from workers.learning.replay import Replay

@@ -17,9 +17,9 @@ from protocol.arrivals import Arrival
 from protocol.config import Replayed, Run
 from protocol.errors import ConfigurationError
 from protocol.ring import Ring
-from workers.datasets.manifest import ACTOR, FILES, MANIFEST, read_manifest
-from workers.datasets.order import ORDER, read_order
-from workers.datasets.recorded import Segments, read_segments
+from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, read_manifest
+from workers.learning.datasets.reader import Segments, read_segments
+from workers.learning.datasets.update_log import ORDER, read_order
 from workers.planning.policy_plan import Plan
 
 __all__ = ["Tape", "load_tape"]

@@ -1,7 +1,7 @@
 """What a learner receives, kept on disk as a dataset.
 
 In flow: the arrivals of another source, each segment noted when it is first seen. Out flow: the same arrivals, and
-files (workers/datasets/manifest.py), each written aside by a thread, synced and renamed, so that it is whole or not
+files (workers/learning/datasets/dataset_manifest.py), each written aside by a thread, synced and renamed, so that it is whole or not
 there. What a learner that is killed had not written yet is not in the dataset: one file at most.
 """
 
@@ -24,7 +24,7 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout
 from protocol.ring import place_of
-from workers.datasets.manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
+from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
 from workers.learning.source import Source
 from workers.planning.policy_plan import Plan
 

@@ -22,9 +22,9 @@ from protocol.intake import ActionCheck, check_final_rows, check_finite
 from protocol.layout import Layout
 from protocol.ring import Ring
 from protocol.spaces import Agent
-from workers.datasets.minari import MinariDataset
-from workers.datasets.recorded import Recorded
-from workers.datasets.stretch import Reader, Stretch, pieces, write
+from workers.learning.datasets.minari_reader import MinariDataset
+from workers.learning.datasets.reader import Recorded
+from workers.learning.datasets.trajectory import Reader, Stretch, pieces, write
 from workers.planning.policy_plan import Plan
 
 __all__ = ["DatasetSource", "load"]

@@ -1,6 +1,6 @@
 """Recorded segments, read from the folder that a run with `policy.record` wrote. Nothing in it is believed unchecked.
 
-In flow: files (workers/datasets/manifest.py). Out flow: a stretch of rows for each segment.
+In flow: files (workers/learning/datasets/dataset_manifest.py). Out flow: a stretch of rows for each segment.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from protocol.errors import ConfigurationError, WireError
 from protocol.intake import check_final_rows
 from protocol.layout import Layout
-from workers.datasets.manifest import ACTOR, FILES, MANIFEST, RECORDS, read_manifest
-from workers.datasets.stretch import Stretch
+from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, RECORDS, read_manifest
+from workers.learning.datasets.trajectory import Stretch
 
 __all__ = ["Recorded", "Segments", "read_segments"]
 

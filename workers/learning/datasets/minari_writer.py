@@ -1,6 +1,6 @@
 """Recorded segments as a dataset of Minari (https://minari.farama.org), written through its own library.
 
-In flow: stretches of rows (workers/datasets/stretch.py). Out flow: episodes with one observation more than actions. A
+In flow: stretches of rows (workers/learning/datasets/trajectory.py). Out flow: episodes with one observation more than actions. A
 recording keeps no observation after a termination, as nothing is learned from it: the one before it stands there again,
 as Gymnasium's views of our worlds show it. Where rows are missing, an episode is cut off before and begins behind them.
 """
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Text, elements, nest, space_of
 from protocol.spaces.gymnasium import spaces_of
-from workers.datasets.recorded import Recorded
-from workers.datasets.stretch import Stretch
 from workers.environments.translation import MASK
+from workers.learning.datasets.reader import Recorded
+from workers.learning.datasets.trajectory import Stretch
 
 __all__ = ["Episode", "episodes", "write_minari"]
 
