@@ -22,10 +22,10 @@ from protocol.messages import Pulse, Welcome
 from protocol.spaces import parse_world
 from workers import all_imported
 from workers.environments.base import Turn
-from workers.environments.checked import Checked
-from workers.environments.dealt import deal
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
+from workers.environments.wrappers.lockstep_blocks import deal
 from workers.league.actor_league import League
 from workers.league.pool_cache import Shelf
 from workers.learning.device import acting_device

@@ -45,9 +45,9 @@ from workers.coordination.member_store import Member
 from workers.coordination.membership import Membership
 from workers.coordination.stall_detector import Stillness
 from workers.coordination.worker_counters import Tally
-from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
 from workers.evaluation.baselines import yardsticks
+from workers.evaluation.episodes import environments_of
 from workers.league.lending import lend
 from workers.league.standing import Standing
 from workers.metrics.history import History

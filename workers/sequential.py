@@ -31,9 +31,9 @@ from protocol.errors import ConfigurationError, RookeryError, disk_fault
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers import all_imported
-from workers.environments.checked import Checked
-from workers.environments.dealt import deal
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
+from workers.environments.wrappers.lockstep_blocks import deal
 from workers.evaluation.baselines import yardsticks
 from workers.evaluation.watch import Watch
 from workers.learning.curiosity import Curious

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig
 from protocol.spaces import Place
 from workers.environments.base import Present
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import random_player
 from workers.environments.registry import make
 

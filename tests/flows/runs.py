@@ -91,7 +91,7 @@ import time
 
 import numpy as np
 
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 ACTOR = any("workers.actor" in argument for argument in sys.orig_argv)
 

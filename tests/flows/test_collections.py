@@ -19,7 +19,7 @@ MEMBERS = {
 SLOW = """
 import time
 
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 
 class Slow(TreasureHunt):

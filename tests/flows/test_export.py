@@ -18,8 +18,8 @@ from protocol.config import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows.runs import config, rookery, write
 from tests.tools import skip_or_fail
-from workers.environments.baselines import play
 from workers.environments.registry import make
+from workers.evaluation.baselines import play
 from workers.learning import checkpoint
 from workers.policies.frozen import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer

@@ -15,8 +15,8 @@ from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.runs import balanced, config, rookery, summary_of, train, workers_of
 from tests.waiting import until
-from workers.environments.baselines import play
 from workers.environments.registry import make
+from workers.evaluation.baselines import play
 from workers.policies.frozen import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 

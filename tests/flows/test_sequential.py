@@ -67,7 +67,7 @@ def test_the_source_documents_key_means_the_same_A9_X24(tmp_path: Path) -> None:
 def test_a_first_turn_in_which_nobody_acts_is_a_turn_I6(tmp_path: Path) -> None:
     (tmp_path / "late_world.py").write_text(
         "from workers.environments.base import Turn\n"
-        "from workers.environments.treasure_hunt import TreasureHunt\n\n\n"
+        "from workers.environments.worlds.treasure_hunt import TreasureHunt\n\n\n"
         "class Late(TreasureHunt):\n"
         "    def reset(self, seed):\n"
         "        self.first = super().reset(seed)\n"
@@ -86,7 +86,7 @@ def test_a_first_turn_in_which_nobody_acts_is_a_turn_I6(tmp_path: Path) -> None:
 
 def test_what_a_world_prints_disturbs_nothing(tmp_path: Path) -> None:
     (tmp_path / "chatty_world.py").write_text(
-        "from workers.environments.treasure_hunt import TreasureHunt\n"
+        "from workers.environments.worlds.treasure_hunt import TreasureHunt\n"
         "class Chatty(TreasureHunt):\n"
         "    def step(self, actions):\n"
         "        print('[1, 2]', 'hello', end='\\n')\n"

@@ -12,8 +12,8 @@ from protocol.config import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.trial import Trial
-from workers.environments.baselines import play
 from workers.environments.registry import make
+from workers.evaluation.baselines import play
 from workers.policies.frozen import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 

@@ -15,9 +15,9 @@ from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.tools import skip_or_fail
 from tests.trial import Trial
-from workers.environments.baselines import play
-from workers.environments.gymnasium_multi import Several
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.environments.adapters.gymnasium_multi_agent import Several
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.evaluation.baselines import play
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools.evaluate import frozen_policies, run_in
 

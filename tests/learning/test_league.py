@@ -15,7 +15,7 @@ import pytest
 
 from tests.learning.test_presets import SEEDS, train
 from tests.workers.league.games import member, strategy_of, tree_of
-from workers.environments.openspiel_adapter import load_game
+from workers.environments.adapters.openspiel_adapter import load_game
 from workers.league import library
 from workers.league.exploitability import exploitability, mixture
 

@@ -17,8 +17,8 @@ from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS
 from tests.tools import require, skip_or_fail
 from tests.trial import Trial
-from workers.environments.baselines import play
 from workers.environments.registry import make
+from workers.evaluation.baselines import play
 from workers.policies.frozen import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools.export import export

@@ -15,7 +15,7 @@ from protocol.config import parse_run
 from protocol.memory import sweep
 from protocol.messages import Pulse, Welcome
 from workers.actor import Actor
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.runtime.process import Life, Options
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.config import parse_run
 from workers.environments.base import Turn
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.sequential import Sequential
 
 TURNS = 7

@@ -15,7 +15,7 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
 from workers.environments.base import Environment
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.tools import play as module
 from workers.tools.rendering import blocks, write_film, write_map

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Record, Text
 from workers.environments.base import Player, Present
-from workers.environments.rows import range_of
+from workers.environments.checks.row_checks import range_of
 
 __all__ = ["first_rows", "random_player", "random_rows"]
 

@@ -12,30 +12,35 @@ from typing import Any, Literal
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import World, parse_world
-from workers.environments import gymnasium_adapter, gymnasium_multi, openspiel_adapter, pettingzoo_adapter
+from workers.environments.adapters import (
+    gymnasium_adapter,
+    gymnasium_multi_agent,
+    openspiel_adapter,
+    pettingzoo_parallel,
+)
+from workers.environments.adapters.dm_env_adapter import DmEnv, is_dm_env
+from workers.environments.adapters.gymnasium_vector import GymnasiumVector
+from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.environments.adapters.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.base import Environment
-from workers.environments.cleanup import Cleanup
 from workers.environments.collections import Collection
-from workers.environments.deep_sea import DeepSea
-from workers.environments.dm_env_adapter import DmEnv, is_dm_env
-from workers.environments.foraging import Foraging
-from workers.environments.gymnasium_vector import GymnasiumVector
-from workers.environments.joint import Joint
-from workers.environments.matrix_game import MatrixGame
-from workers.environments.memory_task import MemoryTask
-from workers.environments.mlagents_adapter import MlAgentsEnvironment, is_mlagents
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
-from workers.environments.processes import ProcessEnvironment
-from workers.environments.rendezvous import Rendezvous
 from workers.environments.simulators import EXTERNAL, External, Outside, settings_of, world_of
-from workers.environments.sorrel_adapter import SorrelEnvironment, is_gridworld
-from workers.environments.spread import Spread
-from workers.environments.synthetic import Synthetic
-from workers.environments.tag import Tag
-from workers.environments.team import TeamEnvironment
-from workers.environments.treasure_hunt import TreasureHunt
-from workers.environments.weather import Weather
+from workers.environments.vectorized.process_environment import ProcessEnvironment
+from workers.environments.worlds.cleanup import Cleanup
+from workers.environments.worlds.deep_sea import DeepSea
+from workers.environments.worlds.foraging import Foraging
+from workers.environments.worlds.matrix_game import MatrixGame
+from workers.environments.worlds.memory import MemoryTask
+from workers.environments.worlds.rendezvous import Rendezvous
+from workers.environments.worlds.simple_spread import Spread
+from workers.environments.worlds.synthetic import Synthetic
+from workers.environments.worlds.tag import Tag
+from workers.environments.worlds.treasure_hunt import TreasureHunt
+from workers.environments.worlds.weather import Weather
+from workers.environments.wrappers.joint_observation import Joint
+from workers.environments.wrappers.team import TeamEnvironment
 from workers.runtime.entry_points import find, said
 
 __all__ = ["BUILT_IN", "describe", "make"]
@@ -115,12 +120,12 @@ def _one(config: EnvironmentConfig) -> Environment:
     if config.id.startswith("gymnasium:"):
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("gymnasium_multi:"):
-        return gymnasium_multi.from_id(config.id, config.copies, config.settings)
+        return gymnasium_multi_agent.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("openspiel:"):
         return openspiel_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):
         states = config.central_state == "state"
-        return pettingzoo_adapter.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
+        return pettingzoo_parallel.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
     if ":" in config.id:
         return _users_own(config)
     raise ConfigurationError("unknown_environment", environment=config.id, choices=_FORMS, key="environment.id")
@@ -164,7 +169,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
         return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
     if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
         states = config.central_state == "state"
-        return pettingzoo_adapter.wrap(config.id, first, make_one, config.copies, config.turn_mode, states)
+        return pettingzoo_parallel.wrap(config.id, first, make_one, config.copies, config.turn_mode, states)
     if is_mlagents(first):
         return MlAgentsEnvironment(config.id, make_one, config.copies)
     if is_dm_env(first):

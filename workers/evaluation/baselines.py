@@ -1,17 +1,31 @@
 """What a run's returns are compared with, by policy; never a reason for a run to end late or without its summary."""
 
+# MERGED-DOC """What given players earn in a world: the yardsticks that training is compared with.
+#
+# In flows: an environment and a player for each agent. Out flow: mean return of an episode, and its standard error.
+# """
+
 from __future__ import annotations
 
 import logging
+import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
-from protocol.config import Run
-from protocol.spaces import World
-from workers.environments.baselines import baselines
-from workers.environments.simulators import EXTERNAL
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["yardsticks"]
+from protocol.config import EnvironmentConfig, Run
+from protocol.spaces import World
+from workers.environments.base import Environment, Player
+from workers.environments.players import random_player
+from workers.environments.registry import make
+from workers.environments.simulators import EXTERNAL
+from workers.evaluation.baselines import baselines
+from workers.evaluation.episodes import measured, returns
+
+__all__ = ["baselines", "play", "yardsticks"]
 
 log = logging.getLogger(__name__)
 
@@ -41,3 +55,46 @@ def yardsticks(run: Run, world: World, complete: bool) -> dict[str, dict[str, fl
     for agent, policy in run.policy_of(world).items():
         by_policy.setdefault(policy, dict(found.get(agent, {})))
     return by_policy
+
+
+_COPIES = 256
+"""At most so many copies play at once."""
+
+
+def play(
+    environment: Environment, players: Mapping[str, Player], episodes: int, seed: int
+) -> dict[str, tuple[float, float]]:
+    """agent -> (mean return, its standard error) over at least `episodes` episodes, equally many from every copy.
+
+    The standard error is 0 where there was a single episode. EnvironmentFault if episodes do not end.
+    """
+    return {name: _mean(earned.ravel()) for name, earned in returns(environment, players, episodes, seed).items()}
+
+
+def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, dict[str, float]]:
+    """agent -> {"random", "random_stderr"} and, where the world has a scripted player, {"scripted", "scripted_stderr"}.
+
+    Mean returns of whole episodes; reproducible from `seed`.
+    """
+    environment = make(measured(config, min(_COPIES, episodes)))
+    try:
+        places = environment.world.places
+        generators = np.random.default_rng(seed).spawn(len(places))
+        chance = {place.name: random_player(place, g) for place, g in zip(places, generators, strict=True)}
+        result = {
+            name: {"random": mean, "random_stderr": error}
+            for name, (mean, error) in play(environment, chance, episodes, seed).items()
+        }
+        environment.reset(seed)
+        player = environment.scripted()
+        if player is not None:
+            for name, (mean, error) in play(environment, dict.fromkeys(chance, player), episodes, seed).items():
+                result[name] |= {"scripted": mean, "scripted_stderr": error}
+        return result
+    finally:
+        environment.close()
+
+
+def _mean(earned: NDArray[np.float64]) -> tuple[float, float]:
+    spread = float(np.std(earned, ddof=1)) / math.sqrt(len(earned)) if len(earned) > 1 else 0.0
+    return float(np.mean(earned)), spread

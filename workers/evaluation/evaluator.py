@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from protocol.config import Run
 from protocol.spaces import World
 from workers.environments.base import Environment, Player
-from workers.environments.checked import Checked
-from workers.environments.episodes import environments_of, returns
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
+from workers.evaluation.episodes import environments_of, returns
 from workers.evaluation.scores import Score, score
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import seed_of

@@ -21,8 +21,8 @@ from protocol.config import Run
 from protocol.errors import EnvironmentFault
 from protocol.lockstep import round_before
 from workers.environments.base import Turn
-from workers.environments.checked import Checked
-from workers.environments.dealt import Dealt
+from workers.environments.checks.checked_environment import Checked
+from workers.environments.wrappers.lockstep_blocks import Dealt
 from workers.rollout.agent_collector import Seat
 from workers.rollout.build import AnySeat
 from workers.runtime.lockstep_checkpoints import Cuts

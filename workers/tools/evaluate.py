@@ -22,8 +22,8 @@ from protocol.document import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from protocol.spaces import World
 from workers import all_imported
-from workers.environments.episodes import environments_of
 from workers.environments.registry import describe
+from workers.evaluation.episodes import environments_of
 from workers.evaluation.evaluator import Evaluator
 from workers.evaluation.scores import append
 from workers.planning.fixed_policy_plan import FixedPlan, check_frozen

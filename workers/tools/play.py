@@ -20,9 +20,9 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
 from workers.environments.base import Environment
-from workers.environments.checked import Checked
-from workers.environments.episodes import environments_of, returns
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
+from workers.evaluation.episodes import environments_of, returns
 from workers.evaluation.evaluator import players_of
 from workers.planning.policy_plan import seed_of
 from workers.runtime import torch_setup

@@ -127,7 +127,7 @@ class Spread:
     def __init__(self, copies: int = COPIES) -> None:
         from mpe2.simple_spread_v3 import parallel_env
 
-        from workers.environments.pettingzoo_cast import Cast
+        from workers.environments.adapters.pettingzoo_copies import Cast
 
         if GUARDS in os.environ:
             self._worlds: list[Any] = [parallel_env() for _ in range(copies)]
@@ -179,7 +179,7 @@ class Numbers:
     """W3's world for peers: `A` agents of each of `copies` are as many rows, those of an agent together."""
 
     def __init__(self, copies: int = SYNTHETIC_COPIES) -> None:
-        from workers.environments.synthetic import Synthetic
+        from workers.environments.worlds.synthetic import Synthetic
 
         self.rows, self._copies = AGENTS * copies, copies
         self._world = Synthetic(copies, agents=AGENTS, observation=64, actions=8, episode_steps=1000)

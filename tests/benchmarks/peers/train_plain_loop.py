@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tests.benchmarks.peers.stepping import COPIES, SEGMENT, Tally
 from workers.environments.base import Present
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, NORM = 0.97, 0.95, 0.2, 0.01, 0.5, 1.0
 

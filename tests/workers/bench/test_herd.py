@@ -7,7 +7,7 @@ import pytest
 
 from protocol.config import parse_run
 from protocol.ring import Ring
-from workers.environments.synthetic import SyntheticSettings
+from workers.environments.worlds.synthetic import SyntheticSettings
 from workers.tools.bench.rollout.actor_loop import Acting
 from workers.tools.bench.rollout.many_agents import follows, herd
 

@@ -12,7 +12,7 @@ from protocol.layout import segment_layout
 from tests.workers import scripted
 from tests.workers.environments.random_games import Row
 from workers.environments.base import Environment
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.rollout.agent_collector import Seat
 
 LENGTH = 4

@@ -19,15 +19,15 @@ from protocol.spaces import Agent, Box, Discrete, Place, Tuple, World, elements,
 from protocol.spaces.gymnasium import to_gymnasium
 from tests.protocol.spaces_strategies import SLOW, spaces
 from tests.workers.environments import gridworld
+from workers.environments.adapters.dm_env_adapter import DmEnv
+from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
+from workers.environments.adapters.gymnasium_vector import GymnasiumVector
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
+from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import Present
-from workers.environments.checked import Checked
-from workers.environments.dm_env_adapter import DmEnv
-from workers.environments.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.gymnasium_adapter import from_id as gymnasium_world
-from workers.environments.gymnasium_vector import GymnasiumVector
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import first_rows, random_player
-from workers.environments.sorrel_adapter import SorrelEnvironment
 
 
 class Echo(gymnasium.Env):

@@ -12,9 +12,9 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
-from workers.environments import episodes as module
 from workers.environments.base import Environment, Present, Turn
-from workers.environments.baselines import baselines, play
+from workers.evaluation import episodes as module
+from workers.evaluation.baselines import baselines, play
 
 
 class Lengths(Environment):

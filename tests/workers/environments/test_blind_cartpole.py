@@ -7,7 +7,7 @@ import numpy as np
 from protocol.config import EnvironmentConfig
 from workers.environments.registry import make
 
-ID = "workers.environments.blind_cartpole:BlindCartPole"
+ID = "workers.environments.worlds.blind_cartpole:BlindCartPole"
 
 
 def test_its_rows_are_those_of_cartpole_without_velocities() -> None:

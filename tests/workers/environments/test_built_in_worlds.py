@@ -12,9 +12,9 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Box
 from tests.faults import raises
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import BUILT_IN, make
-from workers.environments.rounds import Rounds
+from workers.environments.worlds.base.fixed_length import Rounds
 
 SMALL: dict[str, dict[str, Any]] = {
     "cleanup": {"height": 12, "width": 9, "agents": 4, "turns": 12, "radius": 2, "initial_waste": 0.1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workers.environments.chance import Sparks
+from workers.environments.worlds.base.grid import Sparks
 
 
 def _draw(cells: int, probability: float, turns: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -14,8 +14,8 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import raises
 from workers.environments.base import Environment, Outcome, Player, Present, Turn
-from workers.environments.checked import Checked
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.checks.checked_environment import Checked
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 E = 4
 

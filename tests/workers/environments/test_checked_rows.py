@@ -25,7 +25,7 @@ from protocol.spaces import (
 )
 from tests.faults import raises
 from workers.environments.base import Environment, Present, Turn
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 
 E = 3
 NESTED = Agent(

@@ -10,8 +10,7 @@ import pytest
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Turn
-from workers.environments.baselines import play
-from workers.environments.cleanup import (
+from workers.environments.worlds.cleanup import (
     AGENT,
     APPLE,
     CLEANING,
@@ -24,6 +23,7 @@ from workers.environments.cleanup import (
     ZAPPING,
     Cleanup,
 )
+from workers.evaluation.baselines import play
 
 UP, DOWN, LEFT, RIGHT, CLEAN, ZAP = range(6)
 STILL = {"waste_spawn": 0.0, "apple_spawn": 0.0, "initial_waste": 0.0}

@@ -9,9 +9,9 @@ import numpy as np
 
 from protocol.config import EnvironmentConfig
 from workers.environments.base import Turn
-from workers.environments.checked import Checked
-from workers.environments.processes import seed_of_share
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
+from workers.environments.vectorized.process_environment import seed_of_share
 
 SETTINGS = {"height": 6, "width": 7, "agents": 2, "turns": 4, "spawn": 0.2, "map": True}
 

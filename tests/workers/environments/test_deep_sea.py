@@ -8,8 +8,8 @@ import pytest
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.environments.baselines import baselines
-from workers.environments.deep_sea import DeepSea
+from workers.environments.worlds.deep_sea import DeepSea
+from workers.evaluation.baselines import baselines
 
 
 def dive(env: DeepSea, actions: list[list[int]]) -> tuple[list[float], list[list[list[int]]]]:

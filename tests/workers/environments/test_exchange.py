@@ -14,9 +14,9 @@ from protocol.spaces.base import ELEMENTS
 from tests.protocol.spaces_strategies import SLOW, spaces
 from tests.workers.environments.test_any_space import usable
 from workers.environments.base import Outcome, Present, Turn
-from workers.environments.exchange import Division, Exchange
-from workers.environments.group import Group
-from workers.environments.share import Share
+from workers.environments.vectorized.actor_side import Group
+from workers.environments.vectorized.process_side import Share
+from workers.environments.vectorized.shared_arrays import Division, Exchange
 
 SPACES = spaces().filter(usable)
 DIVISION = Division(copies=8, processes=2, groups=2)

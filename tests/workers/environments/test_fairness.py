@@ -12,7 +12,7 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 from tests.faults import raises
 from workers.environments.base import Outcome, Present, Turn
-from workers.environments.fairness import Fairness, is_bound
+from workers.environments.checks.payoff_check import Fairness, is_bound
 
 COPIES = 2
 

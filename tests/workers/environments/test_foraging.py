@@ -13,9 +13,9 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.tools import skip_or_fail
-from workers.environments.checked import Checked
-from workers.environments.foraging import LOAD, Foraging
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
+from workers.environments.worlds.foraging import LOAD, Foraging
 
 
 def original(size: int) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.spaces import Agent, Box, Dict, Discrete, World
 from workers.environments.base import Present
-from workers.environments.glance import Glance
+from workers.environments.checks.fast_path import Glance
 
 WORLD = World(id="w", agents=(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4)),))
 NONE = np.zeros(5, np.bool_)

@@ -11,10 +11,10 @@ import pytest
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment, from_id
+from workers.environments.adapters.gymnasium_vector import CartPole
 from workers.environments.base import Environment
-from workers.environments.cartpole import CartPole
-from workers.environments.gymnasium_adapter import GymnasiumEnvironment, from_id
 
 
 def same_as_scalar_loop(

@@ -14,10 +14,10 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import skip_or_fail
-from workers.environments.adapting import copy_seeds
-from workers.environments.checked import Checked
-from workers.environments.gymnasium_multi import Several
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
+from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.gymnasium_multi_agent import Several
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import describe, make
 
 FORAGING = "gymnasium_multi:lbforaging:Foraging-5x5-2p-1f-coop-v3"

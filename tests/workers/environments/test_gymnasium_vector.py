@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
+from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.base import Outcome, Present
-from workers.environments.checked import Checked
-from workers.environments.gymnasium_vector import GymnasiumVector
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 
 E = 5

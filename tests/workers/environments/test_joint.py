@@ -13,11 +13,11 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Component, Dict, DictPopulation, Discrete, Observation, Tuple, World
 from tests.faults import raises
 from workers.environments.base import Environment, Outcome, Present, Turn
-from workers.environments.baselines import baselines
-from workers.environments.checked import Checked
-from workers.environments.joint import Joint
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import random_player
 from workers.environments.registry import make
+from workers.environments.wrappers.joint_observation import Joint
+from workers.evaluation.baselines import baselines
 from workers.policies.interface import Interface
 
 E = 3

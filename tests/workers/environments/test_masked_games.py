@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from protocol.errors import EnvironmentFault
 from tests.faults import raises
 from tests.workers.environments.masked_games import ACTIONS, NAMES, Alone, InTurn, Together
+from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
+from workers.environments.adapters.gymnasium_vector import GymnasiumVector
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
+from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import Environment, Outcome, Present
-from workers.environments.checked import Checked
-from workers.environments.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.gymnasium_adapter import from_id as gymnasium_world
-from workers.environments.gymnasium_vector import GymnasiumVector
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
-from workers.environments.pettingzoo_aec import PettingZooTurns
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import first_rows, random_player
-from workers.environments.translation import translate
 
 Make = Callable[[Callable[[], Any], int], Environment]
 

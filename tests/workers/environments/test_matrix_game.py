@@ -9,7 +9,7 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.environments.matrix_game import MatrixGame
+from workers.environments.worlds.matrix_game import MatrixGame
 
 
 def returns(actions: tuple[int, ...], **settings: Any) -> list[float]:

@@ -16,9 +16,9 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from tests.faults import raises
 from tests.workers.environments.unity import ActionSpec, Entry, Unity
+from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
 from workers.environments.base import Outcome, Present
-from workers.environments.checked import Checked
-from workers.environments.mlagents_adapter import MlAgentsEnvironment, is_mlagents
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import random_player
 from workers.environments.registry import make
 

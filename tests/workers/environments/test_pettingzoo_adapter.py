@@ -13,8 +13,8 @@ from mpe2 import simple_spread_v3
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.workers.environments.table import Table
-from workers.environments.adapting import copy_seeds
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment, from_id
+from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
 
 SPREAD = "pettingzoo:mpe2.simple_spread_v3"
 

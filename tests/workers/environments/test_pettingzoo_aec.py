@@ -12,10 +12,10 @@ from pettingzoo import AECEnv
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
-from workers.environments.adapting import copy_seeds
-from workers.environments.checked import Checked
-from workers.environments.pettingzoo_adapter import from_id
-from workers.environments.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import from_id
+from workers.environments.checks.checked_environment import Checked
 
 
 class Duel(AECEnv):

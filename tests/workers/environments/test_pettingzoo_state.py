@@ -12,10 +12,10 @@ from pettingzoo import AECEnv, ParallelEnv
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.pettingzoo_parallel import wrap
 from workers.environments.base import Outcome, Present
-from workers.environments.checked import Checked
-from workers.environments.pettingzoo_adapter import wrap
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.policies.interface import Interface
 

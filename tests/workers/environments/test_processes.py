@@ -26,11 +26,11 @@ from tests.faults import raises, words_in
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
-from workers.environments import processes
 from workers.environments.base import Environment, Turn
-from workers.environments.checked import Checked
-from workers.environments.processes import ProcessEnvironment, seed_of_share
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import describe, make
+from workers.environments.vectorized import process_environment
+from workers.environments.vectorized.process_environment import ProcessEnvironment, seed_of_share
 from workers.tools.bench.rollout import overlap
 
 WORLDS = "tests.workers.environments.process_worlds"
@@ -40,19 +40,19 @@ Told = dict[tuple[str, int, int], tuple]
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_BACK_OFF", 0.01)
-    monkeypatch.setattr(processes, "_END_SECONDS", 1.0)
+    monkeypatch.setattr(process_environment, "_BACK_OFF", 0.01)
+    monkeypatch.setattr(process_environment, "_END_SECONDS", 1.0)
 
 
 def config(id: str, copies: int, processes: int = 1, groups: int = 1, **rest: Any) -> EnvironmentConfig:
     if (":" not in id and id[0].isupper()) or id in ("dying", "different"):
         id = f"{WORLDS}:{id}"
-    return EnvironmentConfig(id=id, copies=copies, processes=processes, async_factor=groups, **rest)
+    return EnvironmentConfig(id=id, copies=copies, processes=process_environment, async_factor=groups, **rest)
 
 
 @contextmanager
 def started(id: str, copies: int, processes: int = 1, groups: int = 1, **rest: Any) -> Iterator[ProcessEnvironment]:
-    environment = make(config(id, copies, processes, groups, **rest))
+    environment = make(config(id, copies, process_environment, groups, **rest))
     assert isinstance(environment, ProcessEnvironment)
     try:
         yield environment
@@ -84,7 +84,7 @@ def pid_of(index: int) -> int:
     """Of the process with that number."""
     for child in psutil.Process().children():
         command = child.cmdline()
-        if "workers.environments.stepper" in command and command[-2] == str(index):
+        if "workers.environments.vectorized.process_main" in command and command[-2] == str(index):
             return child.pid
     raise AssertionError(f"no process {index}")
 
@@ -115,9 +115,9 @@ def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_thi
 @pytest.mark.parametrize(("processes", "groups"), [(2, 1), (1, 2), (2, 3)])
 def test_many_processes_tell_what_their_shares_tell_alone_however_ragged(processes: int, groups: int) -> None:
     """Every share is an environment of its own with a seed of its own; all of its rows, and nobody else's."""
-    share, rows = 3, 3 * processes
-    alone = [[Checked(Ragged(share)) for _ in range(processes)] for _ in range(groups)]
-    with started("Ragged", share * processes * groups, processes, groups) as environment:
+    share, rows = 3, 3 * process_environment
+    alone = [[Checked(Ragged(share)) for _ in range(process_environment)] for _ in range(groups)]
+    with started("Ragged", share * process_environment * groups, process_environment, groups) as environment:
         turn = environment.reset(5)
         parts = [
             [one.reset(seed_of_share(5, g * rows + i * share)) for i, one in enumerate(group)]
@@ -330,8 +330,8 @@ def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_rest
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(processes, "time", SimpleNamespace(sleep=waits.append))
-    monkeypatch.setattr(processes, "_LONGEST_BACK_OFF", 0.03)
+    monkeypatch.setattr(process_environment, "time", SimpleNamespace(sleep=waits.append))
+    monkeypatch.setattr(process_environment, "_LONGEST_BACK_OFF", 0.03)
     with started("Diary", 4, processes=2, restarts=3) as environment:
         turn = environment.reset(0)
         for lost in (0, 1, 0, 1, 1):
@@ -343,7 +343,7 @@ def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_rest
 
 def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what it takes to start; then the run ends in a sentence instead of waiting."""
-    monkeypatch.setattr(processes, "_START_SECONDS", 0.0)
+    monkeypatch.setattr(process_environment, "_START_SECONDS", 0.0)
     with started("Diary", 2, step_timeout=30) as environment:
         assert environment.reset(0).present
     with raises(
@@ -425,7 +425,7 @@ def test_a_guard_around_it_knows_its_groups_and_its_restarts() -> None:
 
 
 def test_what_will_not_end_is_killed_at_close(monkeypatch: pytest.MonkeyPatch, memory_dir: Path) -> None:
-    monkeypatch.setattr(processes, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(process_environment, "_END_SECONDS", 0.2)
     with started("Diary", 4, processes=2) as environment:
         stopped = [pid_of(0), pid_of(1)]
         lose(0, signal.SIGSTOP)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.workers.environments.random_games import NAMES, InTurns, Together
 from tests.workers.environments.table import Table
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
 
 COPIES = 3
 

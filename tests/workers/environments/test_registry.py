@@ -15,16 +15,16 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import ROOT
-from workers.environments.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.registry import BUILT_IN, describe, make
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 OWN = """
 import gymnasium
 from mpe2 import simple_spread_v3
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 calls = []
 

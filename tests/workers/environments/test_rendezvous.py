@@ -10,9 +10,9 @@ import pytest
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
-from workers.environments.baselines import baselines
-from workers.environments.checked import Checked
-from workers.environments.rendezvous import DRAG, REACH, THRUST, TOP, Rendezvous
+from workers.environments.checks.checked_environment import Checked
+from workers.environments.worlds.rendezvous import DRAG, REACH, THRUST, TOP, Rendezvous
+from workers.evaluation.baselines import baselines
 
 
 def test_a_thrust_adds_to_what_drag_leaves_of_the_velocity_and_a_wall_stops_the_body() -> None:

@@ -14,9 +14,9 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.environments import gridworld
 from tests.workers.environments.table import Table
+from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import Outcome, Present
 from workers.environments.registry import make
-from workers.environments.sorrel_adapter import SorrelEnvironment
 
 
 def worlds(copies: int = 2, mode: Any = "sequential", **settings: Any) -> tuple[SorrelEnvironment, list[Any]]:

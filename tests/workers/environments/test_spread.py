@@ -12,10 +12,10 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.tools import skip_or_fail
-from workers.environments.baselines import baselines
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
-from workers.environments.spread import Spread
+from workers.environments.worlds.simple_spread import Spread
+from workers.evaluation.baselines import baselines
 
 
 def original(agents: int, ratio: float, turns: int) -> Any:

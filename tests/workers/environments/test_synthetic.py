@@ -12,10 +12,10 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Turn
-from workers.environments.baselines import baselines
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
-from workers.environments.synthetic import PERIOD, SHOWN, Synthetic
+from workers.environments.worlds.synthetic import PERIOD, SHOWN, Synthetic
+from workers.evaluation.baselines import baselines
 
 SMALL: dict[str, Any] = {"observation": 8, "actions": 4, "episode_steps": 10}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from workers.environments.base import Turn
-from workers.environments.baselines import play
 from workers.environments.players import random_player
-from workers.environments.tag import EMPTY, FREE, IT, WALL, Tag
+from workers.environments.worlds.tag import EMPTY, FREE, IT, WALL, Tag
+from workers.evaluation.baselines import play
 
 UP, DOWN, LEFT, RIGHT = range(4)
 

@@ -29,12 +29,12 @@ from protocol.spaces import (
 from tests.faults import raises
 from tests.workers.environments.scenes import Scenes
 from workers.environments.base import Environment, Episodes, Outcome, Present, Turn
-from workers.environments.baselines import baselines, play
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import random_player, random_rows
 from workers.environments.registry import describe, make
-from workers.environments.team import TeamEnvironment
-from workers.environments.team_world import part_of, team_world
+from workers.environments.wrappers.team import TeamEnvironment
+from workers.environments.wrappers.team_spaces import part_of, team_world
+from workers.evaluation.baselines import baselines, play
 from workers.policies.interface import Interface
 from workers.policies.members import members_of
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Turn
-from workers.environments.checked import Checked
-from workers.environments.treasure_hunt import AGENT, BONE, EMPTY, FOOD, GEM, WALL, TreasureHunt
+from workers.environments.checks.checked_environment import Checked
+from workers.environments.worlds.treasure_hunt import AGENT, BONE, EMPTY, FOOD, GEM, WALL, TreasureHunt
 
 UP, DOWN, LEFT, RIGHT = range(4)
 VALUES = {EMPTY: 0, WALL: -1, GEM: 10, FOOD: 5, BONE: -10, AGENT: 0}

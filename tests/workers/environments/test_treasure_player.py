@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.workers.environments.test_treasure_hunt import DOWN, LEFT, RIGHT, UP, arrange, world
-from workers.environments.treasure_hunt import TreasureHunt
+from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 
 @pytest.mark.parametrize(

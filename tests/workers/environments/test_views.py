@@ -19,17 +19,16 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises, words_in
 from tests.workers.environments import gridworld
 from tests.workers.environments.random_games import NAMES, InTurns, Together
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
+from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import Environment, Outcome, Present, Turn
-from workers.environments.cartpole import CartPole
-from workers.environments.gymnasium_adapter import from_id as gymnasium_world
-from workers.environments.gymnasium_vector import GymnasiumVector
-from workers.environments.gymnasium_views import GymnasiumView, VectorView
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
-from workers.environments.pettingzoo_views import ParallelView, TurnView
 from workers.environments.registry import make
-from workers.environments.sorrel_adapter import SorrelEnvironment
+from workers.environments.views.gymnasium_views import GymnasiumView, VectorView
+from workers.environments.views.pettingzoo_views import ParallelView, TurnView
 
 SMALL: dict[str, dict[str, Any]] = {
     "treasure_hunt": {"height": 7, "width": 7, "turns": 12},

@@ -31,15 +31,15 @@ from tests.protocol.spaces_strategies import SLOW
 from tests.workers.environments.masked_games import Alone, InTurn, Together
 from tests.workers.environments.scenes import Scenes
 from tests.workers.environments.test_any_space import FULL, SPACES
+from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.adapters.gymnasium_vector import GymnasiumVector
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment, Present, Turn
-from workers.environments.checked import Checked
-from workers.environments.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.gymnasium_vector import GymnasiumVector
-from workers.environments.gymnasium_views import GymnasiumView, VectorView
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
-from workers.environments.pettingzoo_views import ParallelView, TurnView
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.players import random_player
+from workers.environments.views.gymnasium_views import GymnasiumView, VectorView
+from workers.environments.views.pettingzoo_views import ParallelView, TurnView
 
 LIMBS: dict[str, Any] = {
     "arm": Box(shape=(2,), low=-9, high=9),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from protocol.config import EnvironmentConfig
-from workers.environments.baselines import baselines
-from workers.environments.weather import Weather
+from workers.environments.worlds.weather import Weather
+from workers.evaluation.baselines import baselines
 from workers.policies.interface import Interface
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.environments.episodes import environments_of
+from workers.evaluation.episodes import environments_of
 from workers.evaluation.evaluator import Evaluator
 from workers.evaluation.scores import FILE, Score, append, score
 

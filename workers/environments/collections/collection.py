@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Episodes, Turn
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.collections.agreement import world_of
 from workers.environments.collections.choice import Choice, choice_of
 from workers.environments.collections.handover import change, without_news

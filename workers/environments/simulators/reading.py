@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Action, Box, Dict, Leaf, Place, Record, Text
-from workers.environments.rows import MaskRows, range_of
+from workers.environments.checks.row_checks import MaskRows, range_of
 from workers.environments.simulators.guest import GuestFault
 
 __all__ = ["Reading"]

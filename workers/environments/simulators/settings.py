@@ -17,7 +17,7 @@ from protocol.config import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.simulator_messages import Fallback
 from protocol.spaces import World, parse_world
-from workers.environments.fairness import is_bound
+from workers.environments.checks.payoff_check import is_bound
 from workers.environments.settings import validated
 
 __all__ = ["EXTERNAL", "SimulatorSettings", "played", "settings_of", "world_of"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.spaces import Element, Text, elements, space_of
-from workers.environments.translation import MASK, Translation, translate
+from workers.environments.adapters.space_conversion import MASK, Translation, translate
 from workers.learning.datasets.trajectory import Stretch
 
 __all__ = ["MinariDataset"]

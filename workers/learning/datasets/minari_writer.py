@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Text, elements, nest, space_of
 from protocol.spaces.gymnasium import spaces_of
-from workers.environments.translation import MASK
+from workers.environments.adapters.space_conversion import MASK
 from workers.learning.datasets.reader import Recorded
 from workers.learning.datasets.trajectory import Stretch
 

@@ -18,9 +18,9 @@ from protocol.config import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import Place
 from workers.environments.base import Outcome, Player, Present
+from workers.environments.checks.row_checks import ActionRows
 from workers.environments.players import random_player
 from workers.environments.registry import make
-from workers.environments.rows import ActionRows
 from workers.environments.simulators import EXTERNAL
 from workers.runtime.entry_points import find, said
 

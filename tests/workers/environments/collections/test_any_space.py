@@ -10,10 +10,10 @@ import pytest
 from tests.workers.environments.collections.worlds import collection
 from tests.workers.environments.masked_games import ACTIONS, Alone, InTurn, Together
 from tests.workers.environments.test_masked_games import played
+from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
-from workers.environments.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
 
 ADAPTERS: dict[Any, Callable[..., Environment]] = {
     Alone: GymnasiumEnvironment,

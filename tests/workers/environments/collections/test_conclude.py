@@ -9,7 +9,7 @@ import pytest
 
 from protocol.environments import EnvironmentConfig
 from workers.environments.base import Environment, Outcome, Present
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 
 SMALL = {"height": 7, "width": 7, "turns": 4}

@@ -12,10 +12,10 @@ from protocol.environments import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises, words_in
 from workers.environments.base import Environment
-from workers.environments.baselines import baselines
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.collections import Collection
 from workers.environments.registry import describe, make
+from workers.evaluation.baselines import baselines
 
 SMALL = {"id": "matrix_game", "settings": {"game": "chicken", "turns": 3}}
 LONG = {"id": "matrix_game", "settings": {"game": "stag_hunt", "turns": 4}}

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from protocol.environments import EnvironmentConfig
 from protocol.spaces import Agent, ArrayPopulation, Box, Discrete, World
 from tests.workers.environments.random_games import InTurns, Row, Together
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment, Outcome, Present, Turn
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.collections import Collection
-from workers.environments.pettingzoo_adapter import PettingZooEnvironment
-from workers.environments.pettingzoo_aec import PettingZooTurns
-from workers.environments.rounds import Rounds, TurnMode
+from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
 
 APART = 10_000
 """Between the times at which two random games begin: no observation of one is like one of another."""

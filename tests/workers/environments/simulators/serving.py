@@ -20,7 +20,7 @@ from protocol.config import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.waiting import until
 from workers.environments.base import Outcome, Present
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import External, Outside
 

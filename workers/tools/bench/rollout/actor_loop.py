@@ -15,7 +15,7 @@ from protocol.credit import Block
 from protocol.errors import ConfigurationError
 from protocol.ring import Ring
 from workers.environments.base import Turn
-from workers.environments.checked import Checked
+from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import Outside
 from workers.metrics.reporting import ActorReport

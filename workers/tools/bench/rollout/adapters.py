@@ -15,8 +15,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from workers.environments import gymnasium_adapter, pettingzoo_adapter
-from workers.environments.adapting import copy_seeds
+from workers.environments.adapters import gymnasium_adapter, pettingzoo_parallel
+from workers.environments.adapters.adapter_checks import copy_seeds
 from workers.environments.base import Environment
 
 __all__ = ["overhead"]
@@ -35,7 +35,7 @@ def overhead(rounds: int = _ROUNDS) -> dict[str, float]:
 def _spread(rounds: int) -> float:
     from mpe2 import simple_spread_v3
 
-    world = pettingzoo_adapter.from_id("pettingzoo:mpe2.simple_spread_v3", _SPREADS, {})
+    world = pettingzoo_parallel.from_id("pettingzoo:mpe2.simple_spread_v3", _SPREADS, {})
     bare = [simple_spread_v3.parallel_env() for _ in range(_SPREADS)]
     names = list(bare[0].possible_agents)
 

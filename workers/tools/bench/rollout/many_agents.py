@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from protocol.document import read_run
 from protocol.ring import Ring
 from workers import all_imported
-from workers.environments.synthetic import SHOWN, SyntheticSettings
+from workers.environments.worlds.synthetic import SHOWN, SyntheticSettings
 from workers.runtime import torch_setup
 from workers.tools.bench.rollout.actor_loop import Acting
 

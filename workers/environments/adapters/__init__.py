@@ -1,0 +1,1 @@
+"""Other libraries' environments as Rookery's."""

@@ -1,0 +1,104 @@
+"""Gymnasium environments of several agents: spaces, actions, observations and rewards are tuples, one entry an agent.
+
+In flow: what `gymnasium.make` gives. Out flow: the same as a PettingZoo parallel environment of the agents `agent_0`,
+`agent_1` and so on, as which it is a world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.adapters.gymnasium_adapter import refusing
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.environments.base import Environment
+
+__all__ = ["Several", "from_id"]
+
+_PREFIX = "gymnasium_multi:"
+
+
+class Several:
+    """`env` in the language of PettingZoo: all agents act at once, and an episode ends for all of them together.
+
+    Ends may be told once for all or once for each. ConfigurationError if its spaces are not tuples of one length.
+    """
+
+    def __init__(self, id: str, env: Any) -> None:
+        self._id, self._env = id, env
+        seen, done = (getattr(space, "spaces", ()) for space in (env.observation_space, env.action_space))
+        if not isinstance(seen, Sequence) or not isinstance(done, Sequence) or not 0 < len(seen) == len(done):
+            env.close()
+            raise ConfigurationError(
+                "spaces_not_per_agent",
+                environment=id,
+                observation_space=env.observation_space,
+                action_space=env.action_space,
+                single=id.removeprefix(_PREFIX),
+            )
+        self.possible_agents = [f"agent_{i}" for i in range(len(seen))]
+        self.agents: list[str] = []
+        self.unwrapped = self
+        self.max_cycles = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+
+    def observation_space(self, agent: str) -> Any:
+        """Of one agent."""
+        return self._env.observation_space.spaces[self.possible_agents.index(agent)]
+
+    def action_space(self, agent: str) -> Any:
+        """Of one agent."""
+        return self._env.action_space.spaces[self.possible_agents.index(agent)]
+
+    def reset(self, **seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(observations, infos) of a new episode, by agent."""
+        seen, _ = self._env.reset(**seed)
+        self.agents = list(self.possible_agents)
+        return self._each("observation", seen), {}
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """(observations, rewards, terminations, truncations, infos), by agent."""
+        seen, reward, terminated, truncated, _ = self._env.step(tuple(actions.values()))
+        ends = [self._all(told) for told in (terminated, truncated)]
+        if any(ends):
+            self.agents = []
+        terminations, truncations = (dict.fromkeys(self.possible_agents, end) for end in ends)
+        return self._each("observation", seen), self._each("reward", reward), terminations, truncations, {}
+
+    def close(self) -> None:
+        """Closes it."""
+        self._env.close()
+
+    def _each(self, field: str, told: Any) -> dict[str, Any]:
+        if not isinstance(told, Sequence | np.ndarray) or len(told) != len(self.possible_agents):
+            got = f"of {len(told)}" if isinstance(told, Sequence | np.ndarray) else type(told).__name__
+            raise EnvironmentFault(
+                "tuple_per_agent_expected",
+                environment=self._id,
+                field=field,
+                count=len(self.possible_agents),
+                value=got,
+            )
+        return dict(zip(self.possible_agents, told, strict=True))
+
+    def _all(self, told: Any) -> bool:
+        """Whether an episode is over: told once, or of each agent alike."""
+        if not isinstance(told, Sequence | np.ndarray):
+            return bool(told)
+        ends = {bool(end) for end in self._each("end", told).values()}
+        if len(ends) > 1:
+            raise EnvironmentFault("episode_ends_for_some", environment=self._id)
+        return ends.pop()
+
+
+def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
+    """The environment `gymnasium.make(id without its prefix, **settings)`; ConfigurationError if it cannot be made."""
+    name = id.removeprefix(_PREFIX)
+    with refusing(id, name, settings) as gymnasium:
+
+        def make_one() -> Several:
+            return Several(id, gymnasium.make(name, disable_env_checker=True, **settings))
+
+        return PettingZooEnvironment(id, make_one, copies)

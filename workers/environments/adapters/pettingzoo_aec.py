@@ -1,0 +1,96 @@
+"""PettingZoo environments whose agents act one after another (AECEnv) as worlds, E copies stepped one by one.
+
+In flow: in each copy the action of the agent whose turn it is. Out flow: a turn that gathers, for each agent, the
+copies in which it is to act now. What an agent earned since its last action is told with its next turn or its end; the
+steps that the dead take in PettingZoo (action None) are taken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
+from workers.environments.adapters.pettingzoo_copies import Cast
+from workers.environments.adapters.turn_builder import Board
+from workers.environments.base import Environment, Turn
+
+__all__ = ["PettingZooTurns"]
+
+
+class PettingZooTurns(Environment):
+    """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
+
+    An environment step is complete when an agent's turn comes that has acted in it already, or when the episode ends.
+    A reward that an agent is given before its first action of an episode belongs to that action; one that never acts
+    has nothing to be rewarded for, which is logged.
+    """
+
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
+        self.copies = copies
+        self._cast = Cast(id, make_one, copies)
+        self.world = self._cast.world
+        self._board = Board(id, self._cast.agents, copies)
+        self._acted: list[set[int]] = [set() for _ in range(copies)]
+        """Who has acted in each copy's present environment step."""
+
+    def reset(self, seed: int) -> Turn:
+        """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
+        self._board.clear()
+        for i, one in enumerate(copy_seeds(seed, self.copies)):
+            self._cast.begin(i, seed=one)
+            self._acted[i].clear()
+            self._advance(i)
+        return self._board.turn()
+
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
+        """Applies the action of the agent whose turn it is in each copy."""
+        steps, chosen = 0, list(self._board.each(actions))
+        self._board.begin()
+        for agent, i, action in chosen:
+            self._cast.envs[i].step(action)
+            self._acted[i].add(agent)
+            steps += self._advance(i)
+        return self._board.turn(env_steps=steps)
+
+    def _advance(self, copy: int) -> bool:
+        """On to the next agent that lives, past the dead, if need be into the next episode; whether an environment step
+        is complete."""
+        env, board, complete = self._cast.envs[copy], self._board, False
+        for _ in range(2 * len(self._cast.names) + 1):
+            if not env.agents:
+                self._end(copy)
+                complete = bool(self._acted[copy])
+                self._acted[copy].clear()
+                self._cast.begin(copy)
+            agent = self._cast.number(env.agent_selection)
+            seen, reward, terminated, truncated, info = env.last()
+            board.earn(agent, copy, reward)
+            if not (terminated or truncated):
+                board.see(agent, copy, seen, info)
+                if agent in self._acted[copy]:
+                    self._acted[copy].clear()
+                    complete = True
+                return complete
+            board.end(agent, copy, terminated, truncated, seen)
+            env.step(None)
+        raise EnvironmentFault("dead_agents_selected", environment=self.world.id, copy=copy)
+
+    def _end(self, copy: int) -> None:
+        """Nobody is left: everyone who acted must have been told of an end."""
+        for agent in self._board.waits(copy).tolist():
+            raise EnvironmentFault(
+                "agent_left_without_end", environment=self.world.id, agent=self._cast.names[agent], copy=copy
+            )
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._cast.envs[copy].render)
+
+    def close(self) -> None:
+        """Closes all copies."""
+        self._cast.close()

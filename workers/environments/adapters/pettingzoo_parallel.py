@@ -1,0 +1,249 @@
+"""PettingZoo parallel environments as worlds, E copies stepped one by one.
+
+In flow: actions of the agents that live. Out flow: a turn of all of them; agents may die, come back and appear within
+an episode, which ends in a copy when none is left; the step that ends it begins the next.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_copies import Cast
+from workers.environments.adapters.pettingzoo_state import with_states
+from workers.environments.adapters.turn_builder import Board
+from workers.environments.base import Environment, Turn
+from workers.environments.wrappers.central_state import tagged
+
+__all__ = ["PettingZooEnvironment", "from_id", "wrap"]
+
+
+class PettingZooEnvironment(Environment):
+    """`copies` parallel environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
+
+    An agent that terminated counts as terminated alone, even where its time was up in the same step.
+    """
+
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
+        self.copies = copies
+        self._cast = Cast(id, make_one, copies)
+        self.world = self._cast.world
+        self._names = self._cast.names
+        self._board = Board(id, self._cast.agents, copies)
+
+    def reset(self, seed: int) -> Turn:
+        """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
+        self._board.clear()
+        for i, one in enumerate(copy_seeds(seed, self.copies)):
+            self._begin(i, seed=one)
+        return self._board.turn()
+
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
+        """Steps every copy with the actions of those who were present."""
+        chosen = self._chosen(actions)
+        board, n = self._board, len(self._names)
+        board.begin()
+        whole = True
+        for i, (env, acts) in enumerate(zip(self._cast.envs, chosen, strict=True)):
+            told = env.step(acts)
+            _, _, terminations, truncations, _ = told
+            ended = any(terminations.values()) or any(truncations.values())
+            if ended or len(acts) != n or len(env.agents) != n:
+                if whole:  # the copies before this one went the short way
+                    board.present[:, :i] = True
+                    whole = False
+                self._come_and_go(i, acts, told)
+            else:
+                self._all_stay(i, told)
+                if not whole:
+                    board.present[:, i] = True
+        if whole:
+            board.present.fill(True)
+        return board.turn(env_steps=self.copies)
+
+    def _chosen(self, actions: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+        """[E]: agent -> action."""
+        names, given = self._names, self._board.given(actions)
+        if len(given) == len(names) and all(len(copies) == self.copies for _, copies, _ in given):
+            every = zip(*(values for _, _, values in given), strict=True)
+            return [dict(zip(names, acts, strict=True)) for acts in every]
+        chosen: list[dict[str, Any]] = [{} for _ in range(self.copies)]
+        for agent, copies, values in given:
+            for i, value in zip(copies, values, strict=True):
+                chosen[i][names[agent]] = value
+        return chosen
+
+    def _all_stay(self, copy: int, told: tuple[Any, ...]) -> None:
+        """All agents acted and go on."""
+        seen, rewards, _, _, infos = told
+        board = self._board
+        for k, (name, agent, masks) in enumerate(zip(self._names, self._cast.agents, board.masks, strict=True)):
+            if name not in seen or name not in rewards:
+                raise self._lacks(name, copy, "observation" if name not in seen else "reward")
+            try:
+                board.held[k, copy] = rewards[name]
+            except (TypeError, ValueError):
+                board.earn(k, copy, rewards[name])
+            agent.see(board.observation[k], copy, seen[name])
+            if masks is not None:
+                agent.allow(masks, copy, seen[name], infos.get(name))
+            elif infos:
+                agent.refuse_late_mask(infos.get(name))
+
+    def _come_and_go(self, copy: int, acts: Mapping[str, Any], told: tuple[Any, ...]) -> None:
+        """Some agents have ended, or were absent, or come."""
+        seen, rewards, terminations, truncations, infos = told
+        board, alive = self._board, set(self._cast.alive(copy))
+        ended = set()
+        for name in acts:
+            k = self._cast.number(name)
+            if name not in rewards:
+                raise self._lacks(name, copy, "reward")
+            board.earn(k, copy, rewards[name])
+            terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+            if terminated or truncated:
+                ended.add(name)
+                board.end(k, copy, terminated, truncated, seen.get(name))
+            elif name not in alive:
+                raise self._fault(name, f"copy {copy}", "terminated or truncated, as it left env.agents", "neither")
+        for name in rewards.keys() - acts.keys():
+            if rewards[name]:
+                self._cast.number(name)
+                raise self._fault(name, f"reward in copy {copy}", "nothing, as it did not act", repr(rewards[name]))
+        if ended >= alive:
+            self._begin(copy)
+            return
+        for name in ended & alive:
+            raise self._fault(name, f"copy {copy}", "removed from env.agents, as it ended", "there")
+        self._look(copy, seen, infos)
+
+    def _begin(self, copy: int, **seed: int) -> None:
+        """The first observations of a new episode."""
+        seen, infos = self._cast.begin(copy, **seed)
+        self._look(copy, seen, infos)
+
+    def _look(self, copy: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
+        for name in self._cast.alive(copy):
+            if name not in seen:
+                raise self._lacks(name, copy, "observation")
+            self._board.see(self._cast.number(name), copy, seen[name], infos.get(name))
+
+    def _lacks(self, name: str, copy: int, field: str) -> EnvironmentFault:
+        return self._fault(name, f"{field} in copy {copy}", "there, as it acts", "missing")
+
+    def _fault(self, name: str, field: str, expected: str, got: str) -> EnvironmentFault:
+        return EnvironmentFault(
+            "agent_data_invalid",
+            environment=self.world.id,
+            agent=name,
+            field=field,
+            expected=expected,
+            value=got,
+        )
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._cast.envs[copy].render)
+
+    def close(self) -> None:
+        """Closes all copies."""
+        self._cast.close()
+
+
+TurnMode = Literal["sequential", "simultaneous"]
+
+
+def wrap(
+    id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mode: TurnMode | None, state: bool = False
+) -> Environment:
+    """Environments of `make_one`, which are like `first`: parallel ones, or such as take turns (AECEnv). `state`:
+    learners see what `state()` says.
+
+    ConfigurationError if `turn_mode` is not theirs, or they have no state.
+    """
+    sequential = hasattr(first, "agent_iter")
+    if turn_mode not in (None, "sequential" if sequential else "simultaneous"):
+        first.close()
+        how, mode = ("one after another", "sequential") if sequential else ("all at once", "simultaneous")
+        raise ConfigurationError(
+            "turn_mode_not_supported",
+            value=turn_mode,
+            environment=id,
+            how=how,
+            expected=mode,
+            key="environment.turn_mode",
+        )
+    kind = PettingZooTurns if sequential else PettingZooEnvironment
+    environment = kind(id, with_states(id, make_one) if state else make_one, copies)
+    if state:
+        environment.world = tagged(environment.world)
+    return environment
+
+
+def from_id(
+    id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None, state: bool = False
+) -> Environment:
+    """`parallel_env(**settings)` of the module named in `id`, or `env(**settings)` where `turn_mode` is sequential or
+    there is no other, as a world; ConfigurationError if it cannot be made. `state` as for `wrap`."""
+    name = id.removeprefix("pettingzoo:")
+    package = name.partition(".")[0]
+    try:
+        module = importlib.import_module(name)
+        wanted = {"sequential": ["env"], "simultaneous": ["parallel_env"]}.get(turn_mode or "", ["parallel_env", "env"])
+        function = next((getattr(module, one) for one in wanted if hasattr(module, one)), None)
+        if function is None:
+            raise AttributeError(f"module {name!r} has no {' nor '.join(wanted)}")
+    except (ImportError, AttributeError, ValueError) as fault:
+        missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
+        if missing and (missing == package or (missing != name and not name.startswith(f"{missing}."))):
+            raise ConfigurationError(
+                "package_missing", value=id, package=missing.partition(".")[0], key="environment.id"
+            ) from fault
+        if isinstance(fault, AttributeError) and turn_mode is not None:
+            raise ConfigurationError(
+                "pettingzoo_turn_mode_missing",
+                environment=id,
+                value=turn_mode,
+                reason=str(fault),
+                key="environment.turn_mode",
+            ) from fault
+        raise ConfigurationError(
+            "pettingzoo_id_unusable", environment=id, reason=str(fault), key="environment.id"
+        ) from fault
+    make_one = _maker(id, function, settings)
+    first = make_one()
+    made = [first]
+    return wrap(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state)
+
+
+def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:
+    def make_one() -> Any:
+        try:
+            return _without_canvas(function(**settings))
+        except ConfigurationError:
+            raise
+        except (TypeError, ValueError, AssertionError) as fault:
+            raise ConfigurationError(
+                "environment_settings_refused",
+                environment=id,
+                value=dict(settings),
+                reason=" ".join(str(fault).split()),
+                key="environment.settings",
+            ) from fault
+
+    return make_one
+
+
+def _without_canvas(env: Any) -> Any:
+    """`env`, whose pygame surface is given back if nobody will see it: each copy of MPE's worlds makes one of 2 MiB."""
+    inner = getattr(env, "unwrapped", env)
+    if getattr(inner, "render_mode", None) is None and type(getattr(inner, "screen", None)).__name__ == "Surface":
+        inner.screen = None
+    return env

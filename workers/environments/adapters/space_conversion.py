@@ -1,0 +1,321 @@
+"""What is held as another dtype than a foreign environment uses: float64 as float32, as no policy needs the digits.
+
+In flow: a world with an environment's own spaces; numbers that come back from float32. Out flow: the world as it is
+held here; numbers within the environment's own bounds.
+"""
+
+# MERGED-DOC """Values of foreign environments as rows of an agent's place, and its actions as those environments expect them.
+#
+# In flows: observations and masks as Gymnasium's spaces nest them; actions [n], rows of `Place.acted`. Out flows: rows
+# filled in; a value of the foreign action space for each row.
+#
+# Masks of legal actions come in the way of PettingZoo, beside the observation (`{"observation": ..., "action_mask":
+# ...}`), or as `info["action_mask"]`; of an action with several choices, by their dotted names.
+# """
+# MERGED-DOC """Values of many copies at once, in the manner of Gymnasium's vector environments, from rows and as rows.
+#
+# In flows: observations and infos, or actions, with a leading axis of E copies. Out flows: rows [E] of observations and
+# masks; a value of a batched space.
+# """
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from protocol.spaces import (
+    Agent,
+    Box,
+    Dict,
+    Discrete,
+    Leaf,
+    Place,
+    Space,
+    Text,
+    Tuple,
+    World,
+    elements,
+    flatten,
+    nest,
+    space_of,
+)
+from protocol.spaces.arrays import limits
+from protocol.spaces.gymnasium import world_of
+from protocol.spaces.pettingzoo import world_from_pettingzoo
+
+__all__ = ["MASK", "Batched", "Translation", "batch_of", "column_of", "held", "translate", "within"]
+
+
+def held(world: World, masked: Collection[str] = ()) -> World:
+    """The same world with the dtypes that are held here, and with masks for the agents named."""
+    agents = tuple(
+        Agent(
+            name=agent.name,
+            observation=_narrow(space_of(agent.observation)),
+            action=_narrow(space_of(agent.action)),
+            action_mask=agent.name in masked,
+        )
+        for agent in world.agents
+    )
+    return world_of(world.id, agents, world.episode_steps)
+
+
+def within(space: Box, column: NDArray[Any]) -> NDArray[Any]:
+    """[n, *shape] in bounds: one that was rounded to float32 may lie outside by that much."""
+    low, high = _each(space.low, -np.inf), _each(space.high, np.inf)
+    if low is None and high is None:
+        return column
+    flat = column.reshape(len(column), -1)
+    return np.clip(flat, low, high).astype(column.dtype).reshape(column.shape)
+
+
+def _narrow(space: Any) -> Any:
+    match space:
+        case Dict():
+            return Dict(spaces={key: _narrow(part) for key, part in space.spaces.items()})
+        case Tuple():
+            return Tuple(spaces=tuple(_narrow(part) for part in space.spaces))
+        case Box(dtype="float64"):
+            return Box(shape=space.shape, dtype="float32", low=_fitting(space.low), high=_fitting(space.high))
+    return space
+
+
+def _fitting(bound: Any) -> Any:
+    """Bounds without those that float32 cannot hold."""
+    if isinstance(bound, tuple):
+        return tuple(_fitting(one) for one in bound)
+    least, most = limits("float32")
+    return bound if bound is not None and least <= bound <= most else None
+
+
+def _each(bound: Any, infinite: float) -> Any:
+    """One for all elements or one for each; None where there is none."""
+    if isinstance(bound, tuple):
+        return np.array([infinite if one is None else one for one in bound])
+    return bound
+
+
+log = logging.getLogger(__name__)
+
+MASK = "action_mask"
+_OWN = "observation"
+
+
+class Translation:
+    """One agent of a foreign environment. `native` has its spaces as they are there, `place` as they are held here;
+    `where` begins every sentence on it; `beside`: masks come beside the observation."""
+
+    def __init__(self, where: str, place: Place, native: Agent, beside: bool = False, alone: bool = True) -> None:
+        self.where, self.place = where, place
+        self.beside, self._alone = beside, alone
+        self._seen, self.done = space_of(place.agent.observation), space_of(native.action)
+        plain = isinstance(self._seen, Box) and not beside
+        self._shape = place.observed.shape
+        self._dtype = place.observed.dtype if plain else None
+        self._native = tuple(elements(self.done, "action"))
+        self._choice = isinstance(self.done, Discrete)
+
+    def see(self, rows: NDArray[Any], row: int, value: Any) -> None:
+        """`rows[row] = value`; EnvironmentFault where it is not of the observation's space."""
+        if type(value) is np.ndarray and value.dtype == self._dtype and value.shape == self._shape:
+            rows[row] = value
+            return
+        arrays = flatten(self._seen, self.own(value), "observation", self.where)
+        if self.place.observed.nested:
+            for name, array in arrays.items():
+                rows[name.partition(".")[2]][row] = array
+        else:
+            rows[row] = arrays["observation"]
+
+    def allow(self, masks: NDArray[np.bool_], row: int, value: Any, info: Any) -> None:
+        """`masks[row]` from what comes with an observation; all that there is where nothing does."""
+        record = self.place.masked
+        assert record is not None
+        given = value.get(MASK) if self.beside and isinstance(value, Mapping) else (info or {}).get(MASK)
+        for leaf, target in record.parts(masks):
+            name = leaf.name.partition(".")[2]
+            if given is None:
+                target[row] = True
+            else:
+                target[row] = self.mask(self.part_of_mask(given, name), target.shape[1:], name)
+
+    def refuse_late_mask(self, info: Any) -> None:
+        """EnvironmentFault for a mask in the info that an episode begins with, where the first one had none."""
+        if self.place.masked is None and MASK in (info or {}):
+            raise EnvironmentFault("action_mask_came_late", where=self.where, field=MASK)
+
+    def values(self, actions: NDArray[Any]) -> list[Any]:
+        """[n] values of the foreign space: numbers for choices, arrays of their own dtype for boxes, text as text."""
+        if self._choice:
+            return actions.tolist()
+        columns = {name: _each(part, column) for name, part, column in self.columns(actions)}
+        if not self.place.acted.nested:
+            return list(columns["action"])
+        rows = range(len(actions))
+        return [nest(self.done, {name: column[row] for name, column in columns.items()}, "action") for row in rows]
+
+    def columns(self, actions: NDArray[Any]) -> Iterator[tuple[str, Any, NDArray[Any]]]:
+        """(name, native leaf, [n, *shape] of its dtype) of every leaf; arrays of our own."""
+        for native, (_, part) in zip(self._native, self.place.acted.parts(actions), strict=True):
+            column = part.astype(native.space.dtype)
+            if isinstance(native.space, Box) and part.dtype != column.dtype:
+                column = within(native.space, column)
+            yield native.name, native.space, column
+
+    def own(self, value: Any) -> Any:
+        """An observation without the mask beside it."""
+        if not self.beside or not isinstance(value, Mapping):
+            return value
+        if self._alone:
+            return value.get(_OWN)
+        return {key: part for key, part in value.items() if key != MASK}
+
+    def mask(self, given: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
+        """A mask [*shape] as it came; those of several elements may come in a tuple."""
+        mask = np.concatenate(given, axis=-1) if isinstance(given, tuple) else np.asarray(given)
+        if mask.shape != shape or mask.dtype.kind not in "biu" or ((mask != 0) & (mask != 1)).any():
+            said, strange = f"{mask.dtype}{list(mask.shape)}", mask[(mask != 0) & (mask != 1)].ravel()[:1].tolist()
+            if mask.shape == shape and strange:
+                said += f" with {strange}"
+            raise EnvironmentFault(
+                "action_mask_invalid",
+                where=self.where,
+                field=MASK,
+                dot="." * bool(name),
+                leaf=name,
+                expected=list(shape),
+                value=said,
+            )
+        return mask != 0
+
+    def part_of_mask(self, given: Any, name: str) -> Any:
+        """The mask of one choice out of those of all; `name` is its dotted name, "" for the only one."""
+        if not name:
+            return given
+        if not isinstance(given, Mapping) or name not in given:
+            said = f"of {', '.join(given)}" if isinstance(given, Mapping) else type(given).__name__
+            raise EnvironmentFault("action_mask_part_missing", where=self.where, field=MASK, leaf=name, value=said)
+        return given[name]
+
+
+def translate(
+    id: str,
+    observations: Mapping[str, Any],
+    actions: Mapping[str, Any],
+    infos: Mapping[str, Any],
+    episode_steps: int | None = None,
+) -> tuple[World, list[Translation]]:
+    """The world of agents with these spaces of Gymnasium, and how each is spoken to. `infos`, of a first episode, show
+    whether masks come there: then all who have choices are given them. ConfigurationError for what cannot be taken."""
+    native = world_from_pettingzoo(id, observations, actions, episode_steps)
+    masked = {agent.name for agent in native.agents if agent.action_mask}
+    for agent in native.agents:
+        seen = getattr(observations[agent.name], "spaces", None)
+        if not agent.action_mask and _chooses(agent) and isinstance(seen, Mapping) and MASK in seen:
+            where, action = f"{id}, agent {agent.name}", actions[agent.name]
+            log.warning("event=mask_only_seen where=%r reason='%s is no mask of %s'", where, seen[MASK], action)
+    if not masked and any(MASK in (info or {}) for info in infos.values()):
+        masked = {agent.name for agent in native.agents if _chooses(agent)}
+    world = held(native, masked)
+    return world, [
+        Translation(
+            f"{id}, agent {agent.name}",
+            place,
+            agent,
+            beside=agent.action_mask,
+            alone=agent.action_mask and set(observations[agent.name].spaces) == {_OWN, MASK},
+        )
+        for agent, place in zip(native.agents, world.places, strict=True)
+    ]
+
+
+def _chooses(agent: Agent) -> bool:
+    return any(hasattr(part.space, "choices") for part in elements(space_of(agent.action), "action"))
+
+
+def _each(space: Any, column: NDArray[Any]) -> list[Any]:
+    """[n] of a leaf."""
+    if isinstance(space, Discrete):
+        return column.tolist()
+    if isinstance(space, Text):
+        return [space.decode(row) for row in column]
+    return [column[row, ...] for row in range(len(column))]
+
+
+class Batched:
+    """The only agent of `copies` copies of a foreign environment."""
+
+    def __init__(self, agent: Translation, copies: int) -> None:
+        self._agent, self._copies = agent, copies
+        self._observed, self._masked = agent.place.observed, agent.place.masked
+
+    def see(self, value: Any) -> NDArray[Any]:
+        """[E, *shape]; the very array that came where it is one of the right dtype."""
+        own = self._agent.own(value)
+        if not self._observed.nested:
+            return column_of(self._observed.leaves[0], own, self._copies, self._agent.where)
+        rows = self._observed.zeros(self._copies)
+        for leaf, column in self._observed.parts(rows):
+            column[...] = column_of(leaf, own, self._copies, self._agent.where)
+        return rows
+
+    def allow(self, value: Any, info: Mapping[str, Any], before: NDArray[Any] | None = None) -> NDArray[Any] | None:
+        """[E, *shape] of masks, None for an agent without: what came, else what was `before`, else all."""
+        if self._masked is None:
+            return None
+        masks = self._masked.zeros(self._copies) if before is None else before
+        told = value if self._agent.beside else info
+        given = told.get(MASK) if isinstance(told, Mapping) else None
+        everywhere = np.ones(self._copies, np.bool_)
+        there = everywhere if self._agent.beside else told.get(f"_{MASK}", everywhere)
+        for leaf, target in self._masked.parts(masks):
+            name = leaf.name.partition(".")[2]
+            if before is None:
+                target[:] = True
+            if given is not None:
+                part = self._agent.part_of_mask(given, name)
+                target[there] = self._agent.mask(part, target.shape, name)[there]
+        return masks
+
+    def act(self, actions: NDArray[Any]) -> Any:
+        """The batched value of the foreign action space, of actions [E]."""
+        return batch_of(self._agent.done, {name: column for name, _, column in self._agent.columns(actions)}, "action")
+
+
+def column_of(leaf: Leaf, value: Any, copies: int, where: str) -> NDArray[Any]:
+    """[E, *leaf.space.shape] of its dtype, out of the batched value of its space; EnvironmentFault (it begins with
+    `where`) if it is not that."""
+    for key in leaf.path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            raise EnvironmentFault("dict_entry_missing", where=where, field=leaf.name, entry=key) from None
+    if isinstance(leaf.space, Text):
+        return np.stack([leaf.space.encode(text, f"{where}: {leaf.name}") for text in value])
+    array, dtype, shape = np.asarray(value), np.dtype(leaf.space.dtype), (copies, *leaf.space.shape)
+    whole = array.dtype.kind in "iu" and dtype.kind in "iu"
+    if array.shape != shape or not (whole or np.can_cast(array.dtype, dtype, "same_kind")):
+        raise EnvironmentFault(
+            "array_form_mismatch",
+            where=where,
+            field=leaf.name,
+            dtype=dtype,
+            shape=list(shape),
+            got_dtype=array.dtype,
+            got_shape=list(array.shape),
+        )
+    return array.astype(dtype, copy=False)
+
+
+def batch_of(space: Space, columns: Mapping[str, NDArray[Any]], name: str) -> Any:
+    """The batched value of `space` out of its leaves' columns [E, *shape]; text in a tuple."""
+    parts: dict[str, Any] = {}
+    for leaf in elements(space, name):
+        column = columns[leaf.name]
+        parts[leaf.name] = tuple(leaf.space.decode(row) for row in column) if isinstance(leaf.space, Text) else column
+    return nest(space, parts, name)

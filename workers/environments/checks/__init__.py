@@ -1,0 +1,1 @@
+"""Checks of what an environment returns and is given."""

@@ -1,0 +1,295 @@
+"""A guard around any environment: what raises inside, or contradicts the declared spaces, becomes one clear sentence.
+
+In flows: actions, which are checked before the environment has them, and the turns of another environment. Out flow:
+the same turns, or an EnvironmentFault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import EnvironmentFault
+from protocol.layout import common_of
+from protocol.spaces import Place
+from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
+from workers.environments.checks.fast_path import Glance
+from workers.environments.checks.payoff_check import Fairness, is_bound
+from workers.environments.checks.row_checks import ActionRows, MaskRows, Mismatch, Rows, flaw_of_numbers, flaw_of_shape
+from workers.runtime.state_capture import State, put_back, taken, under
+
+__all__ = ["Checked"]
+
+_Told = Present | Outcome
+_COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
+_CLOCK = np.dtype(np.float64)
+
+
+class Checked(Environment):
+    """Passes every turn of `inner` on after checking it; costs a few microseconds an agent."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+        self.world = inner.world
+        self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
+        self.remembers, self.waits = inner.remembers, inner.waits
+        self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
+        self._glances = [Glance(place, inner.copies // inner.groups) for place in inner.world.places]
+        common = common_of(inner.world)
+        self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
+        bound = range(inner.groups) if is_bound(inner.world) else ()
+        self._fairness = [Fairness(inner.world, inner.copies // inner.groups) for _ in bound]
+        """By group, where the world declares payoffs."""
+        self._turn: Turn | None = None
+        """The last one, whose agents act next."""
+        self._answered: Sequence[NDArray[Any]] | None = None
+        """Actions that were checked before the step."""
+
+    @property
+    def inner(self) -> Environment:
+        """What is guarded."""
+        return self._inner
+
+    def reset(self, seed: int) -> Turn:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+        for fairness in self._fairness:
+            fairness.begin()
+        return self._guarded("reset", lambda: self._inner.reset(seed))
+
+    def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data, if
+        an action is outside its space or illegal, and for a step before the reset."""
+        if actions is not self._answered:
+            self._check_actions(actions)
+        self._answered = None
+        return self._guarded("step", lambda: self._inner.step(actions))
+
+    def answer(self, actions: Sequence[NDArray[Any]]) -> None:
+        """As the environment's; EnvironmentFault as `step`'s."""
+        self._check_actions(actions)
+        self._answered = actions
+        self._run("answer", lambda: self._inner.answer(actions))
+
+    def get_state(self) -> State:
+        """The environment's, and what was seen of its payoffs."""
+        state = {f"inner.{name}": array for name, array in self._inner.get_state().items()}
+        for group, fairness in enumerate(self._fairness):
+            state |= {f"fairness.{group}.{name}": array for name, array in taken(fairness).items()}
+        return state
+
+    def set_state(self, state: State) -> None:
+        """The inverse; `told` says what comes with it."""
+        self._inner.set_state(under("inner.", state))
+        for group, fairness in enumerate(self._fairness):
+            put_back(fairness, under(f"fairness.{group}.", state))
+
+    def told(self, turn: Turn) -> Turn:
+        """`turn` was the last one when the state was told to which the environment was put back."""
+        self._turn = turn
+        return turn
+
+    def conclude(self) -> tuple[Outcome, ...]:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
+        outcomes: tuple[Outcome, ...] = self._run("conclude", self._inner.conclude)
+        for outcome in outcomes:
+            self._check(outcome)
+        return outcomes
+
+    def take_episodes(self) -> Episodes:
+        """As the environment's."""
+        return self._inner.take_episodes()
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """Handed on."""
+        self._run("hear", lambda: self._inner.hear(programme))
+
+    def attend(self) -> None:
+        """As the environment's; EnvironmentFault naming environment and cause if it raises."""
+        self._run("attend", self._inner.attend)
+
+    def figures(self) -> dict[str, float]:
+        """As the environment's."""
+        return self._inner.figures()
+
+    def scripted(self) -> Player | None:
+        """As the environment's."""
+        return self._inner.scripted()
+
+    def render(self, copy: int = 0) -> str:
+        """As the environment's."""
+        return self._inner.render(copy)
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """As the environment's."""
+        return self._inner.render_rgb(copy, scale)
+
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """As the environment's."""
+        return self._inner.occupied(copy)
+
+    def close(self) -> None:
+        """Closes the environment; EnvironmentFault if that raises."""
+        self._run("close", self._inner.close)
+
+    def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
+        self._turn = None
+        turn = self._run(verb, call)
+        self.restarts = self._inner.restarts
+        if not isinstance(turn, Turn):
+            raise EnvironmentFault(
+                "turn_not_returned", environment=self.world.id, value=type(turn).__name__, method=verb
+            )
+        if self._inner.world is not self.world and self._inner.world != self.world:
+            raise self._changed(verb)
+        if len(turn.present) > 1 or len(turn.outcomes) > 1:
+            self._check_once(turn)
+        count = len(self._glances)
+        for present in turn.present:
+            if not (0 <= present.agent < count and self._glances[present.agent].sees(present)):
+                self._check(present)
+        for outcome in turn.outcomes:
+            self._check(outcome)
+        if turn.common is not None or self._common is not None:
+            self._check_common(turn.common, "common", self.copies // self.groups)
+        if self._fairness:
+            self._fairness[turn.group].check(turn)
+        self._turn = turn
+        return turn
+
+    def _changed(self, verb: str) -> EnvironmentFault:
+        """Other agents or spaces than were declared at first: the first that differs."""
+        got = {place.name: place.agent for place in self._inner.world.places}
+        for place in self.world.places:
+            if got.get(place.name) != place.agent:
+                said = got[place.name].model_dump_json() if place.name in got else "missing"
+                where, expected = f"{self.world.id}, agent {place.name}", place.agent.model_dump_json()
+                return EnvironmentFault("space_changed", where=where, field="its spaces", expected=expected, value=said)
+        return EnvironmentFault("world_changed", environment=self.world.id, method=verb)
+
+    def _check_once(self, turn: Turn) -> None:
+        """No agent is in two entries of a kind."""
+        for what, told in (("present", turn.present), ("outcomes", turn.outcomes)):
+            if len(told) > 1 and len({one.agent for one in told}) < len(told):
+                agents = [one.agent for one in told]
+                raise EnvironmentFault("agent_repeated_in_turn", environment=self.world.id, field=what, agents=agents)
+
+    def _run(self, verb: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except EnvironmentFault:
+            raise
+        except (Exception, SystemExit) as fault:  # a world that exits must not end a worker as if it had chosen to
+            text = " ".join(f"{type(fault).__name__}: {fault}".split())
+            raise EnvironmentFault("environment_raised", environment=self.world.id, method=verb, reason=text) from fault
+
+    def _check_actions(self, actions: Sequence[NDArray[Any]]) -> None:
+        turn = self._turn
+        if turn is None:
+            raise EnvironmentFault("step_before_reset", environment=self.world.id)
+        if len(actions) != len(turn.present):
+            raise EnvironmentFault(
+                "actions_count_mismatch", environment=self.world.id, expected=len(turn.present), value=len(actions)
+            )
+        for present, chosen in zip(turn.present, actions, strict=True):
+            if self._glances[present.agent].does(chosen, present.copies):
+                continue
+            expected = self._agents[present.agent]
+            n = expected.rows if present.copies is None else len(present.copies)
+            flaw = expected.acted.flaw("action", chosen, n, present.action_mask)
+            if flaw is not None:
+                raise EnvironmentFault("action_invalid", **self._facts(present.agent, flaw))
+
+    def _check(self, told: _Told) -> None:
+        if not 0 <= told.agent < len(self._agents):
+            raise EnvironmentFault(
+                "agent_number_unknown", environment=self.world.id, value=told.agent, limit=len(self._agents) - 1
+            )
+        expected = self._agents[told.agent]
+        flaw = expected.flaw(told)
+        if flaw is not None:
+            raise EnvironmentFault("agent_data_invalid", **self._facts(told.agent, flaw))
+        if len(told.final_index):
+            self._check_common(told.final_common, "final_common", len(told.final_index))
+
+    def _check_common(self, got: Any, field: str, rows: int) -> None:
+        """What all agents see, in `rows` copies; None where the world has nothing like that."""
+        if self._common is None and got is None:
+            return
+        flaw: Mismatch | None = Mismatch(field, "nothing, as the world has no common observation", _said(got))
+        if self._common is not None:
+            shape, dtype = (rows, *self._common[0]), self._common[1]
+            flaw = flaw_of_shape(field, got, shape, dtype) or flaw_of_numbers(field, got)
+        if flaw is not None:
+            raise EnvironmentFault(
+                "world_data_invalid",
+                environment=self.world.id,
+                field=flaw.field,
+                expected=flaw.expected,
+                value=flaw.got,
+            )
+
+    def _facts(self, agent: int, flaw: Mismatch) -> dict[str, str]:
+        facts = {"environment": self.world.id, "agent": self.world.agents[agent].name}
+        return facts | {"field": flaw.field, "expected": flaw.expected, "value": flaw.got}
+
+
+class _Expected:
+    """What one agent must be told, in a group of `copies` copies."""
+
+    def __init__(self, place: Place, copies: int) -> None:
+        self.rows = copies * place.many
+        self.acted = ActionRows(place)
+        self._observed = Rows(place.observed)
+        self._masked = None if place.masked is None else MaskRows(place.masked, place.acted)
+
+    def flaw(self, told: _Told) -> Mismatch | None:
+        """The first one."""
+        copies = told.copies
+        n = self.rows
+        if copies is not None:
+            flaw = self._flaw_of_copies(copies)
+            if flaw is not None:
+                return flaw
+            n = len(copies)
+        if isinstance(told, Present):
+            flaw = self._observed.flaw("observation", told.observation, n) or self._flaw_of_mask(told.action_mask, n)
+            if flaw is None and told.clock is not None:
+                flaw = flaw_of_shape("clock", told.clock, (n,), _CLOCK) or flaw_of_numbers("clock", told.clock)
+            if flaw is not None:
+                return flaw
+        return (
+            flaw_of_shape("reward", told.reward, (n,), _REWARD)
+            or flaw_of_shape("terminated", told.terminated, (n,), _END)
+            or flaw_of_shape("truncated", told.truncated, (n,), _END)
+            or flaw_of_numbers("reward", told.reward)
+            or self._flaw_of_finals(told)
+        )
+
+    def _flaw_of_copies(self, copies: Any) -> Mismatch | None:
+        if not isinstance(copies, np.ndarray) or copies.ndim != 1 or copies.dtype != _COPIES:
+            return Mismatch("copies", "int64[n]", _said(copies))
+        if len(copies) and not (copies[0] >= 0 and copies[-1] < self.rows and (copies[1:] > copies[:-1]).all()):
+            return Mismatch("copies", f"increasing numbers in 0..{self.rows - 1}", str(copies))
+        return None
+
+    def _flaw_of_mask(self, mask: Any, n: int) -> Mismatch | None:
+        """A mask where the agent has one, and only there."""
+        if self._masked is not None:
+            return self._masked.flaw("action_mask", mask, n)
+        return None if mask is None else Mismatch("action_mask", "None, as the agent has none", _said(mask))
+
+    def _flaw_of_finals(self, told: _Told) -> Mismatch | None:
+        """A final observation for every truncated row, and for no other."""
+        index, final = told.final_index, told.final_observation
+        if not len(index) and final is None and not told.truncated.any():
+            return None
+        if not np.array_equal(np.flatnonzero(told.truncated), index):
+            return Mismatch("final_index", f"the truncated rows {np.flatnonzero(told.truncated)}", str(index))
+        return self._observed.flaw("final_observation", final, len(index)) if len(index) else None
+
+
+def _said(got: Any) -> str:
+    return f"{got.dtype}{list(got.shape)}" if isinstance(got, np.ndarray) else type(got).__name__

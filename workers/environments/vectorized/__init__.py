@@ -1,0 +1,1 @@
+"""Environment copies in worker processes, over shared memory."""

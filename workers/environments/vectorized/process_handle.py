@@ -1,0 +1,189 @@
+"""The few bytes that an actor and a process that steps copies say to each other, over a pair of sockets.
+
+`RESET` and `STEP` are answered by `TURN`, in order; `HEAR`, of a programme as JSON, is not; `WORLD` is said once,
+first. What an error says is text.
+"""
+
+# MERGED-DOC """One process that steps copies, as the actor sees it: started, told, listened to, ended.
+#
+# In flows: commands. Out flows: answers, each awaited until a deadline; `Lost` when the process has ended or hangs.
+# """
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from enum import IntEnum
+
+from protocol.config import EnvironmentConfig
+from protocol.deadline import Deadline
+from protocol.errors import EnvironmentFault, RookeryError
+from protocol.spaces import World, parse_world
+from workers.environments.base import Episodes
+
+__all__ = ["ANSWER", "COMMAND", "Child", "Kind", "Lost"]
+
+COMMAND = struct.Struct("<BxHxxxxQ")
+"""kind, group, seed (of HEAR: bytes of text that follow)"""
+ANSWER = struct.Struct("<BxHI")
+"""kind, group (of FAULT: the error's exit code), bytes of text that follow"""
+
+
+class Kind(IntEnum):
+    """What a command or an answer is."""
+
+    RESET = 1
+    STEP = 2
+    WORLD = 3
+    """The process is ready; the text is its world, and the descriptor of the memory is to come."""
+    TURN = 4
+    FAULT = 5
+    """An error that was foreseen; the text is its sentence."""
+    CRASH = 6
+    """The last line of a traceback, before the process ends."""
+    HEAR = 7
+    """What is said of the members of a collection."""
+
+
+log = logging.getLogger(__name__)
+
+_FAULTS = {fault.exit_code: fault for fault in RookeryError.__subclasses__()}
+_REAP_SECONDS = 5.0
+
+
+class Lost(Exception):
+    """The process is of no use any more; the text says what became of it, as in "it was killed by SIGKILL"."""
+
+
+class Child:
+    """Process number `index` of those that `config` asks for, which adds what it tells of episodes to `episodes`. Call
+    `kill` or `end` in the end."""
+
+    def __init__(self, config: EnvironmentConfig, index: int, episodes: Episodes) -> None:
+        self._episodes = episodes
+        self.pending: set[int] = set()
+        """Groups whose turn is awaited."""
+        self._last_words = ""
+        ours, theirs = socket.socketpair()
+        self._wire = ours
+        module = [sys.executable, "-P", "-m", "workers.environments.vectorized.process_main"]
+        arguments = [str(theirs.fileno()), str(os.getpid()), str(index), config.model_dump_json()]
+        threads = {
+            name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        }
+        try:
+            self._process = subprocess.Popen(
+                [*module, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what a world prints must not be taken for what a worker says
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, **threads},
+                start_new_session=True,  # Ctrl-C reaches the actor alone, and whatever a world starts dies with it
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def world(self, deadline: Deadline) -> World:
+        """What it steps, said once it is ready."""
+        kind, _, text = self._receive(deadline)
+        assert kind == Kind.WORLD, kind
+        return parse_world(text)
+
+    def attach(self, descriptor: int) -> None:
+        """Gives it the shared memory."""
+        with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its first answer will tell
+            socket.send_fds(self._wire, [b"m"], [descriptor])
+
+    def reset(self, group: int, seed: int) -> None:
+        """Orders new episodes in all its copies of `group`."""
+        self._send(Kind.RESET, group, seed)
+
+    def step(self, group: int) -> None:
+        """Orders a step with the actions that are in the shared memory."""
+        self._send(Kind.STEP, group, 0)
+
+    def hear(self, programme: str) -> None:
+        """Hands on what is said of the members of a collection."""
+        said = programme.encode()
+        with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
+            self._wire.sendall(COMMAND.pack(Kind.HEAR, 0, len(said)) + said)
+
+    def wait(self, group: int, deadline: Deadline) -> None:
+        """Returns when the turn of `group` is written; raises `Lost`, or the fault that the process met."""
+        while group in self.pending:
+            _, number, text = self._receive(deadline)
+            self.pending.discard(number)
+            for (member, agent), (count, total) in json.loads(text) if text else ():
+                before = self._episodes.get((member, agent), (0, 0.0))
+                self._episodes[member, agent] = (before[0] + count, before[1] + total)
+
+    def kill(self) -> None:
+        """At once, with whatever it has started."""
+        self._wire.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        try:
+            self._process.wait(_REAP_SECONDS)
+        except subprocess.TimeoutExpired:  # held in the kernel, by a device or a network file system
+            log.warning("event=environment_not_reaped pid=%d", self._process.pid)
+
+    def release(self) -> None:
+        """Tells it to close its environments and end."""
+        self._wire.close()
+
+    def end(self, deadline: Deadline) -> int | None:
+        """After `release`: its exit code, that of a kill if it does not end in time; None if even that fails."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(deadline.left)
+        self.kill()
+        return self._process.returncode
+
+    def _send(self, kind: Kind, group: int, seed: int) -> None:
+        self.pending.add(group)
+        with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
+            self._wire.sendall(COMMAND.pack(kind, group, seed))
+
+    def _receive(self, deadline: Deadline) -> tuple[int, int, str]:
+        kind, number, length = ANSWER.unpack(self._read(ANSWER.size, deadline))
+        text = self._read(length, deadline).decode() if length else ""
+        if kind == Kind.FAULT:
+            raise _FAULTS.get(number, EnvironmentFault).heard(text)
+        if kind == Kind.CRASH:
+            self._last_words = text
+            return self._receive(deadline)
+        return kind, number, text
+
+    def _read(self, size: int, deadline: Deadline) -> bytes:
+        read = b""
+        while len(read) < size:
+            self._wire.settimeout(max(deadline.left, 1e-3))
+            try:
+                got = self._wire.recv(size - len(read))
+            except TimeoutError:
+                raise Lost(f"it did not answer within {deadline.seconds:g} s") from None
+            except ConnectionResetError:
+                got = b""
+            if not got:
+                raise Lost(self._end())
+            read += got
+        return read
+
+    def _end(self) -> str:
+        """What became of a process whose socket has ended."""
+        try:
+            code = self._process.wait(_REAP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it closed its socket"
+        if code < 0:
+            return f"it was killed by {signal.Signals(-code).name}"
+        return f"it ended with {self._last_words}" if self._last_words else f"it ended with exit code {code}"

@@ -1,0 +1,124 @@
+"""A process that steps a share of an environment's copies, one environment for each group.
+
+    python -P -m workers.environments.vectorized.process_main SOCKET PARENT PROCESS CONFIG
+
+In flows: commands of a few bytes on an inherited socket, actions in shared memory. Out flows: turns in shared memory,
+an answer of a few bytes for each; or the sentence of an error. It ends when its parent does, however that dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from protocol.config import EnvironmentConfig
+from protocol.errors import RookeryError
+from protocol.memory import SharedFile
+from workers import all_imported
+from workers.environments.checks.checked_environment import Checked
+from workers.environments.registry import make
+from workers.environments.vectorized.process_handle import ANSWER, COMMAND, Kind
+from workers.environments.vectorized.process_side import Share
+from workers.environments.vectorized.shared_arrays import Division, Exchange
+
+__all__ = ["Stepper", "main"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Stepper:
+    """Process number `process` of those that `config` asks for."""
+
+    def __init__(self, wire: socket.socket, process: int, config: EnvironmentConfig) -> None:
+        self._wire, self._process = wire, process
+        self._division = Division.of(config)
+        own = config.model_copy(update={"copies": self._division.share, "processes": 0, "async_factor": 1})
+        self._environments = [Checked(make(own)) for _ in range(self._division.groups)]
+
+    def run(self) -> None:
+        """Says what world it is, and obeys until the socket ends."""
+        world = self._environments[0].world
+        _answer(self._wire, Kind.WORLD, 0, world.model_dump_json())
+        _, (descriptor,), _, _ = socket.recv_fds(self._wire, 1, 1)
+        memory = SharedFile(Path("memory of the parent"), descriptor, os.fstat(descriptor).st_size)
+        exchange = Exchange(world, self._division, memory.buffer)
+        shares = [Share(exchange, self._process, group) for group in range(self._division.groups)]
+        while (command := self._wire.recv(COMMAND.size, socket.MSG_WAITALL)) != b"":
+            kind, group, seed = COMMAND.unpack(command)
+            if kind == Kind.HEAR:
+                self._hear(self._wire.recv(seed, socket.MSG_WAITALL))
+                continue
+            environment, share = self._environments[group], shares[group]
+            fresh = kind == Kind.RESET
+            share.write(share.cut(environment.reset(seed)) if fresh else environment.step(share.actions()))
+            episodes = environment.take_episodes()
+            _answer(self._wire, Kind.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
+
+    def _hear(self, said: bytes) -> None:
+        for environment in self._environments:
+            environment.hear(json.loads(said))
+
+    def close(self) -> None:
+        """Closes its environments."""
+        for environment in self._environments:
+            environment.close()
+
+
+def _answer(wire: socket.socket, kind: Kind, number: int, text: str = "") -> None:
+    said = text.encode()
+    wire.sendall(ANSWER.pack(kind, number, len(said)) + said)
+
+
+def _end_with(parent: int) -> None:
+    """This process is killed when its parent dies, even while a world's step hangs."""
+    if sys.platform == "linux":  # a stopped process and one that holds the interpreter's lock die, too
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(descriptor: int, parent: int, process: int, config: str) -> None:
+    """Steps until the parent closes the socket."""
+    _end_with(parent)
+    with socket.socket(fileno=descriptor) as wire:
+        wire.set_inheritable(False)
+        try:
+            stepper = Stepper(wire, process, EnvironmentConfig.model_validate_json(config))
+            with suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed in the middle of a turn
+                stepper.run()
+            stepper.close()
+        except RookeryError as fault:
+            if fault.__cause__ is not None:
+                traceback.print_exc()  # what happened inside the environment
+            _last_word(wire, Kind.FAULT, fault.exit_code, fault.coded)
+            sys.exit(fault.exit_code)
+        except BaseException as fault:
+            _last_word(wire, Kind.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())
+            raise
+
+
+def _last_word(wire: socket.socket, kind: Kind, number: int, text: str) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # the parent listens no more; the exit code tells it
+        _answer(wire, kind, number, text)
+
+
+if __name__ == "__main__":
+    all_imported()
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,1 @@
+"""Rookery's environments as other libraries'."""

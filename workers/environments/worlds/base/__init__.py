@@ -1,0 +1,1 @@
+"""What several built-in worlds share."""

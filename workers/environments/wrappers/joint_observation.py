@@ -1,0 +1,219 @@
+"""Any world with a joint observation for learners: what all other agents saw last, beside what each sees.
+
+In flow: turns of a world of named agents. Out flow: the same turns, in whose observations there is a component
+`central`, evaluation-only: `others`, the observations of all others in the world's order, evaluation-only parts
+included, and `there`, 1 for each of them that has seen something in this episode and has not left it. Of one that is
+not there all is 0. At a true last observation it is what the others saw last in that episode.
+
+Legend: `E` copies, `A` agents, `n` rows, `m` truncated ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ConfigurationError
+from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
+from protocol.spaces.nodes import space_of
+from protocol.spaces.records import field_of
+from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
+from workers.environments.wrappers.central_state import CENTRAL, field_within, with_central
+
+__all__ = ["Joint"]
+
+_Rows = slice | NDArray[np.int64]
+_THERE = f"{CENTRAL}.there"
+
+
+class Joint(Environment):
+    """`inner` with a joint observation; ConfigurationError where it has one agent, or templates of many."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+        self.copies, self.groups = inner.copies, inner.groups
+        self.world = _joint(inner.world)
+        self._views = [_View(inner.world.places, agent, place) for agent, place in enumerate(self.world.places)]
+        self._seen = [place.observed.zeros(inner.copies) for place in inner.world.places]
+        """[A] of [E, *shape]: what each saw last; zeros where it is not there."""
+        self._there = np.zeros((len(self._seen), inner.copies), np.int8)
+        self._shown = [place.observed.zeros(inner.copies) for place in self.world.places]
+
+    def reset(self, seed: int) -> Turn:
+        """As the world's."""
+        self._there.fill(0)
+        for seen in self._seen:
+            seen[...] = np.zeros((), seen.dtype)
+        return self._widened(self._inner.reset(seed))
+
+    def step(self, actions: Sequence[NDArray]) -> Turn:
+        """As the world's; all ends are told in the turn in which they come."""
+        return self._widened(self._inner.step(actions))
+
+    def hear(self, programme: Mapping[str, Any]) -> None:
+        """Handed on."""
+        self._inner.hear(programme)
+
+    def take_episodes(self) -> Episodes:
+        """As the world's."""
+        return self._inner.take_episodes()
+
+    def scripted(self) -> Player | None:
+        """As the world's, which knows nothing of what others see."""
+        player = self._inner.scripted()
+        if player is None:
+            return None
+
+        def choose(present: Present) -> NDArray:
+            return player(replace(present, observation=self._views[present.agent].own(present.observation)))
+
+        return choose
+
+    def render(self, copy: int = 0) -> str:
+        """As the environment's."""
+        return self._inner.render(copy)
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """As the environment's."""
+        return self._inner.render_rgb(copy, scale)
+
+    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """As the environment's."""
+        return self._inner.occupied(copy)
+
+    def close(self) -> None:
+        """Closes the world."""
+        self._inner.close()
+
+    def _widened(self, turn: Turn) -> Turn:
+        self.restarts = self._inner.restarts
+        late = self._inner.conclude()
+        outcomes = (*turn.outcomes, *late) if late else turn.outcomes
+        told: tuple[Present | Outcome, ...] = (*outcomes, *turn.present)
+        ended = [(one, done) for one in told if (done := one.terminated | one.truncated).any()]
+        finals = self._finals(turn, ended)
+        for one, done in ended:
+            self._leave(self._seen[one.agent], self._there[one.agent], _rows(one, done))
+        for present in turn.present:
+            where = _rows(present)
+            self._seen[present.agent][where] = present.observation
+            self._there[present.agent, where] = 1
+        return replace(
+            turn,
+            outcomes=tuple(replace(one, **finals.get(id(one), {})) for one in outcomes),
+            present=tuple(replace(one, observation=self._show(one), **finals.get(id(one), {})) for one in turn.present),
+        )
+
+    def _show(self, present: Present) -> NDArray:
+        """[n, *shape] of one agent, in memory that is used again."""
+        shown = self._shown[present.agent][: len(present.reward)]
+        self._views[present.agent].write(shown, present.observation, self._seen, self._there, _rows(present))
+        return shown
+
+    def _finals(self, turn: Turn, ended: Sequence[tuple[Present | Outcome, NDArray[np.bool_]]]) -> dict[int, Any]:
+        """id of an entry -> its true last observations, [m, *shape]."""
+        cut = [one for one, _ in ended if len(one.final_index)]
+        if not cut:
+            return {}
+        seen, there = [rows.copy() for rows in self._seen], self._there.copy()
+        for present in turn.present:  # of those whose episode goes on
+            where = _rows(present, ~(present.terminated | present.truncated))
+            seen[present.agent][where] = present.observation[~(present.terminated | present.truncated)]
+            there[present.agent, where] = 1
+        for one, done in ended:
+            self._leave(seen[one.agent], there[one.agent], _rows(one, done))
+        for one in cut:
+            where = _rows(one, one.final_index)
+            seen[one.agent][where] = one.final_observation
+            there[one.agent, where] = 1
+        found = {}
+        for one in cut:
+            assert one.final_observation is not None
+            final = self.world.places[one.agent].observed.zeros(len(one.final_index))
+            self._views[one.agent].write(final, one.final_observation, seen, there, _rows(one, one.final_index))
+            found[id(one)] = {"final_observation": final}
+        return found
+
+    @staticmethod
+    def _leave(seen: NDArray, there: NDArray[np.int8], where: _Rows) -> None:
+        seen[where] = np.zeros((), seen.dtype)
+        there[where] = 0
+
+
+class _View:
+    """The fields of one agent's widened rows, and where each comes from."""
+
+    def __init__(self, inner: Sequence[Place], agent: int, outer: Place) -> None:
+        self._plain, self._record = not inner[agent].observed.nested, inner[agent].observed
+        self._own = [(field_within(inner[agent], field), field) for field in _fields(inner[agent])]
+        self._others = [
+            (other, ".".join(part for part in (f"{CENTRAL}.others.{position}", field) if part), field)
+            for position, other in enumerate(other for other in range(len(inner)) if other != agent)
+            for field in _fields(inner[other])
+        ]
+        self._there = [other for other in range(len(inner)) if other != agent]
+        assert {to for to, _ in self._own} | {to for _, to, _ in self._others} | {_THERE} == set(
+            outer.observed.dtype.names or ()
+        )
+
+    def write(
+        self, rows: NDArray, own: NDArray, seen: Sequence[NDArray], there: NDArray[np.int8], where: _Rows
+    ) -> None:
+        """Fills `rows` [n], of `own` [n, *shape] and of what others see in the copies `where`."""
+        for to, field in self._own:
+            rows[to] = own[field] if field else own
+        for other, to, field in self._others:
+            rows[to] = seen[other][field][where] if field else seen[other][where]
+        rows[_THERE] = there[self._there][:, where].T
+
+    def own(self, rows: NDArray) -> NDArray:
+        """[n, *shape]: rows as they were before."""
+        found = self._record.zeros(len(rows))
+        for field, to in self._own:
+            if to:
+                found[to] = rows[field]
+            else:
+                found[...] = rows[field]
+        return found
+
+
+def _fields(place: Place) -> list[str]:
+    """The fields of an agent's rows; one called "" where they are plain."""
+    return [field_of(leaf) for leaf in place.observed.leaves]
+
+
+def _rows(told: Present | Outcome, which: NDArray | None = None) -> _Rows:
+    """The copies that are told of; `which` of them (a mask [n], or positions)."""
+    if which is None:
+        return slice(None) if told.copies is None else told.copies
+    if told.copies is None:
+        return np.flatnonzero(which) if which.dtype == np.bool_ else which
+    return told.copies[which]
+
+
+def _joint(world: World) -> World:
+    """The world with what all others see; ConfigurationError in one sentence."""
+    places = world.places
+    for place in places:
+        if place.capacity is not None:
+            raise ConfigurationError(
+                "joint_state_too_large",
+                agent=place.name,
+                environment=world.id,
+                limit=place.capacity,
+                key="environment.central_state",
+            )
+    if len(places) == 1:
+        raise ConfigurationError(
+            "joint_state_of_one_agent", environment=world.id, agent=places[0].name, key="environment.central_state"
+        )
+    spaces = {}
+    for place in places:
+        others = tuple(space_of(other.agent.observation) for other in places if other is not place)
+        there = MultiBinary(shape=(len(others),))
+        spaces[place.name] = Dict(spaces={"others": Tuple(spaces=others), "there": there})
+    return with_central(world, spaces)
