@@ -11,7 +11,7 @@ import pytest
 
 from protocol.config import Run, parse_run
 from workers.coordination.curriculum import Programme, programme_of
-from workers.environments.collections.choice import Ladder, Worst, choice_of
+from workers.environments.collections.sampling import Ladder, Worst, choice_of
 from workers.environments.registry import make
 from workers.runtime.files import Disk
 

@@ -16,11 +16,11 @@ from protocol.config import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.checks.checked_environment import Checked
-from workers.environments.collections.agreement import world_of
-from workers.environments.collections.choice import Choice, choice_of
-from workers.environments.collections.handover import change, without_news
-from workers.environments.collections.merging import Merger
-from workers.environments.collections.stage import Stage
+from workers.environments.collections.common_world import world_of
+from workers.environments.collections.episode_switch import change, without_news
+from workers.environments.collections.member_copy import Stage
+from workers.environments.collections.merge_turns import Merger
+from workers.environments.collections.sampling import Choice, choice_of
 
 __all__ = ["Collection"]
 

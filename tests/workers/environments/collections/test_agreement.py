@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 from tests.faults import raises
-from workers.environments.collections.agreement import world_of
+from workers.environments.collections.common_world import world_of
 
 
 def agent(name: str, seen: int = 3, actions: int = 2, mask: bool = False) -> Agent:

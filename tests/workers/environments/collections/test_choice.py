@@ -9,7 +9,7 @@ import pytest
 
 from protocol.collection import Adversarial, Curriculum, Split
 from protocol.environments import EnvironmentConfig
-from workers.environments.collections.choice import Choice, Drawn, Ladder, Worst, choice_of
+from workers.environments.collections.sampling import Choice, Drawn, Ladder, Worst, choice_of
 
 ABC = ["a", "b", "c"]
 
