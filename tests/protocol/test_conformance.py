@@ -23,9 +23,9 @@ from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, W
 from tests.faults import kinds_in
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
-from workers.environments.simulators import door
-from workers.environments.simulators.hearing import Hearing
-from workers.environments.simulators.names import Names
+from workers.environments.simulators import server
+from workers.environments.simulators.message_validation import Hearing
+from workers.environments.simulators.session import Names
 
 HEADINGS = set(re.findall(r"^#+ (.+)$", (ROOT / "protocol" / "README.md").read_text(), re.MULTILINE))
 HALL = World(
@@ -71,12 +71,12 @@ def rewards(self: Any, message: Any, rows: Any) -> list[float]:
     return (message.rewards or [0.0] * len(rows))[: len(rows)]
 
 
-def give(self: door.Door, guest: Any, number: int, *more: Any) -> bool:
+def give(self: server.Door, guest: Any, number: int, *more: Any) -> bool:
     """To another observe."""
     return GIVE(self, guest, number + 1, *more)
 
 
-def blame(self: door.Door, guest: Any, fault: Any) -> None:
+def blame(self: server.Door, guest: Any, fault: Any) -> None:
     """Always for the same."""
     fault.code = "value"
     BLAME(self, guest, fault)
@@ -87,10 +87,10 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME, GIVE = door.Door.blame, door.Door.give
+BLAME, GIVE = server.Door.blame, server.Door.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
-    "answers another observe": (door.Door, "give", give, server_checks.plays, "act_answers_other_observe", " 2 "),
-    "loses the clock": (door, "Pong", pong, server_checks.pings, "pong_clock_wrong", "7.0"),
+    "answers another observe": (server.Door, "give", give, server_checks.plays, "act_answers_other_observe", " 2 "),
+    "loses the clock": (server, "Pong", pong, server_checks.pings, "pong_clock_wrong", "7.0"),
     "takes any reward": (
         Hearing,
         "_rewards",
@@ -99,8 +99,8 @@ BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         "answer_of_wrong_type",
         "a reward too many",
     ),
-    "has one code": (door.Door, "blame", blame, server_checks.refuses, "refusal_code_wrong", "value ("),
-    "is patient": (door, "STRIKES", 30, server_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
+    "has one code": (server.Door, "blame", blame, server_checks.refuses, "refusal_code_wrong", "value ("),
+    "is patient": (server, "STRIKES", 30, server_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts no incarnations": (
         Names,
         "incarnation_of",

@@ -16,7 +16,7 @@ from protocol.errors import ConfigurationError
 from protocol.layout import common_of
 from protocol.league import LeagueConfig, Matchmaking
 from protocol.spaces import World
-from workers.environments.simulators.settings import EXTERNAL
+from workers.environments.simulators.simulator_settings import EXTERNAL
 
 __all__ = ["Home", "LeaguePlan", "PlayerPlan", "plan_league"]
 

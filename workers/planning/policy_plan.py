@@ -20,7 +20,7 @@ from protocol.intake import ActionCheck
 from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
-from workers.environments.simulators.settings import EXTERNAL, played
+from workers.environments.simulators.simulator_settings import EXTERNAL, played
 from workers.learning.governor import Governor
 from workers.planning.compatibility import unlearnable
 from workers.planning.data_parallel import check_ranks

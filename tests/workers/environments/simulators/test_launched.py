@@ -20,7 +20,7 @@ from tests.flows.runs import alive
 from tests.tools import ROOT
 from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
-from workers.environments.simulators.launched import command_of
+from workers.environments.simulators.launcher import command_of
 
 PROGRAM = """
 import os, sys, time
@@ -108,7 +108,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from workers.environments.simulators.launched import Launched
+from workers.environments.simulators.launcher import Launched
 folder = Path({folder!r})
 launched = Launched({command!r}, 1, 0, "actor-0", "tcp://127.0.0.1:9", lambda name: 1, folder, lambda name, why: None)
 time.sleep(60)

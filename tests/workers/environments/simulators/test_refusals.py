@@ -22,7 +22,7 @@ from tests.faults import kinds_in, raises, words_in
 from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen
 from tests.workers.environments.simulators.serving import serving
-from workers.environments.simulators import names, quarantine
+from workers.environments.simulators import quarantine, session
 
 NAN, NOBODY = float("nan"), "no such agent"
 
@@ -147,7 +147,7 @@ def test_who_waits_for_a_copy_may_ask_each_second_but_not_all_the_time(
 
 
 def test_who_comes_under_ever_new_names_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "_MOST_NAMES", 3)
+    monkeypatch.setattr(session, "_MOST_NAMES", 3)
     with serving() as served, raw(served.address) as one:
         for number in range(6):
             one.enter(f"raw-{number}")

@@ -19,9 +19,9 @@ from protocol.messages import Welcome
 from protocol.simulator_messages import Admit, facts_of
 from protocol.sockets import Ports, check_bind
 from protocol.spaces import World
-from workers.environments.simulators.reading import Reading
-from workers.environments.simulators.settings import SimulatorSettings
-from workers.environments.simulators.terms import Terms
+from workers.environments.simulators.array_codec import Reading
+from workers.environments.simulators.server import Terms
+from workers.environments.simulators.simulator_settings import SimulatorSettings
 from workers.runtime.process import Life, run_dir_of
 
 __all__ = ["Outside", "lend", "open_ports", "terms_of"]

@@ -18,9 +18,9 @@ from protocol.frequent import Asked
 from protocol.simulator_messages import End, Observe
 from protocol.spaces import World
 from workers.environments.base import Outcome, Present
-from workers.environments.simulators.desk import Desk
-from workers.environments.simulators.guest import Guest, GuestFault
-from workers.environments.simulators.reading import Reading
+from workers.environments.simulators.agent_inbox import Desk
+from workers.environments.simulators.array_codec import Reading
+from workers.environments.simulators.session import Guest, GuestFault
 
 __all__ = ["Hearing", "Request"]
 

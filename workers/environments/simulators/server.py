@@ -1,8 +1,13 @@
-"""The port at which simulators meet an actor: who is let in, to which copy, for how long, and what is told to whom.
+"""On what terms an actor lets simulators in.
 
-In flows: messages of any number of simulators. Out flows: what they told, in their guests' inboxes; answers. A
-simulator that breaks the rules is told in one sentence with a code, and is counted; nobody else notices.
+In flow: a world and its settings (opening.py). Out flow: what the door tells everybody, and holds them to.
 """
+
+# MERGED-DOC """The port at which simulators meet an actor: who is let in, to which copy, for how long, and what is told to whom.
+#
+# In flows: messages of any number of simulators. Out flows: what they told, in their guests' inboxes; answers. A
+# simulator that breaks the rules is told in one sentence with a code, and is counted; nobody else notices.
+# """
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import zmq
 
@@ -20,15 +26,24 @@ from protocol.errors import WireError
 from protocol.frequent import Asked, Given, frequent, pack
 from protocol.messages import Message
 from protocol.schema import Schemas
-from protocol.simulator_messages import Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.sockets import dispatch
-from workers.environments.simulators.guest import Guest, GuestFault, Heard
-from workers.environments.simulators.names import Names
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
-from workers.environments.simulators.terms import Terms
+from workers.environments.simulators.session import Guest, GuestFault, Heard, Names
 
-__all__ = ["COUNTERS", "Door"]
+__all__ = ["COUNTERS", "Door", "Terms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is the same for all simulators of an actor: the answer to `hello`, but for who it is; the copies there
+    are; messages a second that one may send."""
+
+    admit: Admit
+    copies: int
+    rate: int
+
 
 log = logging.getLogger(__name__)
 

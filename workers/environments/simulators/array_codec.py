@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Action, Box, Dict, Leaf, Place, Record, Text
 from workers.environments.checks.row_checks import MaskRows, range_of
-from workers.environments.simulators.guest import GuestFault
+from workers.environments.simulators.session import GuestFault
 
 __all__ = ["Reading"]
 

@@ -24,13 +24,13 @@ from protocol.simulator_messages import Reset
 from protocol.sockets import Ports
 from protocol.spaces import World
 from workers.environments.base import Environment, Turn
-from workers.environments.simulators.door import COUNTERS, Door
-from workers.environments.simulators.guest import Guest
-from workers.environments.simulators.hearing import Hearing
+from workers.environments.simulators.endpoint import Outside, open_ports, terms_of
 from workers.environments.simulators.latency import WITHIN, Latency
-from workers.environments.simulators.launched import Launched
-from workers.environments.simulators.opening import Outside, open_ports, terms_of
-from workers.environments.simulators.settings import SimulatorSettings
+from workers.environments.simulators.launcher import Launched
+from workers.environments.simulators.message_validation import Hearing
+from workers.environments.simulators.server import COUNTERS, Door
+from workers.environments.simulators.session import Guest
+from workers.environments.simulators.simulator_settings import SimulatorSettings
 
 __all__ = ["External"]
 
