@@ -35,7 +35,7 @@ from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.environments.wrappers.lockstep_blocks import deal
 from workers.evaluation.baselines import yardsticks
-from workers.evaluation.watch import Watch
+from workers.evaluation.periodic import Watch
 from workers.learning.curiosity import Curious
 from workers.learning.datasets.replayed_run import Tape, load_tape
 from workers.learning.datasets.source import load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workers import all_imported
-from workers.evaluation.worker import main
+from workers.evaluator import main
 from workers.runtime.process import worker_command
 
 command = worker_command("evaluation", main)

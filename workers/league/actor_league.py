@@ -14,7 +14,7 @@ from protocol.config import Run
 from protocol.counters import Counters
 from protocol.spaces import World
 from workers.environments.base import Outcome, Turn
-from workers.evaluation.live import Live
+from workers.evaluation.policy_sync import Live
 from workers.league.league_collector import LeagueSeat
 from workers.league.library import Entry, verify
 from workers.league.matches import Fixtures, Told

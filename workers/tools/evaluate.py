@@ -24,7 +24,7 @@ from protocol.spaces import World
 from workers import all_imported
 from workers.environments.registry import describe
 from workers.evaluation.episodes import environments_of
-from workers.evaluation.evaluator import Evaluator
+from workers.evaluation.evaluation import Evaluator
 from workers.evaluation.scores import append
 from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
 from workers.policies import trained

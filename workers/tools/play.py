@@ -23,7 +23,7 @@ from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.evaluation.episodes import environments_of, returns
-from workers.evaluation.evaluator import players_of
+from workers.evaluation.evaluation import players_of
 from workers.planning.policy_plan import seed_of
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable

@@ -12,7 +12,7 @@ from protocol.config import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.evaluation.episodes import environments_of
-from workers.evaluation.evaluator import Evaluator
+from workers.evaluation.evaluation import Evaluator
 from workers.evaluation.scores import FILE, Score, append, score
 
 SMALL = {"width": 7, "height": 7, "turns": 10}

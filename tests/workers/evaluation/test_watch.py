@@ -19,9 +19,9 @@ from tests.flows.runs import config
 from workers.coordination.member_store import Member
 from workers.coordination.membership import Membership
 from workers.environments.registry import describe
-from workers.evaluation.live import Due
+from workers.evaluation.periodic import Watch
+from workers.evaluation.policy_sync import Due
 from workers.evaluation.scores import FILE
-from workers.evaluation.watch import Watch
 from workers.planning.policy_plan import plan_policies
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from protocol.config import EvaluationConfig, Run
 from protocol.version import NOTHING, Version
-from workers.evaluation.evaluator import Evaluator
-from workers.evaluation.live import Due, Live
+from workers.evaluation.evaluation import Evaluator
+from workers.evaluation.policy_sync import Due, Live
 from workers.evaluation.scores import Score, append
 from workers.planning.policy_plan import PolicyPlan
 

@@ -22,7 +22,7 @@ from protocol.report import Report
 from protocol.spaces import World, parse_world
 from protocol.version import Version
 from protocol.weights import WeightSubscriber
-from workers.evaluation.watch import Watch
+from workers.evaluation.periodic import Watch
 from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup
 from workers.runtime.logs import log_to
