@@ -48,8 +48,8 @@ from workers.coordination.worker_counters import Tally
 from workers.environments.registry import describe
 from workers.evaluation.baselines import yardsticks
 from workers.evaluation.episodes import environments_of
-from workers.league.lending import lend
-from workers.league.standing import Standing
+from workers.league.league_state import Standing
+from workers.league.pool_server import lend
 from workers.metrics.history import History
 from workers.metrics.run_metrics import Books
 from workers.metrics.segment_accounting import owed, total

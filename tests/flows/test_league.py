@@ -12,7 +12,7 @@ from protocol.counters import read_counters
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed
 from tests.tools import skip_or_fail
-from workers.league import library
+from workers.league import policy_pool
 from workers.policies.frozen import Frozen
 
 
@@ -27,16 +27,16 @@ def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(
         league={"snapshot_every": 900, "matchmaking": "prioritised", "latest": 0.2, "arena": 0.25},
     )
     with runs.training(data, tmp_path) as worker:
-        runs.until(lambda: len(library.entries(tmp_path / "run", "main")) > 1, 300, "a second member")
+        runs.until(lambda: len(policy_pool.entries(tmp_path / "run", "main")) > 1, 300, "a second member")
         killed(tmp_path, "actor-0", of=3)
         summary = finished(tmp_path, worker, memory_dir, {"actor-0": 1})
     league = summary["league"]
-    entries = library.entries(tmp_path / "run", "main")
+    entries = policy_pool.entries(tmp_path / "run", "main")
     assert [entry.name for entry in entries] == [member["name"] for member in league["members"]]
     assert len(entries) >= 3
     for entry in entries:
         path = entry.path(tmp_path / "run")
-        library.verify(entry, path.read_bytes())
+        policy_pool.verify(entry, path.read_bytes())
         assert Frozen.load(path).manifest.policy == "main"
     pages = [read_counters(page) for page in sorted((tmp_path / "run" / "counters").glob("actor-0.*"))]
     assert len(pages) == 2
@@ -67,7 +67,7 @@ def test_an_exploiter_meets_the_newest_main_agent_which_meets_all_of_its_pasts_a
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
-    members = {name: [e.name for e in library.entries(tmp_path / "run", name)] for name in players}
+    members = {name: [e.name for e in policy_pool.entries(tmp_path / "run", name)] for name in players}
     assert all(len(names) >= 2 for names in members.values())
     whom = summary["league"]["whom"]
     assert whom["exploiter"] == {"main": 1.0}
@@ -114,7 +114,7 @@ def test_actors_that_do_not_see_the_runs_folder_fetch_each_member_once_for_their
             assert worker.wait(300) == 0, worker.said
             assert "Traceback" not in worker.said
     summary = runs.summary_of(tmp_path)
-    members = [entry.name for entry in library.entries(tmp_path / "run", "main")]
+    members = [entry.name for entry in policy_pool.entries(tmp_path / "run", "main")]
     fetched = [word for worker in workers[2:] for word in worker.said.split() if word.startswith("member=")]
     assert sorted(fetched) == [f"member={name}" for name in members[: len(fetched)]]  # each once, by one of the two
     assert len(fetched) >= 2

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from tests.learning.test_presets import SEEDS, train
+from tests.workers.league.exploitability import exploitability, mixture
 from tests.workers.league.games import member, strategy_of, tree_of
 from workers.environments.adapters.openspiel_adapter import load_game
-from workers.league import library
-from workers.league.exploitability import exploitability, mixture
+from workers.league import policy_pool
 
 
 def shares(folder: Path, summary: dict[str, Any]) -> list[tuple[float, Any]]:
     """(chance, what the member does) of each."""
     chance = {one["name"]: one["chance"] for one in summary["league"]["members"]}
-    entries = library.entries(folder, "player")
+    entries = policy_pool.entries(folder, "player")
     assert [entry.name for entry in entries] == [*chance]
     return [(chance[entry.name], member(entry.path(folder))) for entry in entries]
 

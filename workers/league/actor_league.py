@@ -16,9 +16,9 @@ from protocol.spaces import World
 from workers.environments.base import Outcome, Turn
 from workers.evaluation.policy_sync import Live
 from workers.league.league_collector import LeagueSeat
-from workers.league.library import Entry, verify
 from workers.league.matches import Fixtures, Told
 from workers.league.opponents import Cast
+from workers.league.policy_pool import Entry, verify
 from workers.league.pool_cache import Shelf
 from workers.planning.league_plan import LeaguePlan
 from workers.planning.policy_plan import PolicyPlan, seed_of

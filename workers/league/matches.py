@@ -1,7 +1,7 @@
 """Who meets whom in each copy of a group: drawn when an episode begins, counted when it is over.
 
 In flows: turns; what the coordinator told last of the league. Out flows: who sits in each seat of each copy; games,
-points and margins by pair (workers/league/standing.py says what these are).
+points and margins by pair (workers/league/league_state.py says what these are).
 
 An episode is over when everyone who acted in it has been told an end; all seats change hands at that moment.
 

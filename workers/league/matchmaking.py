@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.league import Matchmaking
-from workers.league.metagame import equilibrium
+from workers.league.empirical_game import equilibrium
 
 __all__ = ["chances", "pair_chances"]
 

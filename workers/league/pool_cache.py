@@ -23,7 +23,7 @@ from protocol.counters import Counters
 from protocol.errors import RookeryError, SharedMemoryError, Timeout
 from protocol.library_client import Fetching
 from protocol.memory import PREFIX, SharedFile, memory_dir, sweep
-from workers.league.library import Entry, checksum
+from workers.league.policy_pool import Entry, checksum
 
 __all__ = ["Shelf"]
 

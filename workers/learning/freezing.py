@@ -12,7 +12,7 @@ from protocol.config import PolicyConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.spaces import DictPopulation, World
 from protocol.version import Version
-from workers.league import library
+from workers.league import policy_pool
 from workers.planning.league_plan import PlayerPlan
 from workers.policies import exported
 from workers.policies.build import Policy
@@ -43,7 +43,7 @@ class Freezing:
         self._player, self._every, self._config, self._folder = player, run.league.snapshot_every, config, folder
         agent = interface.place.agent
         self._world = World(id=world.id, population=DictPopulation(agents=(agent,)))
-        self.count = len(library.entries(folder, player.name))
+        self.count = len(policy_pool.entries(folder, player.name))
         """Members so far."""
 
     @property
@@ -71,6 +71,6 @@ class Freezing:
             rows=rows,
         )
         manifest = describe(self._player.name, self._world, self._config, policy, source)
-        entry = library.add(self._folder, self._player.name, self.count, exported.to_bytes(manifest, policy))
+        entry = policy_pool.add(self._folder, self._player.name, self.count, exported.to_bytes(manifest, policy))
         self.count += 1
         log.info("event=frozen member=%s rows=%d checksum=%s", entry.name, rows, entry.checksum)

@@ -12,7 +12,7 @@ from protocol.errors import Refused, Timeout
 from protocol.memory import PREFIX, sweep
 from tests.faults import raises
 from tests.waiting import until
-from workers.league.library import Entry, checksum
+from workers.league.policy_pool import Entry, checksum
 from workers.league.pool_cache import Shelf
 
 FILES = {number: bytes([number]) * 5_000 for number in range(3)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.league.exploitability import Chance, End, Move, Node
+from tests.workers.league.exploitability import Chance, End, Move, Node
 from workers.policies.deployed import Deployed
 from workers.policies.exported import read
 

@@ -20,8 +20,8 @@ from protocol.library_messages import PART_BYTES, Fetch
 from protocol.messages import Refusal, Welcome
 from protocol.sockets import Ports, open_context
 from tests.faults import raises, words_in
-from workers.league import library
-from workers.league.lending import lend
+from workers.league import policy_pool
+from workers.league.pool_server import lend
 
 TOKEN = "00112233445566ff"
 WELCOME = Welcome(run="run1", name="actor-0", incarnation=2, config="{}", world="{}", policies=[], lease=5.0, beat=1.0)
@@ -73,8 +73,8 @@ def client(address: str, token: str = TOKEN) -> Iterator[LibraryClient]:
 
 
 def test_a_file_of_several_parts_arrives_whole_and_another_than_the_members_is_refused_J7(tmp_path: Path) -> None:
-    entry = library.add(tmp_path, "main", 3, DATA)
-    other = library.add(tmp_path, "main", 4, b"another")
+    entry = policy_pool.add(tmp_path, "main", 3, DATA)
+    other = policy_pool.add(tmp_path, "main", 4, b"another")
     members = {entry.name: entry.checksum, other.name: other.checksum}
     other.path(tmp_path).chmod(0o600)
     other.path(tmp_path).write_bytes(b"changed")
@@ -96,7 +96,7 @@ def test_on_a_slow_way_answers_that_nobody_waits_for_do_not_pile_up_J7(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library_client, "_AGAIN", 0.1)
-    entry, asked = library.add(tmp_path, "main", 0, 2 * DATA), list[int]()
+    entry, asked = policy_pool.add(tmp_path, "main", 0, 2 * DATA), list[int]()
     with coordinator(tmp_path, {entry.name: entry.checksum}, 0.2, asked) as address, client(address) as mine:
         assert mine.fetch(entry.name, entry.checksum, 60, threading.Event()) == 2 * DATA
     assert sorted({*asked}) == [number * PART_BYTES for number in range(5)]
@@ -114,14 +114,14 @@ def test_a_part_that_takes_long_is_asked_for_ever_more_seldom_J7(
 
     monkeypatch.setattr(library_client, "_AGAIN", 0.05)
     monkeypatch.setattr(LibraryClient, "_send", counted)
-    entry = library.add(tmp_path, "main", 0, b"weights")
+    entry = policy_pool.add(tmp_path, "main", 0, b"weights")
     with coordinator(tmp_path, {entry.name: entry.checksum}, 1.5) as address, client(address) as mine:
         assert mine.fetch(entry.name, entry.checksum, 60, threading.Event()) == b"weights"
     assert len(sent) < 9  # and not each tenth of a second
 
 
 def test_who_takes_no_part_gets_nothing_and_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
-    entry = library.add(tmp_path, "main", 0, b"weights")
+    entry = policy_pool.add(tmp_path, "main", 0, b"weights")
     with coordinator(tmp_path, {entry.name: entry.checksum}) as address:
         silent = {"peer": address, "member": "main/0"}
         with client(address, "stranger") as theirs, raises(Timeout, "library_part_silent", **silent):
@@ -140,6 +140,6 @@ def test_a_coordinator_that_has_not_looked_yet_says_not_yet_and_no_name_leaves_t
     refusal = lend(tmp_path, {"main/0": NOBODY}, wanted, True)[0]
     assert isinstance(refusal, Refusal)
     assert not refusal.retry
-    entry = library.add(tmp_path, "main", 0, b"weights")
+    entry = policy_pool.add(tmp_path, "main", 0, b"weights")
     beyond = wanted.model_copy(update={"member": "main/0", "checksum": entry.checksum, "offset": 2**62})
     assert lend(tmp_path, {"main/0": entry.checksum}, beyond, True)[1:] == (b"",)

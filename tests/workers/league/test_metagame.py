@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from workers.league.elo import elo, win_rates
+from workers.league.empirical_game import equilibrium, exploitability
 from workers.league.matchmaking import chances, pair_chances
-from workers.league.metagame import equilibrium, exploitability
-from workers.league.ratings import elo, win_rates
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 

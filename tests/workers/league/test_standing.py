@@ -14,10 +14,10 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.league.test_league_plan import WORLD, run
 from workers.environments.base import Outcome, Present, Turn
-from workers.league import library
+from workers.league import policy_pool
+from workers.league.league_state import Standing
 from workers.league.matches import LEARNS, Fixtures, Told
 from workers.league.opponents import Cast
-from workers.league.standing import Standing
 from workers.planning.league_plan import LeaguePlan, plan_league
 from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 
@@ -70,14 +70,14 @@ def turn(rewards: tuple[float, float], over: bool, copies: int = 16) -> Turn:
 
 def test_members_are_files_that_never_change_and_are_checked(tmp_path: Path) -> None:
     """J7: addressed by what is in them."""
-    first = library.add(tmp_path, "main", 0, b"weights")
-    library.add(tmp_path, "main", 1, b"others")
-    assert [entry.name for entry in library.entries(tmp_path, "main")] == ["main/0", "main/1"]
-    assert library.entries(tmp_path, "main")[0] == first
-    assert library.verify(first, first.path(tmp_path).read_bytes()) == b"weights"
+    first = policy_pool.add(tmp_path, "main", 0, b"weights")
+    policy_pool.add(tmp_path, "main", 1, b"others")
+    assert [entry.name for entry in policy_pool.entries(tmp_path, "main")] == ["main/0", "main/1"]
+    assert policy_pool.entries(tmp_path, "main")[0] == first
+    assert policy_pool.verify(first, first.path(tmp_path).read_bytes()) == b"weights"
     with raises(ConfigurationError, "library_checksum_differs", peer="main/0"):
-        library.verify(first, b"weighty")
-    assert library.entries(tmp_path, "nobody") == []
+        policy_pool.verify(first, b"weighty")
+    assert policy_pool.entries(tmp_path, "nobody") == []
 
 
 def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_the_standing_is_found_again_from_files_and_counters_alone(tmp_path: Pat
     """J7: the coordinator keeps nothing of a league that could be lost."""
     plan = planned(matchmaking="nash")
     for number in range(3):
-        library.add(tmp_path, "main", number, bytes([number]))
+        policy_pool.add(tmp_path, "main", number, bytes([number]))
     page = {name: 0.0 for names in plan.counters() for name in names}
     for one, other, won in (("main/0", "main/1", 0), ("main/0", "main/2", 0), ("main/1", "main/2", 20)):
         page |= {f"league.games.{one}:{other}": 100.0, f"league.points.{one}:{other}": 2.0 * won}

@@ -10,7 +10,7 @@ from protocol.config import parse_run
 from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, Bench
-from workers.league import library
+from workers.league import policy_pool
 from workers.learning.freezing import Freezing
 from workers.planning.league_plan import PlayerPlan
 from workers.planning.policy_plan import PolicyPlan
@@ -58,7 +58,7 @@ def test_who_begins_again_has_its_first_weights_and_the_schedules_of_its_beginni
     assert rates(bench, 1) == pytest.approx([0.0])
     assert weights(bench) == first
     assert rates(bench, 2) == pytest.approx([0.05, 0.0])
-    assert [entry.number for entry in library.entries(tmp_path, "one")] == [0, 1, 2]
+    assert [entry.number for entry in policy_pool.entries(tmp_path, "one")] == [0, 1, 2]
     again = league_bench(tmp_path, fresh=True, rows_before=5 * ROWS)  # another incarnation goes on in the third's part
     again.member.resume(None, Version(1, 9))
     assert again.member.progress == pytest.approx(0.5)
@@ -70,6 +70,6 @@ def test_who_goes_on_keeps_its_weights_and_the_schedules_of_the_run_J7(tmp_path:
     bench.member.resume(None, Version(0, 0))
     there = [1 - number * ROWS / 1_000 for number in range(1, 5)]
     assert rates(bench, 4) == pytest.approx([0.1 * left for left in there])
-    files = [entry.path(tmp_path).read_bytes() for entry in library.entries(tmp_path, "one")]
+    files = [entry.path(tmp_path).read_bytes() for entry in policy_pool.entries(tmp_path, "one")]
     assert len(files) == 3
     assert len(set(files)) == 3

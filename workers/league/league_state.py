@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.league import library
+from workers.league import policy_pool
+from workers.league.elo import elo, win_rates
+from workers.league.empirical_game import equilibrium
 from workers.league.matchmaking import chances, pair_chances
-from workers.league.metagame import equilibrium
-from workers.league.ratings import elo, win_rates
 from workers.metrics.segment_accounting import Pages
 from workers.planning.league_plan import LeaguePlan, PlayerPlan
 
@@ -39,7 +39,7 @@ class Standing:
 
     def __init__(self, plan: LeaguePlan, folder: Path) -> None:
         self._plan, self._folder = plan, folder
-        self._entries: list[library.Entry] = []
+        self._entries: list[policy_pool.Entry] = []
         self._kinds = ("games", "points", "margin")
         self._names = {pair: [f"league.{kind}.{pair[0]}:{pair[1]}" for kind in self._kinds] for pair in plan.pairs}
         self._since: dict[tuple[str, str], tuple[float, float]] = {}
@@ -56,7 +56,7 @@ class Standing:
         if now - self._looked_at < _EVERY:
             return
         self._looked_at = now
-        found = [entry for player in self._plan.players for entry in library.entries(self._folder, player)]
+        found = [entry for player in self._plan.players for entry in policy_pool.entries(self._folder, player)]
         pages = list(actors.values())
         counts = {
             pair: [sum(page.get(name, 0.0) for page in pages) for name in names] for pair, names in self._names.items()
