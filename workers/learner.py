@@ -31,15 +31,15 @@ from protocol.spaces import World, parse_world
 from protocol.weights import WeightPublisher, WeightSubscriber
 from workers import all_imported
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
+from workers.learning.buffers.source import Source
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
 from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
-from workers.learning.freezing import Freezing
-from workers.learning.meeting import check_meeting, claimed, meet
-from workers.learning.member import Member
-from workers.learning.ranked import RankedMember
-from workers.learning.source import Source
+from workers.learning.distributed.data_parallel_learner import RankedMember
+from workers.learning.distributed.rendezvous import check_meeting, claimed, meet
+from workers.learning.league_publisher import Freezing
+from workers.learning.policy_learner import Member
 from workers.metrics.reporting import LearnerReport
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.planning.cohorts import stacks_of

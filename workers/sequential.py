@@ -36,12 +36,12 @@ from workers.environments.registry import make
 from workers.environments.wrappers.lockstep_blocks import deal
 from workers.evaluation.baselines import yardsticks
 from workers.evaluation.periodic import Watch
+from workers.learning.buffers.source import Source
 from workers.learning.curiosity import Curious
 from workers.learning.datasets.replayed_run import Tape, load_tape
 from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
-from workers.learning.member import Member
-from workers.learning.source import Source
+from workers.learning.policy_learner import Member
 from workers.metrics.reporting import ActorReport, LearnerReport, count_environment
 from workers.metrics.run_metrics import Books
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries

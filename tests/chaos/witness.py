@@ -91,10 +91,10 @@ def _performer(module: ModuleType) -> None:
 
 
 _WATCHED = {
-    "workers.learning.stage": _stage,
-    "workers.learning.replay": _replay,
+    "workers.learning.buffers.batch_assembler": _stage,
+    "workers.learning.buffers.replay_buffer": _replay,
     "protocol.arrivals": _arrivals,
-    "workers.learning.member": _member,
+    "workers.learning.policy_learner": _member,
     "workers.rollout.acting_policy": _performer,
 }
 

@@ -13,7 +13,7 @@ import pytest
 from protocol.config import parse_run
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
-from workers.learning.checkpoint import load_newest, steps
+from workers.policies.checkpoint import load_newest, steps
 from workers.sequential import Sequential
 
 

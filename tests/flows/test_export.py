@@ -20,7 +20,7 @@ from tests.flows.runs import config, rookery, write
 from tests.tools import skip_or_fail
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.learning import checkpoint
+from workers.policies import checkpoint
 from workers.policies.frozen import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools import export as exporting

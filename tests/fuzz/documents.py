@@ -18,8 +18,8 @@ from launch.configuration import PRESETS, load
 from protocol.config import parse_run
 from protocol.errors import RookeryError
 from tests.fuzz.mutations import Mutator
-from workers.learning import checkpoint
-from workers.learning.checkpoint import Checkpoint, Manifest
+from workers.policies import checkpoint
+from workers.policies.checkpoint import Checkpoint, Manifest
 
 __all__ = ["Documents"]
 

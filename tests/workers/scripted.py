@@ -23,8 +23,8 @@ from protocol.ring import Ring
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.version import Version, pack
 from workers.environments.base import Present
-from workers.learning.governor import Governor
 from workers.metrics.reporting import LearnerReport
+from workers.planning.rate_limiter import Governor
 from workers.policies.interface import Interface
 from workers.rollout.agent_collector import Seat
 from workers.rollout.segment_block import Rows

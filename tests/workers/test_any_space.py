@@ -30,7 +30,7 @@ from tests.workers import scripted
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import objective
 from workers.environments.base import Present
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.central import CentralActorCritic

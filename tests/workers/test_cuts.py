@@ -17,8 +17,8 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.registry import describe
-from workers.learning.round_log import RoundLog
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.lockstep_log import RoundLog
 from workers.rollout.agent_collector import Seat
 from workers.runtime import lockstep_checkpoints as module
 from workers.runtime.lockstep_checkpoints import Cuts, cuts_of

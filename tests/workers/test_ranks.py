@@ -17,9 +17,9 @@ from tests.faults import kinds_in, raises, words_in
 from tests.workers.test_cohorts import learners
 from tests.workers.test_membership import admitted, join, members_of, refused
 from tests.workers.test_plan import plans
-from workers.learning import meeting
-from workers.learning.group import RankLost
-from workers.learning.meeting import check_meeting, claimed, wait_for_name
+from workers.learning.distributed import rendezvous
+from workers.learning.distributed.process_group import RankLost
+from workers.learning.distributed.rendezvous import check_meeting, claimed, wait_for_name
 from workers.planning.cohorts import kind_of
 from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner
 
@@ -134,12 +134,12 @@ def test_a_port_that_somebody_has_for_a_moment_is_waited_for_and_no_longer(monke
             if len(beats) == 3:
                 busy.close()
 
-        with meeting._listen("127.0.0.1", port, beat) as listener:
+        with rendezvous._listen("127.0.0.1", port, beat) as listener:
             assert listener.getsockname()[1] == port
         assert len(beats) == 3
-    monkeypatch.setattr(meeting, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(rendezvous, "_BUSY_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         reason = os.strerror(errno.EADDRINUSE)
         with raises(RankLost, "ranks_cannot_meet", peer="127.0.0.1", port=port, reason=reason):
-            meeting._listen("127.0.0.1", port, lambda: None)
+            rendezvous._listen("127.0.0.1", port, lambda: None)

@@ -17,11 +17,11 @@ from protocol.spaces import World
 from protocol.version import Version
 from tests.workers import scripted
 from workers.algorithms.common import time_major
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import Batch, prepare
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.environments.base import Outcome, Present, Turn
-from workers.learning.batches import Segments
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.core import Kind

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from protocol.config import BC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate, Step
-from workers.learning.batches import Transitions
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.distributions import likelihood
 from workers.policies.networks import input_rows

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from protocol.config import C51, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.learning.batches import Transitions
 from workers.policies.categorical import CategoricalNetwork
 from workers.policies.greedy import best
 

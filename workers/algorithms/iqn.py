@@ -16,8 +16,8 @@ from torch import Tensor
 
 from protocol.config import IQN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.learning.batches import Transitions
 from workers.policies.greedy import best
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.stacked_values import StackedQuantiles

@@ -15,7 +15,7 @@ from torch import Tensor
 from protocol.config import PolicyConfig, Sampled
 from protocol.off_policy import ValueBased
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.learning.batches import Transitions, foreign
+from workers.algorithms.common.batches import Transitions, foreign
 from workers.policies.flat import flatten_
 from workers.policies.greedy import EpsilonGreedy
 from workers.runtime.torch_setup import FLOAT32, Arithmetic

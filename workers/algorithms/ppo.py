@@ -26,10 +26,10 @@ from torch import Tensor
 from protocol.config import PPO, OnStream, PolicyConfig, Streamed
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.advantages import Appraisal, Standing, advantages
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.returns import next_values
 from workers.algorithms.common.time_major import Batch, Minibatch, own_part, prepare_all
 from workers.algorithms.cuda_graphs.run_capacity import Room
-from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.central import CentralActorCritic
 from workers.policies.collectives import ALONE, Ranks

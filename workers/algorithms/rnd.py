@@ -14,8 +14,8 @@ from torch import Tensor
 from protocol.config import AuxiliaryConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.batches import Observations
 from workers.algorithms.common.returns import linear_recurrence
-from workers.learning.batches import Observations
 from workers.policies.distillation import Distillation
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from protocol.config import SAC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate, Step, weighted
-from workers.learning.batches import Transitions
 from workers.policies.flat import flatten_
 from workers.policies.squashed import SoftActorCritic, squashed
 

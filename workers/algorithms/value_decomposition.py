@@ -13,9 +13,9 @@ from torch import Tensor
 
 from protocol.config import QMIX, VDN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.dqn import Estimates, approach
 from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises
-from workers.learning.batches import Transitions
 from workers.policies.decomposed import Decomposed
 
 __all__ = ["DecompositionUpdate", "team_estimates"]

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from protocol.counters import Counters
 from protocol.errors import TrainingFault
+from workers.algorithms.common.batches import Observations
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.algorithms.stacked.group_update import Given, Stack, recordable
-from workers.learning.batches import Observations
-from workers.learning.member import Member
+from workers.learning.policy_learner import Member
 from workers.planning.cohorts import BRANCHES
 
 __all__ = ["Cohort"]

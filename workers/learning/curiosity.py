@@ -22,7 +22,7 @@ from torch import Tensor
 from protocol.counters import Counters
 from protocol.manifest import Manifest
 from protocol.version import NOTHING, Version
-from workers.learning.batches import Segments
+from workers.algorithms.common.batches import Segments
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.policies.build import build
 from workers.policies.flat import flatten_

@@ -21,10 +21,10 @@ from protocol.layout import Layout, common_layout, common_of, segment_layout
 from protocol.ring import Ring
 from protocol.spaces import Place, World
 from workers.environments.simulators.simulator_settings import EXTERNAL, played
-from workers.learning.governor import Governor
 from workers.planning.compatibility import unlearnable
 from workers.planning.data_parallel import check_ranks
 from workers.planning.league_plan import plan_league
+from workers.planning.rate_limiter import Governor
 from workers.policies.interface import Interface
 
 __all__ = ["Plan", "PolicyPlan", "plan_policies", "seed_of"]

@@ -15,8 +15,8 @@ from protocol.document import read_run
 from protocol.errors import ConfigurationError
 from protocol.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
-from workers.learning import checkpoint
 from workers.planning.policy_spec import network_facts
+from workers.policies import checkpoint
 from workers.policies.build import Policy, build
 from workers.policies.deployed import Deployed
 from workers.policies.interface import Interface

@@ -15,8 +15,7 @@ from protocol.config import Run
 from protocol.document import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
-from workers.learning import checkpoint
-from workers.policies import exported, recorded
+from workers.policies import checkpoint, exported, recorded
 from workers.policies.trained import deployed, find
 from workers.runtime import torch_setup
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
-from workers.learning.batches import Transitions
+from workers.algorithms.common.batches import Transitions
 
 __all__ = ["AGENT", "GAMMA", "PLACES", "VALUES", "judge", "steps"]
 

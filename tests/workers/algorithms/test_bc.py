@@ -15,8 +15,8 @@ from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
 from tests.faults import raises
 from workers.algorithms.bc import BCUpdate, objective
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.batches import Transitions
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.interface import Interface

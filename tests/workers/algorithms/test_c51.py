@@ -17,7 +17,7 @@ from tests.trial import Trial
 from tests.workers.algorithms import chain
 from workers.algorithms.build import build_update
 from workers.algorithms.c51 import C51Update, divergence, estimates, projected
-from workers.learning.batches import Transitions
+from workers.algorithms.common.batches import Transitions
 from workers.policies.build import build
 from workers.policies.categorical import CategoricalNetwork
 from workers.policies.flat import flatten_

@@ -17,11 +17,11 @@ from protocol.errors import ConfigurationError, TrainingFault
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.learning.batches import Segments
-from workers.learning.finite import not_finite
-from workers.learning.health import Health
+from workers.learning.diagnostics.finite import not_finite
+from workers.learning.diagnostics.training_health import Health
 from workers.metrics.diagnostics import findings_of
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import plan_policies

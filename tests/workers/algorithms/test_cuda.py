@@ -17,6 +17,7 @@ from tests.workers.algorithms import test_stacked_values as replayed
 from tests.workers.algorithms.test_fixed_recurrent import STATE, ending
 from tests.workers.algorithms.test_stacked import K, U, difference, segments, updates
 from tests.workers.policies.test_fixed_core import Asked
+from workers.algorithms.common.batches import Segments, Transitions, joined
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.cuda_graphs import run_capacity
 from workers.algorithms.cuda_graphs.branches import Branches, Fixed
@@ -25,7 +26,6 @@ from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.batches import Segments, Transitions, joined
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads

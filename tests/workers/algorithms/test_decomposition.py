@@ -16,8 +16,8 @@ from protocol.config import DQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
 from tests.trial import Trial
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.value_decomposition import DecompositionUpdate, team_estimates
-from workers.learning.batches import Transitions
 from workers.policies.build import build
 from workers.policies.decomposed import Decomposed
 from workers.policies.exported import acting_weights

@@ -10,12 +10,12 @@ import torch
 
 from protocol.errors import TrainingFault
 from tests.workers.algorithms.test_stacked import B, K, T, U, difference, segments, updates
+from workers.algorithms.common.batches import joined
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.group_update import Stack
-from workers.learning.batches import joined
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind
 from workers.policies.distributions import Heads

@@ -11,12 +11,12 @@ import torch
 
 from tests.workers.algorithms.test_stacked import B, T, U, difference, segments, updates
 from tests.workers.policies.test_fixed_core import Asked
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.cuda_graphs import run_capacity
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
-from workers.learning.batches import Segments
 from workers.policies import fixed_core
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.core import Kind

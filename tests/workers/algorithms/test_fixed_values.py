@@ -15,11 +15,11 @@ from protocol.errors import TrainingFault
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms.test_fixed import HOST, alike
 from tests.workers.algorithms.test_stacked_values import B, K, Updates, difference, transitions, updates
+from workers.algorithms.common.batches import joined
 from workers.algorithms.common.update import Updating, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
 from workers.algorithms.stacked.group_update import Stack
-from workers.learning.batches import joined
 from workers.policies.backends.cuda_graphs import Recorder
 
 Way = Callable[[Updates], Branches]

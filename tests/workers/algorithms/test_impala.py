@@ -17,9 +17,9 @@ from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
-from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.flat import flatten_

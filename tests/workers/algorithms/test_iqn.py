@@ -15,8 +15,8 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms import chain
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.iqn import IQNUpdate, estimates, quantile_huber
-from workers.learning.batches import Transitions
 from workers.policies.build import build
 from workers.policies.flat import flatten_
 from workers.policies.interface import Interface

@@ -16,9 +16,9 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.central import CentralActorCritic

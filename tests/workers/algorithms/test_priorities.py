@@ -11,9 +11,9 @@ from torch import Tensor
 from protocol.config import PPO
 from tests.workers.algorithms.test_ppo import experience, setting
 from workers.algorithms.common.advantages import Appraisal, Standing, annealed, draw, importance, priorities
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.batches import Segments
 from workers.policies.workspace import Workspace
 
 

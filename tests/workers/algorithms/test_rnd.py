@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from protocol.config import RND, AuxiliaryConfig
 from protocol.errors import TrainingFault
 from tests.faults import raises
+from workers.algorithms.common.batches import Observations
 from workers.algorithms.rnd import RNDUpdate, discounted_sums
-from workers.learning.batches import Observations
 from workers.policies.distillation import CLIP, Distillation
 
 CONFIG = AuxiliaryConfig(algorithm=RND(features=8, minibatches=2), learning_rate=1e-3)

@@ -16,6 +16,7 @@ from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box
 from tests.faults import raises
 from tests.trial import Trial
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.sac import (
     SACUpdate,
     actor_loss,
@@ -24,7 +25,6 @@ from workers.algorithms.sac import (
     soft_target,
     temperature_loss,
 )
-from workers.learning.batches import Transitions
 from workers.policies.build import build, published
 from workers.policies.flat import flatten_
 from workers.policies.interface import Interface

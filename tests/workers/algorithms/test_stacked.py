@@ -9,10 +9,10 @@ import torch
 
 from protocol.config import PPO, PolicyConfig
 from protocol.errors import TrainingFault
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.learning.batches import Segments
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.core import Core, Kind
 from workers.policies.distributions import Heads

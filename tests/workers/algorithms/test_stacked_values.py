@@ -11,11 +11,11 @@ from protocol.config import DQN, IQN, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.stacked.stacked_q_learning import ValueStack
-from workers.learning.batches import Transitions
 from workers.policies.build import build
 from workers.policies.interface import Interface
 

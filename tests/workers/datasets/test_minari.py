@@ -19,9 +19,9 @@ from tests.tools import skip_or_fail
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import whole
 from workers.environments.registry import make
+from workers.learning.buffers.nstep_gather import gather
 from workers.learning.datasets.minari_reader import MinariDataset
 from workers.learning.datasets.source import DatasetSource, load
-from workers.learning.gather import gather
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 try:

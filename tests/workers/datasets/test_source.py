@@ -19,10 +19,10 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import Bench, whole
+from workers.learning.buffers.build import feed
+from workers.learning.buffers.replay_buffer import Replay
 from workers.learning.datasets.source import DatasetSource, load
-from workers.learning.feeding import feed
-from workers.learning.member import Member
-from workers.learning.replay import Replay
+from workers.learning.policy_learner import Member
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 BC = {"name": "bc", "batch_size": 8}

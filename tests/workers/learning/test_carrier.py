@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workers.learning.carrier import Carrier
+from workers.learning.buffers.device_transfer import Carrier
 
 
 def test_what_is_sent_arrives_and_what_comes_after_it_does_not_overtake_it_L8(cuda: torch.device) -> None:

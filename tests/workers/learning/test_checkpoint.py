@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.learning import checkpoint
-from workers.learning.checkpoint import Checkpoint, Manifest
+from workers.policies import checkpoint
+from workers.policies.checkpoint import Checkpoint, Manifest
 
 HASH = "0123456789abcdef"
 

@@ -26,9 +26,9 @@ from protocol.sockets import Ports
 from protocol.version import Version
 from tests.waiting import until
 from tests.workers import scripted
-from workers.learning.batches import Segments, Transitions
-from workers.learning.replay import Replay
-from workers.learning.stage import Stage
+from workers.algorithms.common.batches import Segments, Transitions
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.replay_buffer import Replay
 from workers.metrics.reporting import ActorReport, LearnerReport
 from workers.rollout.agent_collector import Seat
 

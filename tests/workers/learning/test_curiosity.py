@@ -14,7 +14,7 @@ from protocol.config import parse_run
 from protocol.counters import Counters
 from protocol.version import NOTHING, Version
 from tests.workers import scripted
-from workers.learning.batches import Segments
+from workers.algorithms.common.batches import Segments
 from workers.learning.curiosity import Curious, novelty
 from workers.metrics.reporting import LearnerReport
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries

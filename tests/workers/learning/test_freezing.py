@@ -11,7 +11,7 @@ from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, Bench
 from workers.league import policy_pool
-from workers.learning.freezing import Freezing
+from workers.learning.league_publisher import Freezing
 from workers.planning.league_plan import PlayerPlan
 from workers.planning.policy_plan import PolicyPlan
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from protocol.config import IQN
 from protocol.ring import Ring, poison
 from tests.workers import scripted
-from workers.learning.gather import gather
+from workers.learning.buffers.nstep_gather import gather
 
 NEITHER, TERMINATED, TRUNCATED = 0, 1, 2
 

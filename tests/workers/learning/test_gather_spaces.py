@@ -11,7 +11,7 @@ from protocol.layout import segment_layout
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.workers import scripted
 from workers.environments.base import Present
-from workers.learning.gather import gather
+from workers.learning.buffers.nstep_gather import gather
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 

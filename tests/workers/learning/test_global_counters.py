@@ -16,9 +16,9 @@ from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, Bench, run_of
 from workers.coordination.assignments import Places
-from workers.learning import checkpoint
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
 from workers.metrics.run_metrics import Books
+from workers.policies import checkpoint
 
 
 def with_keys(**keys: Any) -> Run:

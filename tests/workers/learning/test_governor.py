@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.learning.governor import Governor
+from workers.planning.rate_limiter import Governor
 
 RATIOS = st.one_of(st.integers(1, 16).map(float), st.sampled_from([0.0625, 0.25, 0.5, 1.5, 3.125]))
 """Such that sums are exact."""

@@ -22,7 +22,7 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.learning.batches import Segments, Transitions
+from workers.algorithms.common.batches import Segments, Transitions
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
 
 SEGMENTS = 12

@@ -17,9 +17,9 @@ from protocol.version import Version
 from protocol.weights import WeightSource
 from tests.faults import raises
 from tests.workers import scripted
-from workers.learning.freezing import Freezing
-from workers.learning.member import Member
-from workers.learning.priorities import Drawn
+from workers.learning.buffers.prioritized import Drawn
+from workers.learning.league_publisher import Freezing
+from workers.learning.policy_learner import Member
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 4

@@ -13,8 +13,8 @@ from protocol.counters import Counters
 from protocol.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_replay import LENGTH, acted, steps_of
-from workers.learning.priorities import Priorities, SumTree
-from workers.learning.replay import Replay
+from workers.learning.buffers.prioritized import Priorities, SumTree
+from workers.learning.buffers.replay_buffer import Replay
 
 NOW = Version(1, 2)
 

@@ -18,12 +18,12 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
+from workers.algorithms.common.batches import Transitions
 from workers.environments.base import Present
-from workers.learning import checkpoint
-from workers.learning.batches import Transitions
-from workers.learning.provenance import MOST_FILES, Origin, whereabouts
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.diagnostics.refused_batches import MOST_FILES, Origin, whereabouts
 from workers.planning.policy_plan import seed_of
+from workers.policies import checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")
 

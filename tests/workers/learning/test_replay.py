@@ -14,9 +14,9 @@ from protocol.config import IQN
 from protocol.counters import Counters
 from protocol.version import Version
 from tests.workers import scripted
-from workers.learning.governor import Governor
-from workers.learning.provenance import Origin
-from workers.learning.replay import Replay
+from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.diagnostics.refused_batches import Origin
+from workers.planning.rate_limiter import Governor
 
 NOW = Version(1, 2)
 LENGTH = 4

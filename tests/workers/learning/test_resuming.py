@@ -28,10 +28,11 @@ from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import whole
 from tests.workers.learning.test_member import Bench
-from workers.learning import checkpoint, checkpoints
-from workers.learning.member import Member
-from workers.learning.replay_state import kept_arrays, restored
+from workers.learning import checkpoint_writer
+from workers.learning.buffers.replay_checkpoint import kept_arrays, restored
+from workers.learning.policy_learner import Member
 from workers.planning.policy_plan import plan_policies
+from workers.policies import checkpoint
 
 SEEN = Box(shape=(3,))
 WORLDS = {
@@ -454,7 +455,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_what_is_written_is_o
         assert go_on.wait(60)
         return real(*arguments)
 
-    monkeypatch.setattr(checkpoints.checkpoint, "save", slow)
+    monkeypatch.setattr(checkpoint_writer.checkpoint, "save", slow)
     before = {name: tensor.clone() for name, tensor in learner.member.policy.state_dict().items()}
     learner.member.save_if_due()
     assert begun.wait(60)

@@ -24,9 +24,9 @@ from protocol.spaces import World
 from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from workers.learning.batches import Segments, Transitions
-from workers.learning.replay import Replay
-from workers.learning.stage import Stage
+from workers.algorithms.common.batches import Segments, Transitions
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.replay_buffer import Replay
 from workers.planning.policy_plan import plan_policies
 from workers.rollout.agent_collector import Seat
 

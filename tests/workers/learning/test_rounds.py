@@ -13,7 +13,7 @@ from protocol.errors import TrainingFault
 from protocol.ring import Ring
 from tests.faults import raises
 from tests.workers import scripted
-from workers.learning.rounds import Rounds
+from workers.learning.buffers.lockstep_rounds import Rounds
 
 BLOCK, LENGTH = 4, 4
 

@@ -9,7 +9,7 @@ from protocol.counters import Counters
 from protocol.layout import Layout
 from protocol.version import Version
 from tests.workers import scripted
-from workers.learning.sightings import Sightings
+from workers.learning.buffers.batch_assembler import Sightings
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)

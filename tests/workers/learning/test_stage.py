@@ -12,9 +12,9 @@ from protocol.config import PPO
 from protocol.counters import Counters
 from protocol.version import Version, pack
 from tests.workers import scripted
-from workers.learning import stage as stages
-from workers.learning.carrier import Carrier
-from workers.learning.stage import Stage
+from workers.learning.buffers import batch_assembler as stages
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.device_transfer import Carrier
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)

@@ -13,8 +13,8 @@ from protocol.config import IQN, PPO, Run
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiDiscrete, World
 from protocol.version import Version
 from tests.workers.learning.test_member import REPLAY, STREAM, Bench, run_of
-from workers.learning.batches import Segments, Transitions
-from workers.learning.statistics import sample, statistics
+from workers.algorithms.common.batches import Segments, Transitions
+from workers.learning.diagnostics.batch_statistics import sample, statistics
 from workers.policies.interface import Interface
 
 

@@ -10,9 +10,9 @@ from protocol.config import C51, DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.dqn import estimates
 from workers.algorithms.off_policy import noises
-from workers.learning.batches import Transitions
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.noisy import NoisyLinear

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 
 from protocol.config import IMPALA, PPO, PolicyConfig
 from tests.workers.algorithms.test_stacked import I, U, segments
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.batches import Segments
-from workers.learning.group import Group
+from workers.learning.distributed.process_group import Group
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.core import Core, Kind
 from workers.policies.distributions import Heads

@@ -19,8 +19,8 @@ from protocol.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, run_of
-from workers.learning.group import Group, RankLost
-from workers.learning.ranked import RankedMember
+from workers.learning.distributed.data_parallel_learner import RankedMember
+from workers.learning.distributed.process_group import Group, RankLost
 from workers.planning.policy_plan import plan_policies
 
 SIZE = 2

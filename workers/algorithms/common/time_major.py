@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.learning.batches import Segments
+from workers.algorithms.common.batches import Segments
 from workers.policies.collectives import Ranks
 from workers.policies.recall import Recall
 from workers.policies.workspace import Workspace

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import learning_rate_of
+from workers.algorithms.common.batches import Segments, joined
 from workers.algorithms.common.time_major import Batch, prepare
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.graphed_adam import FixedAdam, failed
@@ -23,7 +24,6 @@ from workers.algorithms.cuda_graphs.static_batch import FixedBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_ppo import normalize, orders
-from workers.learning.batches import Segments, joined
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.stacked import StackedActorCritic
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from workers.algorithms.common.adam import learning_rate_of
+from workers.algorithms.common.batches import Transitions, foreign, held_in, joined
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.graphed_adam import FixedAdam, failed
 from workers.algorithms.cuda_graphs.host_scalars import Given
@@ -22,7 +23,6 @@ from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn
 from workers.algorithms.stacked.stacked_q_learning import ask, drawn_by, together
-from workers.learning.batches import Transitions, foreign, held_in, joined
 
 __all__ = ["FixedValues"]
 

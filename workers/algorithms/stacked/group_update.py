@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from workers.algorithms.build import Update
+from workers.algorithms.common.batches import Segments, Transitions
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches, Fixed
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
@@ -18,7 +19,6 @@ from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.algorithms.stacked.stacked_q_learning import ValueStack
-from workers.learning.batches import Segments, Transitions
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.backends.cuda_graphs import Recorder
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from protocol.config import Streamed
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import broken, learning_rate_of
+from workers.algorithms.common.batches import Segments, joined
 from workers.algorithms.common.time_major import Batch, prepare
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam
-from workers.learning.batches import Segments, joined
 from workers.policies.actor_critic import ActorCritic
 from workers.policies.stacked import StackedActorCritic
 from workers.policies.workspace import Workspace

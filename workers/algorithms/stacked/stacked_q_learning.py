@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from workers.algorithms.common.adam import broken, learning_rate_of
+from workers.algorithms.common.batches import Transitions, foreign, joined
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn, Step
 from workers.algorithms.stacked.stacked_adam import StackedAdam
-from workers.learning.batches import Transitions, foreign, joined
 from workers.policies.quantile import QuantileNetwork
 from workers.policies.stacked_values import StackedQuantiles, StackedValues
 from workers.policies.value import ValueNetwork

@@ -24,8 +24,8 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from protocol.layout import Layout
 from protocol.ring import place_of
+from workers.learning.buffers.source import Source
 from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
-from workers.learning.source import Source
 from workers.planning.policy_plan import Plan
 
 __all__ = ["FILE_BYTES", "Recorder", "begin"]

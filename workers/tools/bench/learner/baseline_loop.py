@@ -23,8 +23,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from workers.algorithms.common.batches import Transitions
 from workers.algorithms.iqn import estimates, quantile_huber
-from workers.learning.batches import Transitions
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.quantile import QuantileNetwork
 

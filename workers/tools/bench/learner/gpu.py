@@ -32,14 +32,14 @@ import torch
 from protocol.config import PolicyConfig, parse_run
 from protocol.counters import Counters
 from protocol.spaces import Agent, Box, Discrete
+from workers.algorithms.common.batches import Segments, Transitions
 from workers.algorithms.cuda_graphs.branches import Branches, Fixed
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.batches import Segments, Transitions
-from workers.learning.carrier import Carrier
+from workers.learning.buffers.device_transfer import Carrier
 from workers.learning.cohort import Cohort
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import plan_policies

@@ -17,10 +17,10 @@ import torch
 
 from protocol.config import Run, parse_run
 from protocol.counters import Counters
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.learning.batches import Segments
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build

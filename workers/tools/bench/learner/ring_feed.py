@@ -17,7 +17,7 @@ from protocol.counters import Counters
 from protocol.ring import Ring
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.version import Version, pack
-from workers.learning.member import Member
+from workers.learning.policy_learner import Member
 from workers.planning.policy_plan import PolicyPlan
 
 __all__ = ["WORLD", "Feed", "member_of"]

@@ -21,7 +21,7 @@ from protocol.counters import Counters
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.environments.registry import make
-from workers.learning.member import Member
+from workers.learning.policy_learner import Member
 from workers.metrics.reporting import ActorReport, LearnerReport
 from workers.planning.policy_plan import plan_policies, seed_of
 from workers.rollout.acting_policy import Performer

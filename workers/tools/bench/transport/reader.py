@@ -26,7 +26,7 @@ from protocol.messages import Route
 from protocol.ring import Ring
 from protocol.sockets import Ports, open_context, poll
 from protocol.version import Version
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
 from workers.metrics.reporting import LearnerReport
 from workers.tools.bench.transport.load import POLICY, RUN, Load, copy_out
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.learning.batches import Observations, Segments, Transitions
+from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.policies.interface import Interface
 
 __all__ = ["Sample", "sample", "statistics"]

@@ -21,11 +21,11 @@ from torch import Tensor
 from protocol.errors import TrainingFault
 from protocol.messages import Route
 from protocol.version import Version
+from workers.algorithms.common.batches import Segments
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.batches import Segments
-from workers.learning.group import Group, RankLost
-from workers.learning.member import Member
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.distributed.process_group import Group, RankLost
+from workers.learning.policy_learner import Member
 
 __all__ = ["RankedMember"]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 from protocol.errors import TrainingFault
-from workers.learning.round_log import RoundLog
-from workers.learning.source import Source
+from workers.learning.buffers.lockstep_log import RoundLog
+from workers.learning.buffers.source import Source
 from workers.planning.policy_plan import Plan
 from workers.runtime.state_capture import State
 

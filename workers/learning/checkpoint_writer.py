@@ -21,11 +21,11 @@ from protocol.errors import ConfigurationError, disk_fault
 from protocol.off_policy import Replayed
 from protocol.version import Version
 from workers.algorithms.build import Update
-from workers.learning import checkpoint
-from workers.learning.checkpoint import Checkpoint, Manifest
-from workers.learning.replay import Replay
+from workers.learning.buffers.replay_buffer import Replay
 from workers.planning.policy_plan import Plan
+from workers.policies import checkpoint
 from workers.policies.build import Policy
+from workers.policies.checkpoint import Checkpoint, Manifest
 from workers.policies.distillation import Distillation
 from workers.policies.flat import flatten_
 

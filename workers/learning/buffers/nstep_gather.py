@@ -17,7 +17,7 @@ from protocol.common import Common
 from protocol.config import BC, Sampled
 from protocol.layout import Layout
 from protocol.ring import Ring
-from workers.learning.admitted import Admitted
+from workers.learning.buffers.segment_index import Admitted
 from workers.policies.interface import Interface
 
 __all__ = ["Gathered", "gather", "gather_all"]

@@ -19,7 +19,7 @@ from protocol.intake import ActionCheck, check_final_rows, check_finite, check_r
 from protocol.layout import Layout
 from protocol.ring import RECORD, Ring
 from protocol.spaces import Place
-from workers.learning.rings import Rings
+from workers.learning.buffers.ring_table import Rings
 
 __all__ = [
     "Kept",

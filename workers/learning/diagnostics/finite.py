@@ -10,7 +10,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor, nn
 
-from workers.learning.batches import Observations, Segments, Transitions
+from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.policies.flat import flatten_
 
 __all__ = ["FiniteWeights", "broken_rows", "not_finite"]

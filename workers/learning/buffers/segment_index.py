@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from protocol.arrivals import Arrival
 from protocol.ring import RECORD, Ring
-from workers.learning.replay_state import Kept
-from workers.learning.rings import Rings
+from workers.learning.buffers.replay_checkpoint import Kept
+from workers.learning.buffers.ring_table import Rings
 
 __all__ = ["Admitted"]
 

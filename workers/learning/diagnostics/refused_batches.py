@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import save_file
 
 from protocol.version import unpack
-from workers.learning.batches import Observations, Segments, Transitions
-from workers.learning.finite import broken_rows
+from workers.algorithms.common.batches import Observations, Segments, Transitions
+from workers.learning.diagnostics.finite import broken_rows
 from workers.planning.policy_plan import Plan, seed_of
 
 __all__ = ["MOST_FILES", "Origin", "keep", "whereabouts"]

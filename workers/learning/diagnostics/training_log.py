@@ -14,12 +14,11 @@ from pathlib import Path
 from protocol.config import Run
 from protocol.counters import Counters
 from protocol.version import Version
-from workers.learning.batches import Observations, Segments, Transitions
-from workers.learning.provenance import keep, whereabouts
-from workers.learning.replay import Replay
-from workers.learning.sightings import Sightings
-from workers.learning.source import Source
-from workers.learning.stage import Stage
+from workers.algorithms.common.batches import Observations, Segments, Transitions
+from workers.learning.buffers.batch_assembler import Sightings, Stage
+from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.source import Source
+from workers.learning.diagnostics.refused_batches import keep, whereabouts
 from workers.planning.policy_plan import Plan
 
 __all__ = ["Telling"]

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from workers.algorithms.build import Update
-from workers.learning.checkpoint import in_memory
-from workers.learning.replay import Replay
-from workers.learning.rounds import Rounds
-from workers.learning.sightings import Sightings
-from workers.learning.stage import Stage
+from workers.learning.buffers.batch_assembler import Sightings, Stage
+from workers.learning.buffers.lockstep_rounds import Rounds
+from workers.learning.buffers.replay_buffer import Replay
 from workers.policies.build import Policy
+from workers.policies.checkpoint import in_memory
 from workers.policies.distillation import Distillation
 from workers.runtime.lockstep_checkpoints import Cuts
 from workers.runtime.state_capture import State, under

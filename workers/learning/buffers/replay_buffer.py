@@ -19,14 +19,11 @@ from protocol.counters import Counters
 from protocol.layout import Layout
 from protocol.ring import RECORD, Ring
 from protocol.version import Version, lag
-from workers.learning.admitted import Admitted
-from workers.learning.batches import Transitions
-from workers.learning.carrier import Carrier
-from workers.learning.gather import gather_all
-from workers.learning.governor import Governor
-from workers.learning.priorities import Drawn, Priorities
-from workers.learning.provenance import Origin
-from workers.learning.replay_state import (
+from workers.algorithms.common.batches import Transitions
+from workers.learning.buffers.device_transfer import Carrier
+from workers.learning.buffers.nstep_gather import gather_all
+from workers.learning.buffers.prioritized import Drawn, Priorities
+from workers.learning.buffers.replay_checkpoint import (
     counts_in,
     greatest_in,
     kept_arrays,
@@ -35,8 +32,11 @@ from workers.learning.replay_state import (
     restored,
     set_random_state,
 )
-from workers.learning.rings import Rings
-from workers.learning.source import Source
+from workers.learning.buffers.ring_table import Rings
+from workers.learning.buffers.segment_index import Admitted
+from workers.learning.buffers.source import Source
+from workers.learning.diagnostics.refused_batches import Origin
+from workers.planning.rate_limiter import Governor
 from workers.policies.interface import Interface
 from workers.runtime.state_capture import State
 

@@ -26,7 +26,7 @@ from protocol.counters import Counters
 from protocol.errors import ConfigurationError
 from protocol.messages import Welcome
 from protocol.sockets import MEETING, is_loopback
-from workers.learning.group import Group, RankLost
+from workers.learning.distributed.process_group import Group, RankLost
 from workers.planning.data_parallel import rank_names, rank_of_learner
 from workers.runtime.process import Life
 

@@ -22,9 +22,9 @@ from protocol.errors import TrainingFault
 from protocol.layout import Layout
 from protocol.spaces import Box
 from protocol.spaces.leaves import Discrete
-from workers.learning.batches import Observations, Segments, Transitions, foreign
-from workers.learning.finite import not_finite
-from workers.learning.statistics import Sample, distinct_rows, sample, statistics
+from workers.algorithms.common.batches import Observations, Segments, Transitions, foreign
+from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
+from workers.learning.diagnostics.finite import not_finite
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, counter
 from workers.policies.interface import Interface
 

@@ -23,22 +23,22 @@ from protocol.ring import Ring
 from protocol.version import Version
 from protocol.weights import WeightSource
 from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate
-from workers.learning.batches import Observations, Segments, Transitions
-from workers.learning.checkpoints import Checkpoints
+from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.build import feed
+from workers.learning.buffers.lockstep_rounds import Rounds, in_rounds
+from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.source import Source
+from workers.learning.checkpoint_writer import Checkpoints
 from workers.learning.curiosity import Curious
-from workers.learning.cut import MemberCut, Standing
 from workers.learning.datasets.recorder import Recorder, begin
 from workers.learning.datasets.update_log import keep_order
-from workers.learning.feeding import feed
-from workers.learning.finite import FiniteWeights
-from workers.learning.freezing import Freezing
-from workers.learning.health import Health
-from workers.learning.replay import Replay
-from workers.learning.rounds import Rounds, in_rounds
-from workers.learning.source import Source
-from workers.learning.stage import Stage
-from workers.learning.telling import Telling
+from workers.learning.diagnostics.finite import FiniteWeights
+from workers.learning.diagnostics.training_health import Health
+from workers.learning.diagnostics.training_log import Telling
+from workers.learning.league_publisher import Freezing
+from workers.learning.lockstep_state import MemberCut, Standing
 from workers.planning.policy_plan import Plan, seed_of
 from workers.policies.build import build, published
 from workers.policies.distillation import Distillation

@@ -6,11 +6,10 @@ import torch
 
 from protocol.config import RND, Run, Streamed
 from protocol.counters import Counters
+from workers.learning.buffers.batch_assembler import Sightings, Stage
+from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.source import Source
 from workers.learning.datasets.source import DatasetSource
-from workers.learning.replay import Replay
-from workers.learning.sightings import Sightings
-from workers.learning.source import Source
-from workers.learning.stage import Stage
 from workers.planning.policy_plan import Plan, seed_of
 
 __all__ = ["feed"]

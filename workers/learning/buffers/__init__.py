@@ -1,0 +1,1 @@
+"""Where segments wait to be learned from: batches, replay, lock-step rounds."""

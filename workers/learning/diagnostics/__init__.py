@@ -1,0 +1,1 @@
+"""What a learner checks and reports about its updates."""

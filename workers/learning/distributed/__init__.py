@@ -1,0 +1,1 @@
+"""One policy learned by several processes: process group, rendezvous."""
