@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config import Run
-from workers.loggers.build import loggers_of
 from workers.metrics.history import History
+from workers.metrics.loggers.build import loggers_of
 from workers.metrics.tensorboard import EventLog
 from workers.runtime.files import AppendFile, Disk
 

@@ -12,8 +12,8 @@ import pytest
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.loggers import outlet
-from workers.loggers.outlet import Outlet
+from workers.metrics.loggers import async_logger
+from workers.metrics.loggers.async_logger import Outlet
 from workers.metrics.writers import Measurements
 from workers.runtime.files import Disk
 
@@ -49,8 +49,8 @@ def test_everything_is_passed_on_in_order_and_a_fault_costs_its_own_moment() -> 
 
 
 def test_a_logger_that_hangs_holds_nobody_up_and_what_it_misses_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "_WAITING", 5)
-    monkeypatch.setattr(outlet, "_END_SECONDS", 0.01)
+    monkeypatch.setattr(async_logger, "_WAITING", 5)
+    monkeypatch.setattr(async_logger, "_END_SECONDS", 0.01)
     logger = Listening()
     out = Outlet("mlflow", lambda: logger)
     for step in range(100):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from protocol.config import Run
 from protocol.errors import ConfigurationError
-from workers.loggers.outlet import Logger, Outlet
+from workers.metrics.loggers.async_logger import Logger, Outlet
 
 __all__ = ["loggers_of"]
 
@@ -27,9 +27,9 @@ def loggers_of(run: Run, folder: Path) -> list[Outlet]:
 
 
 def _begin(name: str, run: Run, folder: Path) -> Logger:
-    from workers.loggers import ml_flow, weights_and_biases  # here: they load what is large
+    from workers.metrics.loggers import mlflow, wandb  # here: they load what is large
 
-    kinds: dict[str, Callable[[Run, Path, str], Logger]] = {"wandb": weights_and_biases.Wandb, "mlflow": ml_flow.MLflow}
+    kinds: dict[str, Callable[[Run, Path, str], Logger]] = {"wandb": wandb.Wandb, "mlflow": mlflow.MLflow}
     return kinds[name](run, folder, _identity(folder))
 
 
