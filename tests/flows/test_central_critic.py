@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from protocol.errors import EnvironmentFault
 from tests.faults import kinds_in, raises, words_in
 from tests.flows import runs
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.tools.export import export
 
 

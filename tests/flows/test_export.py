@@ -21,7 +21,7 @@ from tests.tools import skip_or_fail
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
 from workers.policies import checkpoint
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools import export as exporting
 

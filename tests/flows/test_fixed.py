@@ -17,7 +17,7 @@ from tests.readme import blocks
 from tests.tools import ROOT
 from tests.workers.policies.exports import made
 from workers.environments.registry import describe
-from workers.policies import exported
+from workers.policies.export import safetensors
 
 LSTM = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
 
@@ -27,7 +27,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recurrent policy of the world of these runs, exported."""
     one = made("earlier", describe(parse_run(runs.config()).environment), PPO(), LSTM)
     path = tmp_path_factory.mktemp("earlier") / "frozen.safetensors"
-    exported.write(path, one.manifest, one.policy)
+    safetensors.write(path, one.manifest, one.policy)
     return path
 
 

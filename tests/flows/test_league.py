@@ -13,7 +13,7 @@ from tests.flows import runs
 from tests.flows.test_deaths import finished, killed
 from tests.tools import skip_or_fail
 from workers.league import policy_pool
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 
 
 def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(

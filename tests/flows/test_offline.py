@@ -17,7 +17,7 @@ from tests.flows.runs import balanced, config, rookery, summary_of, train, worke
 from tests.waiting import until
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 
 POLICIES = ("agent_0", "agent_1")

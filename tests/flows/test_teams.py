@@ -14,7 +14,7 @@ from tests.flows import runs
 from tests.trial import Trial
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 
 VDN = {**runs.SAC, "name": "vdn", "batch_size": 32, "replay_ratio": 4.0, "epsilon_decay": 0.1, "epsilon_decay_freq": 5}

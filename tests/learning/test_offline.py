@@ -19,7 +19,7 @@ from tests.tools import require, skip_or_fail
 from tests.trial import Trial
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools.export import export
 

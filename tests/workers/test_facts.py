@@ -28,12 +28,12 @@ from protocol.spaces import (
 )
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.planning.policy_spec import facts_of
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build, published
-from workers.policies.central import CentralActorCritic
-from workers.policies.decomposed import Decomposed
-from workers.policies.greedy import EpsilonGreedy
-from workers.policies.squashed import SoftActorCritic
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.q_policy import EpsilonGreedy
+from workers.policies.networks.soft_actor_critic import SoftActorCritic
+from workers.policies.networks.team_q_network import Decomposed
 
 WORLD = World(
     id="w",

@@ -21,7 +21,7 @@ from workers.coordination.membership import Membership
 from workers.planning.fixed_policy_plan import check_fixed, plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
-from workers.policies import exported
+from workers.policies.export import safetensors
 
 SEEN, DONE = Box(shape=(3, 2), dtype="uint8"), Discrete(n=4)
 WORLD = World(id="pair", agents=tuple(Agent(name=name, observation=SEEN, action=DONE) for name in "ab"))
@@ -43,7 +43,7 @@ def run(**policies: dict[str, Any]) -> dict[str, Any]:
 def file(tmp_path: Path) -> Path:
     """A policy of an agent that sees SEEN and does DONE."""
     one = case("gru")
-    exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
     return tmp_path / "p.safetensors"
 
 
@@ -127,7 +127,7 @@ def test_parts_that_only_learners_see_make_no_difference_I2(file: Path) -> None:
     """The export was deployed without them; the world has them."""
     one, world = case("all at once"), CASES["all at once"][0]
     assert one.manifest.withheld
-    exported.write(file, one.manifest, one.policy)
+    safetensors.write(file, one.manifest, one.policy)
     check_fixed(parse_run(run(**{world.agents[0].name: frozen(file)})), world)
 
 

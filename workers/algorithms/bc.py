@@ -18,9 +18,9 @@ from protocol.config import BC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate, Step
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.distributions import likelihood
-from workers.policies.networks import input_rows
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.layers import input_rows
 
 __all__ = ["BCUpdate", "Cloned", "objective"]
 

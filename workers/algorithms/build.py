@@ -11,14 +11,14 @@ from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.sac import SACUpdate
 from workers.algorithms.value_decomposition import DecompositionUpdate
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy
-from workers.policies.categorical import CategoricalNetwork
-from workers.policies.central import CentralActorCritic
-from workers.policies.decomposed import Decomposed
-from workers.policies.distillation import Distillation
-from workers.policies.quantile import QuantileNetwork
-from workers.policies.value import ValueNetwork
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.q_network import ValueNetwork
+from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.networks.team_q_network import Decomposed
 
 __all__ = ["Update", "build_update"]
 

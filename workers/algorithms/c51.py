@@ -18,8 +18,8 @@ from protocol.config import C51, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.policies.categorical import CategoricalNetwork
-from workers.policies.greedy import best
+from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.policies.networks.q_policy import best
 
 __all__ = ["C51Update", "Estimates", "divergence", "estimates", "projected"]
 

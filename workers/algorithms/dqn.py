@@ -17,9 +17,9 @@ from protocol.config import DQN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.policies.greedy import best
-from workers.policies.stacked_values import StackedValues
-from workers.policies.value import ValueNetwork
+from workers.policies.networks.q_network import ValueNetwork
+from workers.policies.networks.q_policy import best
+from workers.policies.stacked.stacked_q_networks import StackedValues
 
 __all__ = ["DQNUpdate", "Estimates", "approach", "estimates", "huber"]
 

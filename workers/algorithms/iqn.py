@@ -18,9 +18,9 @@ from protocol.config import IQN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.policies.greedy import best
-from workers.policies.quantile import QuantileNetwork
-from workers.policies.stacked_values import StackedQuantiles
+from workers.policies.networks.q_policy import best
+from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.stacked.stacked_q_networks import StackedQuantiles
 
 __all__ = ["Estimates", "IQNUpdate", "estimates", "quantile_huber"]
 

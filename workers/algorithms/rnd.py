@@ -16,7 +16,7 @@ from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Observations
 from workers.algorithms.common.returns import linear_recurrence
-from workers.policies.distillation import Distillation
+from workers.policies.networks.rnd_networks import Distillation
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["RNDUpdate", "discounted_sums"]

@@ -16,7 +16,7 @@ from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.dqn import Estimates, approach
 from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises
-from workers.policies.decomposed import Decomposed
+from workers.policies.networks.team_q_network import Decomposed
 
 __all__ = ["DecompositionUpdate", "team_estimates"]
 

@@ -15,7 +15,7 @@ from protocol.config import EvaluationConfig
 from protocol.version import Version
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.distributions import Noise
-from workers.policies.manifest import frames_of
+from workers.policies.export.export_manifest import frames_of
 from workers.rollout.acting_policy import Performer
 
 __all__ = ["Due", "Live"]

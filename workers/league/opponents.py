@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.counters import Counters
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 
 __all__ = ["Cast"]

@@ -14,11 +14,11 @@ from protocol.spaces import DictPopulation, World
 from protocol.version import Version
 from workers.league import policy_pool
 from workers.planning.league_plan import PlayerPlan
-from workers.policies import exported
 from workers.policies.build import Policy
+from workers.policies.export import safetensors
+from workers.policies.export.export_manifest import Provenance
+from workers.policies.export.from_checkpoint import describe
 from workers.policies.interface import Interface
-from workers.policies.manifest import Provenance
-from workers.policies.trained import describe
 
 __all__ = ["Freezing"]
 
@@ -71,6 +71,6 @@ class Freezing:
             rows=rows,
         )
         manifest = describe(self._player.name, self._world, self._config, policy, source)
-        entry = policy_pool.add(self._folder, self._player.name, self.count, exported.to_bytes(manifest, policy))
+        entry = policy_pool.add(self._folder, self._player.name, self.count, safetensors.to_bytes(manifest, policy))
         self.count += 1
         log.info("event=frozen member=%s rows=%d checksum=%s", entry.name, rows, entry.checksum)

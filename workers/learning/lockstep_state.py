@@ -17,7 +17,7 @@ from workers.learning.buffers.lockstep_rounds import Rounds
 from workers.learning.buffers.replay_buffer import Replay
 from workers.policies.build import Policy
 from workers.policies.checkpoint import in_memory
-from workers.policies.distillation import Distillation
+from workers.policies.networks.rnd_networks import Distillation
 from workers.runtime.lockstep_checkpoints import Cuts
 from workers.runtime.state_capture import State, under
 

@@ -41,8 +41,8 @@ from workers.learning.league_publisher import Freezing
 from workers.learning.lockstep_state import MemberCut, Standing
 from workers.planning.policy_plan import Plan, seed_of
 from workers.policies.build import build, published
-from workers.policies.distillation import Distillation
-from workers.policies.flat import FlatWeights, flatten_
+from workers.policies.flat_weights import FlatWeights, flatten_
+from workers.policies.networks.rnd_networks import Distillation
 from workers.runtime.lockstep_checkpoints import Cuts
 from workers.runtime.torch_setup import Arithmetic
 

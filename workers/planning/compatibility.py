@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from protocol.config import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
-from workers.policies.members import members_of, unshareable
+from workers.policies.team_layout import members_of, unshareable
 
 __all__ = ["unlearnable"]
 

@@ -19,7 +19,7 @@ from protocol.config import RND, Fixed, FrozenPolicy, Run
 from protocol.errors import ConfigurationError
 from protocol.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
-from workers.policies.manifest import KEY, parse_manifest
+from workers.policies.export.export_manifest import KEY, parse_manifest
 from workers.rollout.players.scripted_player import script
 
 __all__ = ["FixedPlan", "check_fixed", "check_frozen", "plan_fixed"]

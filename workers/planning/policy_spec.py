@@ -14,7 +14,7 @@ from protocol.off_policy import ValueBased
 from protocol.spaces import World
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.interface import Interface
-from workers.policies.members import common_of, members_of
+from workers.policies.team_layout import common_of, members_of
 
 __all__ = ["facts_of", "network_facts"]
 

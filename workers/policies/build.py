@@ -8,19 +8,19 @@ from typing import overload
 import torch
 
 from protocol.config import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
-from workers.policies.actor_critic import ActorCritic
-from workers.policies.categorical import CategoricalNetwork
-from workers.policies.central import CentralActorCritic
-from workers.policies.core import Core
-from workers.policies.decomposed import Decomposed, MemberTower, Sight
-from workers.policies.distillation import Distillation
 from workers.policies.distributions import Heads
-from workers.policies.flat import FlatWeights, flatten_
+from workers.policies.flat_weights import FlatWeights, flatten_
 from workers.policies.interface import Interface
-from workers.policies.members import common_of, members_of
-from workers.policies.quantile import QuantileNetwork
-from workers.policies.squashed import SoftActorCritic
-from workers.policies.value import ValueNetwork
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.q_network import ValueNetwork
+from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.recurrent import Core
+from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.networks.soft_actor_critic import SoftActorCritic
+from workers.policies.networks.team_q_network import Decomposed, MemberTower, Sight
+from workers.policies.team_layout import common_of, members_of
 
 __all__ = ["Policy", "build", "published"]
 

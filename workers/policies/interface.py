@@ -7,8 +7,8 @@ from functools import cached_property
 
 from protocol.layout import common_of
 from protocol.spaces import Agent, Place, World
-from workers.policies.actions import Actions
-from workers.policies.shown import Shown
+from workers.policies.action_encoding import Actions
+from workers.policies.observation_encoding import Shown
 
 __all__ = ["Interface"]
 

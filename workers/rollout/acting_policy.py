@@ -14,13 +14,13 @@ from protocol.config import PolicyConfig, Replayed
 from protocol.manifest import Manifest
 from protocol.version import Version, pack
 from protocol.weights import WeightSubscriber
-from workers.policies.actor_critic import ActorCritic
+from workers.policies.backends.cuda_actor import DeviceActor
+from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import Policy, build, published
-from workers.policies.central import CentralActorCritic
-from workers.policies.device_acting import DeviceActor
 from workers.policies.distributions import Noise
-from workers.policies.host import host_actor
 from workers.policies.interface import Interface
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.central_critic import CentralActorCritic
 
 __all__ = ["Performer"]
 

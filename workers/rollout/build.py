@@ -20,8 +20,8 @@ from workers.league.league_collector import LeagueSeat
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
 from workers.planning.policy_plan import PolicyPlan, seed_of
-from workers.policies import trained
-from workers.policies.frozen import Frozen
+from workers.policies.export import from_checkpoint
+from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat, Sender
 from workers.rollout.auxiliary_writer import Watched, Witness
@@ -152,7 +152,7 @@ def seat_fixed(
 def _frozen(plan: FixedPlan, world: World) -> Frozen:
     check_frozen(plan, world)
     path = Path(plan.source)
-    frozen = Frozen(*trained.read(path)) if path.is_dir() else Frozen.load(path)
+    frozen = Frozen(*from_checkpoint.read(path)) if path.is_dir() else Frozen.load(path)
     source = frozen.manifest.provenance
     log.info(
         "event=frozen policy=%s path=%s run=%s version=%d train_steps=%d",

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config import Run
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.distributions import Noise
-from workers.policies.greedy import EpsilonGreedy
-from workers.policies.stacked_acting import StackedActors, StackedChoosers, stackable
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.q_policy import EpsilonGreedy
+from workers.policies.stacked.stacked_acting import StackedActors, StackedChoosers, stackable
 from workers.rollout.acting_policy import Performer
 
 __all__ = ["Joint", "Share", "Side", "together"]

@@ -27,8 +27,8 @@ from workers.evaluation.episodes import environments_of
 from workers.evaluation.evaluation import Evaluator
 from workers.evaluation.scores import append
 from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
-from workers.policies import trained
-from workers.policies.frozen import Frozen
+from workers.policies.export import from_checkpoint
+from workers.policies.export.frozen_policy import Frozen
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable
 
@@ -75,9 +75,9 @@ def frozen_policies(folder: Path, run: Run, world: World, others: Mapping[str, s
             agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
             path = Path(others[name])
             check_frozen(FixedPlan(name, agents, FrozenPolicy(path=str(path)), 1, 1), world)
-            found[name] = Frozen(*trained.read(path)) if path.is_dir() else Frozen.load(path)
+            found[name] = Frozen(*from_checkpoint.read(path)) if path.is_dir() else Frozen.load(path)
         elif run.fixed(name) is None:
-            found[name] = Frozen(*trained.find(folder, name, which)[1:])
+            found[name] = Frozen(*from_checkpoint.find(folder, name, which)[1:])
     return found
 
 

@@ -15,8 +15,9 @@ from protocol.config import Run
 from protocol.document import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
-from workers.policies import checkpoint, exported, recorded
-from workers.policies.trained import deployed, find
+from workers.policies import checkpoint
+from workers.policies.export import onnx, safetensors
+from workers.policies.export.from_checkpoint import deployed, find
 from workers.runtime import torch_setup
 
 __all__ = ["export", "main"]
@@ -34,10 +35,10 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "safetensors":
-        exported.write(path, manifest, found)
+        safetensors.write(path, manifest, found)
     else:
         module = deployed(manifest.interface, manifest.config, found)
-        (recorded.write_onnx if kind == "onnx" else recorded.write_torchscript)(path, manifest, module)
+        (onnx.write_onnx if kind == "onnx" else onnx.write_torchscript)(path, manifest, module)
     return path
 
 

@@ -19,8 +19,8 @@ from workers.environments.players import random_rows
 from workers.metrics.reporting import ActorReport, Counters
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
-from workers.policies import exported
-from workers.policies.flat import flatten_
+from workers.policies.export import safetensors
+from workers.policies.flat_weights import flatten_
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.build import Hand, Table, seat_agents, seat_fixed
@@ -108,7 +108,7 @@ def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(n
     """Turn after turn with one and the same noise, through ends with its turns and between them; some are absent."""
     one, world = case(name), CASES[name][0].deployed()
     path = tmp_path / "p.safetensors"
-    exported.write(path, one.manifest, one.policy)
+    safetensors.write(path, one.manifest, one.policy)
     kept = path.read_bytes()
     fixed, learning = chairs(one, world, path)
     rng, told = np.random.default_rng(3), False
@@ -151,7 +151,7 @@ def chairs(one: Any, world: World, path: Path) -> tuple[FixedSeat, Seat]:
 
 def test_a_greedy_one_needs_no_noise(tmp_path: Path) -> None:
     one, world = case("lstm"), CASES["lstm"][0].deployed()
-    exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
     algorithm = {"name": "frozen", "path": str(tmp_path / "p.safetensors"), "greedy": True}
     agent = world.agents[0].name
     plan = plan_fixed(parse_run({"environment": {"copies": 8}, "policies": {agent: {"algorithm": algorithm}}}), world)

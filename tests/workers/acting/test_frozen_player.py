@@ -14,9 +14,9 @@ from tests.workers import scripted
 from tests.workers.policies.exports import CASES, Case, case
 from workers.environments.base import Outcome, Present
 from workers.environments.players import random_rows
-from workers.policies import exported
-from workers.policies.flat import flatten_
-from workers.policies.frozen import Frozen
+from workers.policies.export import safetensors
+from workers.policies.export.frozen_policy import Frozen
+from workers.policies.flat_weights import flatten_
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.players.frozen_player import FrozenPlayer
@@ -25,7 +25,7 @@ COPIES, TURNS = 3, 40
 
 
 def frozen(one: Case, folder: Path) -> Frozen:
-    exported.write(folder / "p.safetensors", one.manifest, one.policy)
+    safetensors.write(folder / "p.safetensors", one.manifest, one.policy)
     return Frozen.load(folder / "p.safetensors")
 
 
@@ -39,7 +39,7 @@ def seat(one: Case, world: World) -> Seat:
 
 
 def _published(one: Case) -> NDArray[np.uint8]:
-    assert not exported.acting_weights(one.policy).keys() - {e.name for e in flatten_(one.policy).entries}
+    assert not safetensors.acting_weights(one.policy).keys() - {e.name for e in flatten_(one.policy).entries}
     return flatten_(one.policy).bytes_view()
 
 

@@ -22,7 +22,7 @@ from workers import actor as actor_module
 from workers.actor import Actor
 from workers.metrics.reporting import ActorReport
 from workers.policies.build import build
-from workers.policies.flat import flatten_
+from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import Performer
 from workers.rollout.lockstep import Progress

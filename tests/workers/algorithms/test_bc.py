@@ -17,9 +17,9 @@ from workers.algorithms.bc import BCUpdate, objective
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.ppo import PPOUpdate
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.interface import Interface
+from workers.policies.networks.actor_critic import ActorCritic
 
 B = 5
 ACTIONS = {

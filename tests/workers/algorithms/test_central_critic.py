@@ -25,10 +25,10 @@ from workers.learning.diagnostics.training_health import Health
 from workers.metrics.diagnostics import findings_of
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import plan_policies
+from workers.policies.backends.scratch import Workspace
 from workers.policies.build import build, published
-from workers.policies.central import CentralActorCritic
 from workers.policies.interface import Interface
-from workers.policies.workspace import Workspace
+from workers.policies.networks.central_critic import CentralActorCritic
 from workers.rollout.acting_policy import Performer
 
 SEEN = Observation(

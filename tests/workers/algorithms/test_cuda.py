@@ -27,8 +27,8 @@ from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.core import Kind
 from workers.policies.distributions import Heads
+from workers.policies.networks.recurrent import Kind
 
 ROUNDS = 5
 """Three are made before graphs are recorded."""

@@ -19,11 +19,10 @@ from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.value_decomposition import DecompositionUpdate, team_estimates
 from workers.policies.build import build
-from workers.policies.decomposed import Decomposed
-from workers.policies.exported import acting_weights
+from workers.policies.export.safetensors import acting_weights
 from workers.policies.interface import Interface
-from workers.policies.members import Member, members_of
-from workers.policies.mixing import Mixer
+from workers.policies.networks.team_q_network import Decomposed, Mixer
+from workers.policies.team_layout import Member, members_of
 
 B, F = 7, 2
 LIKE = Agent(

@@ -17,8 +17,8 @@ from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.group_update import Stack
 from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.core import Kind
 from workers.policies.distributions import Heads
+from workers.policies.networks.recurrent import Kind
 
 HOST = torch.device("cpu")
 Way = Callable[[list[PPOUpdate]], Branches]

@@ -17,10 +17,10 @@ from workers.algorithms.cuda_graphs import run_capacity
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
-from workers.policies import fixed_core
+from workers.policies.backends import cuda_recurrent
 from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.core import Kind
 from workers.policies.distributions import Heads
+from workers.policies.networks.recurrent import Kind
 
 STATE: dict[Kind, int] = {"gru": U, "lstm": 2 * U}
 HOST = torch.device("cpu")
@@ -40,13 +40,13 @@ def ending(noise: torch.Generator, chance: float, state: int) -> Segments:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The columns of each call."""
     made: list[int] = []
-    before = fixed_core.unroll
+    before = cuda_recurrent.unroll
 
     def unroll(x: Any, recall: Any, weights: Any) -> Any:
         made.append(recall.runs)
         return before(x, recall, weights)
 
-    monkeypatch.setattr(fixed_core, "unroll", unroll)
+    monkeypatch.setattr(cuda_recurrent, "unroll", unroll)
     return made
 
 

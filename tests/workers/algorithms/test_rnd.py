@@ -12,7 +12,7 @@ from protocol.errors import TrainingFault
 from tests.faults import raises
 from workers.algorithms.common.batches import Observations
 from workers.algorithms.rnd import RNDUpdate, discounted_sums
-from workers.policies.distillation import CLIP, Distillation
+from workers.policies.networks.rnd_networks import CLIP, Distillation
 
 CONFIG = AuxiliaryConfig(algorithm=RND(features=8, minibatches=2), learning_rate=1e-3)
 

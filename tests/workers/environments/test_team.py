@@ -36,7 +36,7 @@ from workers.environments.wrappers.team import TeamEnvironment
 from workers.environments.wrappers.team_spaces import part_of, team_world
 from workers.evaluation.baselines import baselines, play
 from workers.policies.interface import Interface
-from workers.policies.members import members_of
+from workers.policies.team_layout import members_of
 
 EYES = Observation(
     components={

@@ -14,7 +14,7 @@ from tests.faults import kinds_in
 from tests.flows.runs import config
 from tests.learning.greedy import make_run
 from workers.evaluation.scores import FILE
-from workers.policies.frozen import Frozen
+from workers.policies.export.frozen_policy import Frozen
 from workers.tools import evaluate as module
 from workers.tools.evaluate import evaluate, main
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.workers.league.exploitability import Chance, End, Move, Node
-from workers.policies.deployed import Deployed
-from workers.policies.exported import read
+from workers.policies.export.module import Deployed
+from workers.policies.export.safetensors import read
 
 Seen = dict[Hashable, NDArray[np.float32]]
 

@@ -20,7 +20,7 @@ from workers.metrics.reporting import LearnerReport
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build
-from workers.policies.flat import flatten_
+from workers.policies.flat_weights import flatten_
 
 
 def batch(**fields: Any) -> Segments:

@@ -16,12 +16,12 @@ from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBin
 from tests.workers.test_any_space import WORLDS
 from workers.environments.players import random_rows
 from workers.planning.policy_spec import network_facts
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import Policy, build
-from workers.policies.central import CentralActorCritic
-from workers.policies.deployed import Deployed, ports_in
+from workers.policies.export.export_manifest import Manifest, Provenance, frames_of
+from workers.policies.export.module import Deployed, ports_in
 from workers.policies.interface import Interface
-from workers.policies.manifest import Manifest, Provenance, frames_of
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.central_critic import CentralActorCritic
 
 PLAIN = Agent(name="p", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 REACH = Agent(name="r", observation=Box(shape=(3,)), action=Box(shape=(2, 1), low=-2.0, high=(4.0, 6.0)))

@@ -10,12 +10,12 @@ import torch
 
 from protocol.config import IQN, PPO, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.build import build
 from workers.policies.distributions import Heads, draw
-from workers.policies.flat import flatten_
+from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
-from workers.policies.quantile import QuantileNetwork
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.quantile_network import QuantileNetwork
 
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 

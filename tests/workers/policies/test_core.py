@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.policies import host_unroll
-from workers.policies.core import Core, Kind
-from workers.policies.flat import flatten_
-from workers.policies.kernels import Activation
-from workers.policies.recall import Recall
-from workers.policies.towers import towers
-from workers.policies.workspace import Workspace
+from workers.policies.backends import numpy_unroll
+from workers.policies.backends.kernels import Activation
+from workers.policies.backends.scratch import Workspace
+from workers.policies.flat_weights import flatten_
+from workers.policies.networks.actor_critic_mlp import towers
+from workers.policies.networks.recurrent import Core, Kind
+from workers.policies.networks.recurrent_context import Recall
 
 T, B, INPUTS, U = 9, 5, 3, 4
 KINDS: tuple[Kind, ...] = ("lstm", "gru")
@@ -72,7 +72,7 @@ def test_a_gru_of_which_numpy_sees_nothing_is_unrolled_by_torch(monkeypatch: pyt
     core = made("gru")
     x, recall = game(core, 0.2)
     here = core.unroll(x, recall)
-    monkeypatch.setattr(host_unroll, "can", lambda x: False)
+    monkeypatch.setattr(numpy_unroll, "can", lambda x: False)
     there = core.unroll(x, recall)
     torch.testing.assert_close(there, here, atol=1e-6, rtol=0)
     assert type(here.grad_fn) is not type(there.grad_fn), "numpy took no part"

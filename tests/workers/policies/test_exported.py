@@ -20,16 +20,16 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import skip_or_fail
 from tests.workers.policies.exports import CASES, Case, batches, case, live
-from workers.policies import exported
-from workers.policies.frozen import Frozen
-from workers.policies.manifest import KEY, Manifest
-from workers.policies.recorded import write_onnx, write_torchscript
+from workers.policies.export import safetensors
+from workers.policies.export.export_manifest import KEY, Manifest
+from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.onnx import write_onnx, write_torchscript
 
 Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]
 
 
 def by_file(one: Case, folder: Path) -> Run:
-    exported.write(folder / "p.safetensors", one.manifest, one.policy)
+    safetensors.write(folder / "p.safetensors", one.manifest, one.policy)
     return Frozen.load(folder / "p.safetensors").act
 
 
@@ -195,7 +195,7 @@ def test_columns_of_another_form_are_refused(spoil: Any, kind: str, facts: dict[
 
 def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Path) -> None:
     one = case("all at once")
-    exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
     frozen, given = Frozen.load(tmp_path / "p.safetensors"), one.columns(64, 1)
     first, again, greedy = (
         frozen.act(given, np.random.default_rng(5)),
@@ -215,7 +215,7 @@ def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Pa
 def test_a_file_holds_what_acting_needs_alone(tmp_path: Path) -> None:
     for name, idle in (("iqn", "target."), ("dqn", "target."), ("sac", "critics."), ("central critic", "critic.")):
         one = case(name)
-        exported.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+        safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
         names = set(load_file(tmp_path / "p.safetensors"))
         assert names
         assert not [key for key in names if key.startswith(idle)]
@@ -239,7 +239,7 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     path.write_bytes(b"nothing of the kind")
     with raises(ConfigurationError, "exported_policy_unreadable", file=path):
         Frozen.load(path)
-    weights = {name: tensor.clone() for name, tensor in exported.acting_weights(one.policy).items()}
+    weights = {name: tensor.clone() for name, tensor in safetensors.acting_weights(one.policy).items()}
     save_file(weights, path)
     with raises(ConfigurationError, "exported_without_manifest"):
         Frozen.load(path)

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.tools import skip_or_fail
 from tests.workers.policies.test_core import INPUTS, KINDS, B, T, made
-from workers.policies import fixed_core
-from workers.policies.core import Core, Kind
-from workers.policies.recall import Recall
+from workers.policies.backends import cuda_recurrent
+from workers.policies.networks.recurrent import Core, Kind
+from workers.policies.networks.recurrent_context import Recall
 
 EVERY = B * (T + 1)
 """Runs that there can be at most."""
@@ -39,7 +39,7 @@ def game(core: Core, ended: Tensor, runs: int, seed: int = 0) -> tuple[Tensor, R
 
 def fixed(core: Core, x: Tensor, recall: Recall) -> Tensor:
     """By the weights of `core`."""
-    return fixed_core.unroll(x, recall, [*core.cell.parameters()])
+    return cuda_recurrent.unroll(x, recall, [*core.cell.parameters()])
 
 
 def gradients(core: Core, features: Tensor) -> list[Tensor]:

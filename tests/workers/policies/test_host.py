@@ -11,10 +11,10 @@ import torch
 
 from protocol.config import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
-from workers.policies.actor_critic import ActorCritic
+from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import build
-from workers.policies.host import host_actor
 from workers.policies.interface import Interface
+from workers.policies.networks.actor_critic import ActorCritic
 from workers.rollout.acting_policy import Performer
 
 ACTIONS = (Discrete(n=5), MultiDiscrete(nvec=(3, 4)), Box(shape=(3,), low=-1.0, high=1.0))

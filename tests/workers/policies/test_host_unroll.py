@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workers.policies import host_unroll
-from workers.policies.recall import Recall
+from workers.policies.backends import numpy_unroll
+from workers.policies.networks.recurrent_context import Recall
 
 K, T, B, INPUTS, U = 3, 9, 5, 3, 4
 OWN = (T + 1) * B
@@ -66,7 +66,7 @@ class Game:
 
     def unrolled(self, weights: list[Tensor]) -> Tensor:
         """By numpy."""
-        return host_unroll.unroll(self.x, self.recall, self.member, self.place, weights)
+        return numpy_unroll.unroll(self.x, self.recall, self.member, self.place, weights)
 
 
 @pytest.mark.parametrize("kind", [*CELLS])
@@ -105,9 +105,9 @@ def test_what_is_given_stays_as_it_is_and_gradients_add_up(kind: str) -> None:
 
 def test_it_is_for_float32_in_host_memory() -> None:
     x = torch.zeros(2)
-    assert host_unroll.can(x)
-    assert not host_unroll.can(x.double())
-    assert not host_unroll.can(x.to("meta"))
+    assert numpy_unroll.can(x)
+    assert not numpy_unroll.can(x.double())
+    assert not numpy_unroll.can(x.to("meta"))
 
 
 def test_a_gradient_of_one_row_reaches_back_to_its_episodes_first_and_no_further() -> None:

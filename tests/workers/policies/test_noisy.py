@@ -15,9 +15,9 @@ from workers.algorithms.dqn import estimates
 from workers.algorithms.off_policy import noises
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.noisy import NoisyLinear
-from workers.policies.quantile import QuantileNetwork
-from workers.policies.value import ValueNetwork
+from workers.policies.networks.layers import NoisyLinear
+from workers.policies.networks.q_network import ValueNetwork
+from workers.policies.networks.quantile_network import QuantileNetwork
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B = 5

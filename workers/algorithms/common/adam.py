@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from protocol.config import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
 from workers.policies.collectives import ALONE, Ranks
-from workers.policies.flat import flatten_
+from workers.policies.flat_weights import flatten_
 
 __all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
 

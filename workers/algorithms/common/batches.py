@@ -1,7 +1,7 @@
 """What an update is given: the batch of each discipline, as tensors on the learner's device.
 
 Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames, `P` numbers
-that only learners see. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
+that only learners see. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values, `D` amounts.
 """
 
 from __future__ import annotations

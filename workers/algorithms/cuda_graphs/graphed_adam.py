@@ -19,7 +19,7 @@ from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import TINY, FlatAdam, broken
 from workers.algorithms.cuda_graphs.host_scalars import Given
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
-from workers.policies.stacked_weights import StackedWeights
+from workers.policies.stacked.stacked_weights import StackedWeights
 
 __all__ = ["FixedAdam", "failed"]
 

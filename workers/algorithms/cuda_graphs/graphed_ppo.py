@@ -24,8 +24,8 @@ from workers.algorithms.cuda_graphs.static_batch import FixedBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_ppo import normalize, orders
-from workers.policies.actor_critic import ActorCritic
-from workers.policies.stacked import StackedActorCritic
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 
 __all__ = ["FixedStack"]
 

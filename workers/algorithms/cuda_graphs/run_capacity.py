@@ -1,4 +1,4 @@
-"""For how many runs (workers/policies/core.py) a recurrent policy's minibatches have room, where shapes must not
+"""For how many runs (workers/policies/networks/recurrent.py) a recurrent policy's minibatches have room, where shapes must not
 change.
 
 In flows: the segments of the minibatches of an update, and how many episodes end in each. Out flow: runs of a segment

@@ -19,8 +19,8 @@ from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.algorithms.stacked.stacked_q_learning import ValueStack
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.networks.actor_critic import ActorCritic
 
 __all__ = ["Given", "Stack", "recordable"]
 

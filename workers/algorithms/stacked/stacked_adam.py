@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from workers.algorithms.common.adam import TINY, FlatAdam
-from workers.policies.stacked_weights import StackedWeights
+from workers.policies.stacked.stacked_weights import StackedWeights
 
 __all__ = ["StackedAdam"]
 

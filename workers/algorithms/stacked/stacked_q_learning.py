@@ -22,9 +22,9 @@ from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn, Step
 from workers.algorithms.stacked.stacked_adam import StackedAdam
-from workers.policies.quantile import QuantileNetwork
-from workers.policies.stacked_values import StackedQuantiles, StackedValues
-from workers.policies.value import ValueNetwork
+from workers.policies.networks.q_network import ValueNetwork
+from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
 
 __all__ = ["ValueStack", "ask", "drawn_by", "together"]
 

@@ -1,7 +1,7 @@
 """The stream discipline's way from ring to update: each segment is copied once into the next batch, then settled.
 
 Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once, `P`
-numbers that only learners see. Actions are as workers/policies/actions.py says: `H` heads with `C` values, `D` amounts.
+numbers that only learners see. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values, `D` amounts.
 """
 
 # MERGED-DOC """An auxiliary's way from ring to update: what others saw, copied once into the next batch, then settled.
@@ -31,7 +31,7 @@ from workers.learning.buffers.device_transfer import Carrier
 from workers.learning.buffers.source import Source, take_in
 from workers.learning.diagnostics.refused_batches import Origin
 from workers.policies.interface import Interface
-from workers.policies.shown import Shown
+from workers.policies.observation_encoding import Shown
 from workers.runtime.state_capture import State
 
 __all__ = ["Sightings", "Stage"]

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.iqn import estimates, quantile_huber
 from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.quantile import QuantileNetwork
+from workers.policies.networks.quantile_network import QuantileNetwork
 
 __all__ = ["BareLoop", "BareValues", "Recorded", "Size", "towers"]
 

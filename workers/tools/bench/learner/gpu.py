@@ -43,11 +43,11 @@ from workers.learning.buffers.device_transfer import Carrier
 from workers.learning.cohort import Cohort
 from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import plan_policies
-from workers.policies.actor_critic import ActorCritic
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.quantile import QuantileNetwork
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.quantile_network import QuantileNetwork
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 from workers.tools.bench.learner.baseline_loop import BareLoop, BareValues, Size
 from workers.tools.bench.learner.inference import inference

@@ -12,11 +12,11 @@ from torch import nn
 
 from protocol.config import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.policies.actor_critic import ActorCritic
+from workers.policies.backends.cuda_actor import DeviceActor
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.build import build
-from workers.policies.device_acting import DeviceActor
 from workers.policies.interface import Interface
+from workers.policies.networks.actor_critic import ActorCritic
 from workers.tools.bench.learner.baseline_loop import Size, towers
 from workers.tools.bench.pipeline.timing import medians
 

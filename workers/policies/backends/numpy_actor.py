@@ -1,0 +1,163 @@
+"""A policy with a value that acts in host memory by numpy alone: the bits of `ActorCritic.act` (of a recurrent one to
+within the order of sums), at a quarter of its price where rows are few, because what a small batch costs is calls, and
+torch's cost more than numpy's.
+
+In flow: observations, and states where the policy is recurrent. Out flows: actions with their log-probabilities,
+values, and states after them.
+
+Legend: `B` rows acted on, `I` inputs, `F` of them elements of an observation, the rest features (host_core.py), `S`
+towers (towers.py), `H` units of a hidden layer, `A` outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from workers.policies.backends.numpy_recurrent import HostCore
+from workers.policies.distributions import Noise, draw
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.layers import CLIP, STD_FLOOR
+
+__all__ = ["HostActor", "host_actor"]
+
+Array = NDArray[np.float32]
+
+_ROOMS = 256
+"""Numbers of rows of which it is remembered where memory lies for them."""
+
+
+def host_actor(module: nn.Module) -> HostActor | None:
+    """What acts in the place of `module`, if that is an `ActorCritic` in host memory."""
+    if not isinstance(module, ActorCritic) or module.value_weight.device.type != "cpu":
+        return None
+    return HostActor(module)
+
+
+class _Room(NamedTuple):
+    """Memory of one number of rows, without content."""
+
+    inputs: Array
+    """[B, I]"""
+    both: Array
+    """[B, S H]: the first layer as it is formed."""
+    layers: list[Array]
+    """[S, B, H] each, the first of them the same memory as `both`."""
+    below: Array
+    """[H, B]: the last layer of the policy."""
+    beside: Array
+    """[B, H]: of the value."""
+
+
+class HostActor:
+    """`module`, whose weights it sees as they are: they must stay where they lie (`flatten_`)."""
+
+    def __init__(self, module: ActorCritic) -> None:
+        self._heads, self._relu = module.heads, module.activation == "relu"
+        self._features, self._towers = module.features, 1 if module.share_layers else 2
+        self._core = None if module.core is None else HostCore(module.core)
+        arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
+        self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
+        self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))
+        policy, policy_bias, self._value, self._value_bias = arrays[-4:]
+        self._policy, self._policy_bias = policy.T, policy_bias[:, None]
+        self._log_std = None if module.log_std is None else module.log_std.detach().numpy()
+        self._moments = None
+        if module.observations is not None:
+            self._moments = (module.observations.mean.numpy(), module.observations.variance.numpy())
+            self._seen_floor = module.observations.floor
+        self._returns, self._floor = (
+            (module.returns.mean.numpy(), module.returns.variance.numpy()),
+            module.returns.floor,
+        )
+        self._held: list[Array] = []
+        """Memory of the inputs and of each layer, of as many rows as there ever were."""
+        self._rooms: dict[int, _Room] = {}
+        """The same by the number of rows, cut to it: to cut it takes as long as to use it."""
+
+    def act(
+        self,
+        observation: NDArray,
+        noise: Noise,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
+    ) -> dict[str, NDArray]:
+        """As `ActorCritic.act`, of and with arrays."""
+        rows, after = len(observation), {}
+        room = self._rooms.get(rows) or self._make_room(rows)
+        x = self._inputs(observation.reshape(-1, self._features), room)
+        if self._core is not None:
+            assert state is not None
+            after = {"state": self._core.step(x, state, room.inputs[:, self._features :])}
+            x = room.inputs
+        below, beside = self._hidden(x, room)
+        logits = np.empty((len(self._policy), rows), np.float32)
+        np.matmul(self._policy, below, out=logits)
+        logits += self._policy_bias
+        values = np.matmul(beside, self._value)
+        values += self._value_bias
+        mean, variance = self._returns[0].item(), self._returns[1].item()
+        values *= max(math.sqrt(variance), self._floor * abs(mean), STD_FLOOR)
+        values += mean
+        drawn = draw(logits, self._heads, self._log_std, None if greedy else noise, legal)
+        return {**drawn, "value": values[:, 0], **after}
+
+    def _inputs(self, rows: NDArray, room: _Room) -> Array:
+        """[B, F] float32, normalised where the policy does that; where features are put beside them, in their place."""
+        if self._moments is None and rows.dtype == np.float32 and self._core is None:
+            return rows
+        x = room.inputs[:, : self._features]
+        np.copyto(x, rows, casting="unsafe")
+        if self._moments is None:
+            return x
+        mean, variance = self._moments
+        std = np.maximum(np.maximum(np.sqrt(variance), np.abs(mean) * self._seen_floor), STD_FLOOR)
+        np.subtract(x, mean, out=x, casting="same_kind")
+        np.divide(x, std, out=x, casting="same_kind")
+        np.clip(x, -CLIP, CLIP, out=x)
+        return x
+
+    def _hidden(self, x: Array, room: _Room) -> tuple[Array, Array]:
+        """The last hidden layer of the policy, [H, B], and of the value, [B, H]; the input itself if there is none."""
+        if not self._first:
+            return x.T, x
+        weight, bias = self._first
+        both = np.matmul(x, weight, out=room.both)
+        both += bias
+        self._activate(both)
+        layer = room.layers[0]
+        for (weight, bias), z in zip(self._deeper, room.layers[1:], strict=True):
+            np.matmul(layer, weight, out=z)
+            z += bias
+            self._activate(z)
+            layer = z
+        return room.below, room.beside
+
+    def _activate(self, x: Array) -> None:
+        if self._relu:
+            np.maximum(x, 0, out=x)
+        else:
+            np.tanh(x, out=x)
+
+    def _make_room(self, rows: int) -> _Room:
+        """Memory for so many rows."""
+        first = self._first[0].shape[1] if self._first else 0
+        many = self._towers
+        inputs = self._features + (0 if self._core is None else self._core.size)
+        widths = [inputs, first, *(many * weight.shape[2] for weight, _ in self._deeper)]
+        if not self._held or len(self._held[0]) < rows * inputs:
+            self._held = [np.empty(rows * width, np.float32) for width in widths]
+            self._rooms.clear()
+        if len(self._rooms) == _ROOMS:
+            self._rooms.clear()
+        cut = [held[: rows * width] for held, width in zip(self._held, widths, strict=True)]
+        both = cut[1].reshape(rows, first)
+        layers = [both.reshape(rows, many, first // many).transpose(1, 0, 2)]
+        layers += [memory.reshape(many, rows, width // many) for memory, width in zip(cut[2:], widths[2:], strict=True)]
+        room = self._rooms[rows] = _Room(cut[0].reshape(rows, inputs), both, layers, layers[-1][0].T, layers[-1][-1])
+        return room

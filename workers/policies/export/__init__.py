@@ -1,0 +1,1 @@
+"""Policies as files that act without a run: safetensors, TorchScript, ONNX."""

@@ -1,0 +1,127 @@
+"""What a network says of inputs, in torch operations alone, which other programs can repeat.
+
+In flows: inputs and, of a recurrent policy, the state before them. Out flows: scores of choices, likeliest amounts,
+value, state. Acting here uses whatever is fastest (kernels.py); these are the same formulas (protocol/README.md,
+"Acting").
+
+Legend: `n` rows, `I` inputs, `C` values of all heads, `D` amounts, `S` numbers of a state, `U` units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from workers.policies.build import Policy
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.layers import RunningMoments
+from workers.policies.networks.recurrent import Core
+from workers.policies.networks.soft_actor_critic import SoftActorCritic
+
+__all__ = ["Said", "evaluate"]
+
+
+@dataclass(slots=True)
+class Said:
+    """What a network says of n rows."""
+
+    scores: Tensor | None = None
+    """[n, C]; the greatest of a head is done."""
+    chances: bool = False
+    """Whether scores are logits of probabilities, and not values of actions."""
+    amount: Tensor | None = None
+    """[n, D]: the likeliest."""
+    log_std: Tensor | None = None
+    """[D]"""
+    value: Tensor | None = None
+    """[n], in the unit of the reward."""
+    state: Tensor | None = None
+    """[n, S]: the next one."""
+
+
+def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> Said:
+    """What `policy` says of x [n, I] float32, in `state` [n, S] where it remembers."""
+    if isinstance(policy, ActorCritic):
+        return _actor_critic(policy, x, state)
+    if isinstance(policy, CentralActorCritic):
+        return _central(policy, x, state)
+    if isinstance(policy, SoftActorCritic):
+        return Said(amount=policy.actor(x)[0].tanh())
+    return Said(scores=policy.means(x))
+
+
+def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> Said:
+    x, state = _remembered(x, policy.observations, policy.core, state)
+    p, v = _towers(policy, x)
+    outputs = p @ policy.get_parameter("policy_weight") + policy.get_parameter("policy_bias")
+    value = (v @ policy.value_weight + policy.value_bias)[:, 0]
+    return _chances(outputs, policy, policy.real_value(value), state)
+
+
+def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> Said:
+    """What the actor says; the critic is for learners."""
+    x, state = _remembered(x, policy.observations, policy.actor.core, state)
+    return _chances(policy.actor(x).T, policy, None, state)
+
+
+def _remembered(
+    x: Tensor, observations: RunningMoments | None, core: Core | None, state: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """What the perceptrons take: x [n, I] normalised, and what the core makes of it behind; the next state."""
+    if observations is not None:
+        x = observations.standard(x)
+    if core is None:
+        return x, state
+    assert state is not None
+    features, state = _step(core, x, state)
+    return torch.cat([x, features], 1), state
+
+
+def _chances(
+    outputs: Tensor, policy: ActorCritic | CentralActorCritic, value: Tensor | None, state: Tensor | None
+) -> Said:
+    choices = sum(policy.heads.sizes)
+    return Said(
+        scores=outputs[:, :choices] if choices else None,
+        chances=True,
+        amount=outputs[:, choices:] if policy.heads.amounts else None,
+        log_std=policy.log_std,
+        value=value,
+        state=state,
+    )
+
+
+def _towers(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The last hidden layers of policy and value; twice the inputs, if there is none."""
+    activation = torch.tanh if policy.activation == "tanh" else torch.relu
+    weights = [t for name, t in policy.named_parameters(recurse=False) if name.startswith("layer_")]
+    p = v = x
+    for index, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
+        if index == 0:
+            p = v = activation(x @ weight + bias)
+            if not policy.share_layers:
+                p, v = p.chunk(2, 1)
+        else:
+            p = activation(p @ weight[0] + bias[0])
+            v = p if policy.share_layers else activation(v @ weight[1] + bias[1])
+    return p, v
+
+
+def _step(core: Core, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """x [n, I] and states [n, S] -> features [n, U] and the states after it."""
+    of = core.cell.get_parameter
+    a = linear(x, of("weight_ih_l0"), of("bias_ih_l0"))
+    b = linear(state[:, : core.size], of("weight_hh_l0"), of("bias_hh_l0"))
+    if core.kind == "lstm":
+        i, f, g, o = (a + b).chunk(4, 1)
+        cell = f.sigmoid() * state[:, core.size :] + i.sigmoid() * g.tanh()
+        output = o.sigmoid() * cell.tanh()
+        return output, torch.cat([output, cell], 1)
+    (ar, az, an), (br, bz, bn) = a.chunk(3, 1), b.chunk(3, 1)
+    r, z = (ar + br).sigmoid(), (az + bz).sigmoid()
+    output = (1 - z) * (an + r * bn).tanh() + z * state
+    return output, output

@@ -1,0 +1,1 @@
+"""The networks: encoders, recurrent cores, heads."""

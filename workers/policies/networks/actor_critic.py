@@ -1,0 +1,135 @@
+"""The policy of PPO: actions of any kind and a value from two perceptrons, or one for both, behind a common core
+where the policy is recurrent.
+
+In flow: observations. Out flows: actions with their log-probabilities and values (acting), or outputs and
+normalised values with gradients (learning).
+
+Units: the value head speaks in normalised units; `value = returns.mean + returns.std * head`. Everything that leaves
+the policy by `act`, and so `Segments.value`, is in the unit of the reward.
+
+Legend: `B` rows acted on, `N` rows learnt from, `A` outputs, `K` heads, `C` their values, `D` amounts
+(distributions.py), `H` units, `S` numbers of a state (core.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workers.policies.backends.kernels import Activation
+from workers.policies.backends.scratch import Workspace
+from workers.policies.distributions import Heads, Noise, draw
+from workers.policies.networks.actor_critic_mlp import evaluate, towers
+from workers.policies.networks.layers import CLIP, HIDDEN_GAIN, RunningMoments, orthogonal
+from workers.policies.networks.popart import Scaled, returns
+from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent_context import Recall
+
+__all__ = ["ActorCritic"]
+
+
+class ActorCritic(Scaled):
+    """Policy and value network with their normalisers. The parameters are those of `towers.py`, in its order."""
+
+    value_weight: nn.Parameter
+    value_bias: nn.Parameter
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        heads: Heads,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        share_layers: bool = False,
+        normalize_observation: bool = False,
+        core: Core | None = None,
+    ) -> None:
+        super().__init__()
+        self.shape, self.heads, self.activation, self.share_layers = tuple(shape), heads, activation, share_layers
+        self.features, self.scratch = prod(shape), Workspace()
+        towers = 1 if share_layers else 2
+        sizes = [self.features + (core.size if core is not None else 0), *hidden]
+        for index, (inputs, units) in enumerate(pairwise(sizes)):
+            stack = orthogonal((towers, inputs, units), HIDDEN_GAIN)
+            if index == 0:
+                self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(towers * units))
+            else:
+                self._add(f"layer_{index}", stack, torch.zeros(towers, 1, units))
+        self._add("policy", orthogonal((sizes[-1], heads.outputs), 0.01), torch.zeros(heads.outputs))
+        self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
+        # the same everywhere, and 1 at first: half the range of a bounded action
+        self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
+        self.observations = RunningMoments(self.features) if normalize_observation else None
+        self.returns = returns()
+        self.core = core
+
+    def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
+        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+        self.register_parameter(f"{name}_bias", nn.Parameter(bias))
+
+    def tower_parameters(self) -> list[nn.Parameter]:
+        """Those of `towers.py`, in its order."""
+        # parameters() walks all modules by name, which takes longer than a layer
+        return [tensor for name, tensor in self._parameters.items() if tensor is not None and name != "log_std"]
+
+    @property
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the value head."""
+        return self.value_weight, self.value_bias
+
+    def inputs(self, observation: Tensor) -> Tensor:
+        """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that."""
+        rows = observation.reshape(-1, self.features)
+        x = self.scratch.take("inputs", tuple(rows.shape), self.value_weight).copy_(rows)
+        if self.observations is None:
+            return x
+        return x.sub_(self.observations.mean).div_(self.observations.std).clamp_(-CLIP, CLIP)
+
+    def forward(self, x: Tensor, recall: Recall | None = None) -> tuple[Tensor, Tensor]:
+        """`inputs(...)` [N, I] -> outputs [A, N] and normalised values [N], with gradients. A recurrent policy needs to
+        know of which streams the rows are.
+
+        One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
+        """
+        if self.core is not None:
+            assert recall is not None
+            x = torch.cat([x, self.core.unroll(x, recall)], 1)
+        return towers(x, self.tower_parameters(), self.activation, self.scratch)
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: Tensor,
+        noise: Noise,
+        *,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
+    ) -> dict[str, NDArray]:
+        """Actions for `observation` [B, *shape], of which values `legal` [B, C] may be chosen; a recurrent policy
+        needs the `state` [B, S] before it.
+
+        Returns `action` int64 [B] (or [B, K] where there is more than one head or an amount), `amount` float32 [B, D]
+        if there are any, `log_probability` float32 [B], `value` float32 [B] in the unit of the reward and, where the
+        policy is recurrent, the `state` float32 [B, S] after it.
+        Takes numbers from `noise` as `draw` says, or none when `greedy` (then the likeliest action is chosen).
+        """
+        weights = [tensor.detach() for tensor in self.tower_parameters()]
+        x, after = self.inputs(observation), {}
+        if self.core is not None:
+            assert state is not None
+            features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))
+            x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
+        logits, values, _ = evaluate(x, weights, self.activation, self.scratch)
+        mean, std = self.returns.scalars()
+        value = values.mul_(std).add_(mean).cpu().numpy()
+        log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
+        drawn = draw(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)
+        return {**drawn, "value": value, **after}

@@ -1,0 +1,93 @@
+"""The policy of C51: the distribution of returns as chances of fixed values, the atoms (Bellemare et al. 2017).
+
+In flow: stacked observations. Out flows: epsilon-greedy actions (acting), or the chances of returns (learning).
+Legend: `B` rows, `I` inputs, `A` actions, `Z` atoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+from workers.policies.backends.kernels import Activation
+from workers.policies.networks.layers import Perceptron, dueled, head_of, headed
+from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+
+__all__ = ["CategoricalNetwork", "CategoricalTower"]
+
+
+class CategoricalTower(Tower):
+    """One network (online or target). With `dueling`, each atom has a value and advantages (Hessel et al. 2018)."""
+
+    def __init__(
+        self,
+        inputs: int,
+        actions: int,
+        atoms: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        dueling: bool,
+        noisy: bool,
+    ) -> None:
+        super().__init__()
+        self.atoms, self.dueling = atoms, dueling
+        self.perceptron = Perceptron(inputs, hidden, activation)
+        self.head = head_of(self.perceptron.outputs, atoms * (actions + dueling), noisy)
+
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, I] float32 -> logarithms of the chances of each atom [B, Z, A]. `noise`: normal numbers for a noisy head,
+        which is taken at its means without them."""
+        heads = headed(self.head, self.perceptron(x), noise)
+        heads = heads.view(-1, self.atoms, heads.shape[1] // self.atoms)
+        return (dueled(heads) if self.dueling else heads).log_softmax(1)
+
+
+class CategoricalNetwork(EpsilonGreedy):
+    """Online and target network with the exploration rate, and the atoms."""
+
+    online: CategoricalTower
+    target: CategoricalTower
+    support: Tensor
+    """[Z]: the returns that the atoms stand for, at equal distances"""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        actions: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        atoms: int = 51,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        frames: int = 1,
+        dueling: bool = False,
+        noisy: bool = False,
+        epsilon: float = 1.0,
+    ) -> None:
+        inputs = frames * prod(shape)
+        towers = [CategoricalTower(inputs, actions, atoms, hidden, activation, dueling, noisy) for _ in range(2)]
+        super().__init__(shape, actions, frames, epsilon, *towers)
+        self.register_buffer("support", torch.linspace(v_min, v_max, atoms))
+        self.register_load_state_dict_pre_hook(_refuse_others)
+
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, F * I] -> mean returns [B, A] by the online network."""
+        return self.mean(self.online(x, noise))
+
+    def mean(self, log_chances: Tensor) -> Tensor:
+        """[B, Z, A] -> mean returns [B, A]."""
+        return (log_chances.exp() * self.support[:, None]).sum(1)
+
+
+def _refuse_others(network: CategoricalNetwork, state: Mapping[str, Tensor], *_: object) -> None:
+    """ValueError for the state of a network with other atoms, which would take the place of these unseen."""
+    theirs, mine = state.get("support"), network.support
+    if theirs is not None and theirs.shape == mine.shape and not torch.equal(theirs.cpu(), mine.cpu()):
+        raise ValueError(
+            f"its returns lie from {theirs[0]:g} to {theirs[-1]:g}, those of the configuration from {mine[0]:g} to "
+            f"{mine[-1]:g}: set v_min and v_max as they were"
+        )

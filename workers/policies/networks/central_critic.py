@@ -1,0 +1,154 @@
+"""The policy of PPO with a central critic: an actor of its own, and beside it a value that sees more than it does.
+
+In flows: observations, and for learning what only learners see. Out flows: actions with their log-probabilities
+(acting), or outputs and normalised values with gradients (learning). A central critic for decentralised actors is that
+of MAPPO (Yu et al. 2022); seen from one agent it is the asymmetric actor-critic of Pinto et al. (2017).
+
+The critic remembers nothing, also where the actor does: what it is told besides should leave nothing to remember.
+
+Legend: `B` rows acted on, `N` rows learnt from, `I` inputs of the actor, `P` numbers that only learners see, `A`
+outputs, `C` values of all heads, `S` numbers of a state (core.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workers.policies.backends.kernels import Activation, whole
+from workers.policies.collectives import ALONE, Ranks
+from workers.policies.distributions import Heads, Noise, draw
+from workers.policies.networks.layers import Perceptron, RunningMoments, input_rows
+from workers.policies.networks.popart import Scaled, returns
+from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent_context import Recall
+
+__all__ = ["CentralActorCritic"]
+
+
+class _Actor(nn.Module):
+    """All that acting needs, its normaliser included."""
+
+    def __init__(
+        self,
+        inputs: int,
+        heads: Heads,
+        hidden: Sequence[int],
+        activation: Activation,
+        normalize: bool,
+        core: Core | None,
+    ) -> None:
+        super().__init__()
+        self.core = core
+        self.perceptron = Perceptron(inputs + (core.size if core is not None else 0), hidden, activation)
+        self.head = _head(self.perceptron.outputs, heads.outputs, 0.01)
+        # the same everywhere, and 1 at first: half the range of a bounded action
+        self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
+        self.observations = RunningMoments(inputs) if normalize else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[N, I], or [N, I + U] with what is remembered -> outputs [A, N]."""
+        return whole(self.head(self.perceptron(features))).T
+
+
+class _Critic(nn.Module):
+    """What learning needs besides."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation) -> None:
+        super().__init__()
+        self.perceptron = Perceptron(inputs, hidden, activation)
+        self.head = _head(self.perceptron.outputs, 1, 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, I + P] -> normalised values [N]."""
+        return whole(self.head(self.perceptron(x)))[:, 0]
+
+
+class CentralActorCritic(Scaled):
+    """Who acts needs the actor alone, and only that is published: entries `actor.*`. The critic is shown [N, I + P]."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        privileged: int,
+        heads: Heads,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        normalize_observation: bool = False,
+        core: Core | None = None,
+    ) -> None:
+        super().__init__()
+        self.shape, self.heads = tuple(shape), heads
+        inputs = prod(shape)
+        # in this order all entries of the actor lie side by side: trainable parameters come first, then buffers
+        self.critic = _Critic(inputs + privileged, hidden, activation)
+        self.actor = _Actor(inputs, heads, hidden, activation, normalize_observation, core)
+        self.privileged = RunningMoments(privileged) if normalize_observation else None
+        self.returns = returns()
+
+    @property
+    def observations(self) -> RunningMoments | None:
+        """Of what the actor sees, where it is normalised."""
+        return self.actor.observations
+
+    @property
+    def log_std(self) -> Tensor | None:
+        """[D], where there are amounts."""
+        return self.actor.log_std
+
+    @property
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the critic's last layer."""
+        return self.critic.head.weight, self.critic.head.bias
+
+    def inputs(self, observation: Tensor) -> Tensor:
+        """[..., *shape] -> [N, I] float32, normalised where the policy does that."""
+        x = input_rows(observation, self.shape)
+        return x if self.observations is None else self.observations.standard(x)
+
+    def forward(self, x: Tensor, privileged: Tensor, recall: Recall | None = None) -> tuple[Tensor, Tensor]:
+        """`inputs(...)` [N, I] and what only learners see [N, P] -> outputs [A, N] and normalised values [N], with
+        gradients. A recurrent actor needs to know of which streams the rows are."""
+        more = privileged if self.privileged is None else self.privileged.standard(privileged)
+        values = self.critic(torch.cat([x, more], 1))
+        if self.actor.core is not None:
+            assert recall is not None
+            x = torch.cat([x, self.actor.core.unroll(x, recall)], 1)
+        return self.actor(x), values
+
+    def update_privileged(self, rows: Tensor, ranks: Ranks = ALONE) -> None:
+        """Adds what only learners saw [N, P] in all `ranks` to its statistics, where these are kept."""
+        if self.privileged is not None:
+            self.privileged.update(rows, ranks)
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: Tensor,
+        noise: Noise,
+        *,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
+    ) -> dict[str, NDArray]:
+        """As `ActorCritic.act`, but that nobody says here what it is worth."""
+        x, after = self.inputs(observation), {}
+        if self.actor.core is not None:
+            assert state is not None
+            features, next_state = self.actor.core.step(x, torch.from_numpy(state).to(x.device))
+            x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
+        log_std = None if self.log_std is None else self.log_std.cpu().numpy()
+        return {**draw(self.actor(x).cpu().numpy(), self.heads, log_std, None if greedy else noise, legal), **after}
+
+
+def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    head = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(head.weight, gain)
+    nn.init.zeros_(head.bias)
+    return head

@@ -1,0 +1,127 @@
+"""What policies that do what they value most have in common: an online and a target network, and exploration.
+
+In flow: stacked observations. Out flow: epsilon-greedy actions among the legal ones.
+Legend: `B` rows, `F` stacked frames, `I` elements of an observation, `A` actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from workers.policies.distributions import Noise
+from workers.policies.networks.layers import input_rows, numbers
+
+__all__ = ["EpsilonGreedy", "Tower", "best", "choose", "stacked_rows"]
+
+
+def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
+    """[B, F, *shape] -> [B, F * I] float32 on `device`. Raises ValueError for another number of frames."""
+    if observation.shape[1] != frames:
+        raise ValueError(
+            f"the policy stacks {frames} frames but was given {observation.shape[1]}; "
+            "pass [B, F, *shape], newest frame last"
+        )
+    return input_rows(observation, (frames, *shape)).to(device)
+
+
+def best(means: Tensor, legal: Tensor | None) -> Tensor:
+    """The action [..., B] of greatest mean return [..., B, A] among the `legal` ones [..., B, A]; among all where none
+    is known."""
+    return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(-1)
+
+
+def choose(
+    means: Tensor,
+    noise: Noise | None,
+    epsilon: float | NDArray[np.float64],
+    legal: NDArray[np.bool_] | None,
+) -> NDArray[np.int64]:
+    """Actions [B] by mean returns [B, A]: the best `legal` ones [B, A], or with the chance `epsilon` (or [B]) any
+    of these.
+
+    Takes from `noise` B float32 numbers and then B integers (B more numbers where only some actions are legal); without
+    it nothing is explored.
+    """
+    among = None if legal is None else torch.from_numpy(legal).to(means.device)
+    action: NDArray[np.int64] = best(means, among).cpu().numpy()
+    if noise is not None:
+        explores = noise.random(len(action), np.float32) < epsilon
+        np.copyto(action, _any(len(action), means.shape[1], legal, noise), where=explores)
+    return action
+
+
+def _any(rows: int, actions: int, legal: NDArray[np.bool_] | None, noise: Noise) -> NDArray[np.int64]:
+    """Any legal action in each of so many rows, all equally likely."""
+    if legal is None:
+        return noise.integers(0, actions, rows)
+    counts = legal.cumsum(1)
+    # below the count by construction: a float32 below 1 times a whole number may round up to it
+    which = np.minimum((noise.random(rows, np.float32) * counts[:, -1]).astype(np.int64), counts[:, -1] - 1)
+    action: NDArray[np.int64] = (counts > which[:, None]).argmax(1)
+    return action
+
+
+class Tower(nn.Module):
+    """A network whose last layer is `head`."""
+
+    head: nn.Linear
+
+    @property
+    def numbers(self) -> int:
+        """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
+        return numbers(self.head)
+
+
+class EpsilonGreedy(nn.Module):
+    """An online network and its target, alike, with the exploration rate: one unit for publication. `means` is told
+    by each kind."""
+
+    epsilon: Tensor
+
+    def __init__(
+        self, shape: Sequence[int], actions: int, frames: int, epsilon: float, online: Tower, target: Tower
+    ) -> None:
+        super().__init__()
+        self.shape, self.actions, self.frames = tuple(shape), actions, frames
+        self.online, self.target = online, target
+        self.target.load_state_dict(self.online.state_dict())
+        self.target.requires_grad_(False)
+        self.numbers = online.numbers
+        """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
+        self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
+
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """`inputs(...)` [B, F * I] and normal numbers [B, numbers], if any, -> mean returns [B, A] by the online
+        network."""
+        raise NotImplementedError
+
+    def inputs(self, observation: Tensor) -> Tensor:
+        """[B, F, *shape] -> [B, F * I] float32. Raises ValueError for another number of frames."""
+        return stacked_rows(observation, self.frames, self.shape, self.epsilon.device)
+
+    @torch.inference_mode()
+    def act(
+        self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+    ) -> dict[str, NDArray]:
+        """Epsilon-greedy actions for `observation` [B, F, *shape], of which `legal` [B, A] may be chosen: `action`
+        int64 [B].
+
+        Takes [B, numbers] normal numbers from `noise` where the head is noisy, B float32 numbers and then B integers
+        (B more numbers where only some actions are legal), or none when `greedy` (then epsilon is 0, and a noisy head
+        is taken at its means).
+        """
+        drawn = None
+        if self.numbers and not greedy:
+            normal = noise.standard_normal((len(observation), self.numbers), np.float32)
+            drawn = torch.from_numpy(normal).to(self.epsilon.device)
+        means = self.means(self.inputs(observation), drawn)
+        return {"action": self._choose(means, None if greedy else noise, legal)}
+
+    def _choose(self, means: Tensor, noise: Noise | None, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """Actions by mean returns [B, A], as `choose` makes them."""
+        return choose(means, noise, 0.0 if noise is None else self.epsilon.item(), legal)

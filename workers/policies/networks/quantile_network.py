@@ -1,0 +1,105 @@
+"""The policy of IQN: the distribution of returns as implicit quantile functions (Dabney et al. 2018, section 3).
+
+In flow: stacked observations. Out flows: epsilon-greedy actions (acting), or returns' quantiles and means (learning).
+
+The quantile function of action a is `sum_h psi_h(x) * phi_h(tau) * W[h, a]`: a perceptron psi of the observation, a
+cosine embedding phi of the quantile fraction, and a linear head. Being linear behind the product, phi and W make one
+matrix for fractions common to all rows, and the mean over fractions is the head applied to psi times the mean of phi:
+learning and acting cost little more than a plain perceptron.
+
+Legend: `B` rows, `F` stacked frames, `N` quantile fractions, `A` actions, `H` units of the last layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import pi, prod
+
+import torch
+from torch import Tensor, nn
+
+from workers.policies.backends.kernels import Activation, whole
+from workers.policies.networks.layers import NoisyLinear, Perceptron, dueled, head_of, headed, shaped
+from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+
+__all__ = ["QuantileNetwork", "QuantileTower"]
+
+
+class QuantileTower(Tower):
+    """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
+
+    def __init__(
+        self,
+        inputs: int,
+        actions: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        cosines: int,
+        dueling: bool,
+        noisy: bool,
+    ) -> None:
+        super().__init__()
+        self.cosines, self.dueling = cosines, dueling
+        self.perceptron = Perceptron(inputs, hidden, activation)
+        self.embedding = nn.Linear(cosines, self.perceptron.outputs)
+        self.head = head_of(self.perceptron.outputs, actions + dueling, noisy)
+
+    def embed(self, fractions: Tensor) -> Tensor:
+        """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
+        frequencies = torch.arange(self.cosines, device=fractions.device, dtype=fractions.dtype) * pi
+        return self.embedding((fractions[:, None] * frequencies).cos()).relu()
+
+    def quantiles(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
+        """psi [B, H] and fractions [N] common to all rows -> quantiles of the returns [B, N, A]. `noise`: normal
+        numbers for a noisy head, which is taken at its means without them."""
+        head, phi = self.head, self.embed(fractions)
+        heads = _mixed(psi, phi, head.weight) + head.bias
+        if noise is not None:
+            assert isinstance(head, NoisyLinear)
+            entering, leaving = shaped(noise, head.in_features)
+            heads = heads + leaving[:, None] * (_mixed(psi * entering, phi, head.weight_scale) + head.bias_scale)
+        return self._combined(heads)
+
+    def means(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
+        """psi [B, H] and fractions [N] -> mean returns [B, A] over these fractions; `noise` as for `quantiles`."""
+        return self._combined(headed(self.head, psi * self.embed(fractions).mean(0), noise))
+
+    def _combined(self, heads: Tensor) -> Tensor:
+        return dueled(heads) if self.dueling else heads
+
+
+def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
+    """sum_h psi[b, h] * phi[n, h] * weight[a, h], [B, N, A]."""
+    mixed = (phi[:, None] * weight).flatten(0, 1)
+    return whole(psi @ mixed.T).view(len(psi), len(phi), -1)
+
+
+class QuantileNetwork(EpsilonGreedy):
+    """Online and target network with the exploration rate, and the fractions that mean returns are taken over."""
+
+    online: QuantileTower
+    target: QuantileTower
+    midpoints: Tensor
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        actions: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        frames: int = 1,
+        cosines: int = 64,
+        acting_quantiles: int = 12,
+        dueling: bool = False,
+        noisy: bool = False,
+        epsilon: float = 1.0,
+    ) -> None:
+        inputs = frames * prod(shape)
+        towers = [QuantileTower(inputs, actions, hidden, activation, cosines, dueling, noisy) for _ in range(2)]
+        super().__init__(shape, actions, frames, epsilon, *towers)
+        self.register_buffer("midpoints", (torch.arange(acting_quantiles) + 0.5) / acting_quantiles)
+
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, F * I] -> mean returns [B, A] by the online network."""
+        return self.online.means(self.online.perceptron(x), self.midpoints, noise)

@@ -1,0 +1,123 @@
+"""What a recurrent policy remembers: one LSTM or GRU in front of its perceptrons.
+
+In flows: inputs and, for each stream, the state before them. Out flow: features, which the perceptrons take beside the
+inputs themselves. A state is one row of numbers, so that it travels as one field: the output, then an LSTM's cell.
+
+Legend: `I` inputs, `U` units, `S` numbers of a state (U, or 2U for an LSTM), `T` segment length, `b` segments, `k`
+true last observations, `N = (T + 1) * b + k` rows, `r` runs, `l` steps of the longest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from workers.policies.backends import numpy_unroll
+from workers.policies.backends.kernels import whole
+from workers.policies.networks.recurrent_context import Recall
+
+__all__ = ["Core", "Kind"]
+
+Kind = Literal["lstm", "gru"]
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+class Core(nn.Module):
+    """An LSTM (Hochreiter & Schmidhuber 1997, with forget gates) or GRU (Cho et al. 2014), as torch defines them."""
+
+    def __init__(self, inputs: int, size: int, kind: Kind) -> None:
+        super().__init__()
+        self.size, self.kind = size, kind
+        self.cell = nn.LSTM(inputs, size) if kind == "lstm" else nn.GRU(inputs, size)
+        with torch.no_grad():
+            for parameter in self.cell.parameters():
+                if parameter.dim() == 1:
+                    parameter.zero_()
+                else:
+                    for gate in parameter.chunk(4 if kind == "lstm" else 3):
+                        nn.init.orthogonal_(gate)
+            if kind == "lstm":  # to remember is the habit, to forget is learned (Jozefowicz et al. 2015, section 5)
+                self.cell.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
+
+    @property
+    def numbers(self) -> int:
+        """S."""
+        return 2 * self.size if self.kind == "lstm" else self.size
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of n streams: x [n, I], state [n, S] -> features [n, U] and the states after it [n, S]."""
+        features, after = self._run(x[None], state)
+        return features[0], after
+
+    def unroll(self, x: Tensor, recall: Recall) -> Tensor:
+        """Features [N, U] of rows x [N, I], of which row t of segment i is at t * b + i and the rest are true last
+        observations; with gradients for the parameters (none for `x`).
+
+        Rows are cut into runs that nothing crosses: each begins with a segment, in its state, or with an episode, in
+        none, and a true last observation is one more step of its own. Runs of like length are one call, which is many
+        times faster than step by step; but of a GRU not in host memory, where torch itself goes step by step.
+        """
+        if self.kind == "gru" and numpy_unroll.can(x):
+            return self._unrolled_here(x, recall)
+        order, begin, length = _runs(recall, len(x))
+        first, segments = order[begin], recall.ended.shape[1]
+        state = recall.state[first % segments].masked_fill((first >= segments)[:, None], 0.0)
+        # not every processor has one of less, and on CUDA torch would make it float16, in which small gradients vanish
+        in_float32 = torch.autocast(x.device.type, enabled=False)
+        parts, places = [], []
+        for runs, steps in _alike(length):
+            step = torch.arange(steps, device=x.device)[:, None]
+            real = step < length[runs]
+            place = order[(begin[runs] + step).clamp(max=len(x) - 1)]
+            with in_float32:
+                found, _ = self._run(x[place], state[runs])
+            parts.append(whole(found[real]))
+            places.append(place[real])
+        features = torch.empty(len(x), self.size, dtype=x.dtype, device=x.device)
+        return features.index_copy(0, torch.cat(places), torch.cat(parts))
+
+    def _unrolled_here(self, x: Tensor, recall: Recall) -> Tensor:
+        """As a stack of one."""
+        own = (len(recall.ended) + 1) * recall.ended.shape[1]
+        place = torch.arange(own, len(x))
+        weights = [self.cell.get_parameter(f"{name}_l0")[None] for name in _WEIGHTS]
+        return numpy_unroll.unroll(x[None], recall, torch.zeros_like(place), place, weights)[0]
+
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """[l, r, I] from states [r, S] -> [l, r, U] and the states after the last step."""
+        if self.kind == "gru":
+            found, after = self.cell(x, state[None])
+            return found, after[0]
+        output, cell = state[None].split(self.size, 2)
+        found, (output, cell) = self.cell(x, (output.contiguous(), cell.contiguous()))
+        return found, torch.cat([output[0], cell[0]], 1)
+
+
+def _runs(recall: Recall, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The places [N] of all rows, run after run; where in these each run begins [r]; and its steps [r]."""
+    (length, segments), device = recall.ended.shape, recall.ended.device
+    time = torch.arange(length + 1, device=device)[:, None]
+    segment = torch.arange(segments, device=device)
+    moment = 2 * (segment * (length + 1) + time).flatten()
+    order = torch.cat([moment, moment[recall.final_place] + 1]).argsort()
+    begins = torch.zeros(rows, dtype=torch.bool, device=device)
+    begins[:segments] = True
+    begins[segments : (length + 1) * segments] = recall.ended.flatten()
+    begin = begins[order].nonzero()[:, 0]
+    return order, begin, torch.diff(begin, append=begin.new_tensor([rows]))
+
+
+def _alike(length: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """Runs in groups, each with its most steps, of which none has less than half."""
+    ordered, index = length.sort(descending=True)
+    steps = ordered.tolist()
+    start = 0
+    while start < len(steps):
+        end = bisect_right(steps, -(steps[start] / 2), start, key=int.__neg__)
+        yield index[start:end], steps[start]
+        start = end

@@ -1,0 +1,127 @@
+"""The policy of SAC: numbers drawn from a normal distribution and squashed by tanh, with twin critics beside it.
+
+In flow: stacked observations. Out flows: amounts in (-1, 1) (acting), or amounts with their log-probability and the
+critics' values (learning).
+
+Amounts are what workers/policies/action_encoding.py calls so: in units of half the range of a box, 0 in its middle. Squashed
+ones reach every bound and never go beyond, so rows hold what the world got.
+
+Legend: `B` rows, `F` stacked frames, `I` inputs, `D` amounts, `H` units of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, pi, prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from workers.policies.backends.kernels import Activation, tanh, whole
+from workers.policies.distributions import Noise
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, orthogonal
+from workers.policies.networks.q_policy import stacked_rows
+
+__all__ = ["LOG_STD", "SoftActorCritic", "Twins", "squashed"]
+
+LOG_STD = (-20.0, 2.0)
+"""Bounds of the logarithm of the standard deviation."""
+
+
+def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Amounts [B, D] = tanh(mean + std * noise) and their log-probability [B] (Haarnoja et al. 2018, equation 21).
+
+    log(1 - tanh(u)^2) = 2 * (log 2 - u - softplus(-2 u)), which does not lose the digits that the left side loses for
+    large u.
+    """
+    before = mean + log_std.exp() * noise
+    normal = -(0.5 * noise.square() + log_std + 0.5 * log(2 * pi))
+    correction = 2 * (log(2) - before - softplus(-2 * before))
+    return before.tanh(), (normal - correction).sum(1)
+
+
+class Twins(nn.Module):
+    """Two critics of equal shape, computed together: parameters are stacked on the first axis."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation) -> None:
+        super().__init__()
+        self.activation = activation
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for units, gain in [*((units, HIDDEN_GAIN) for units in hidden), (1, 1.0)]:
+            self.weights.append(nn.Parameter(orthogonal((2, inputs, units), gain)))
+            self.biases.append(nn.Parameter(torch.zeros(2, 1, units)))
+            inputs = units
+
+    def forward(self, x: Tensor, amount: Tensor, frozen: bool = False) -> Tensor:
+        """Inputs [B, I] and amounts [B, D] -> values [2, B]; `frozen`: without gradients for the critics."""
+        layers = list(zip(self.weights, self.biases, strict=True))
+        if frozen:
+            layers = [(weight.detach(), bias.detach()) for weight, bias in layers]
+        y = torch.cat([x, amount], 1).expand(2, -1, -1)
+        for weight, bias in layers[:-1]:
+            z = torch.baddbmm(bias, y, weight)
+            y = tanh(z) if self.activation == "tanh" else z.relu()
+        weight, bias = layers[-1]
+        return whole(torch.baddbmm(bias, y, weight))[..., 0]
+
+
+class Actor(nn.Module):
+    """Means and logarithms of standard deviations of the numbers before they are squashed."""
+
+    def __init__(self, inputs: int, amounts: int, hidden: Sequence[int], activation: Activation) -> None:
+        super().__init__()
+        self.perceptron = Perceptron(inputs, hidden, activation)
+        self.head = nn.Linear(self.perceptron.outputs, 2 * amounts)
+        nn.init.orthogonal_(self.head.weight, 0.01)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, I] float32 -> means and log standard deviations [B, D]."""
+        mean, log_std = whole(self.head(self.perceptron(x))).chunk(2, 1)
+        return mean, log_std.clamp(*LOG_STD)
+
+
+class SoftActorCritic(nn.Module):
+    """The actor, its critics with their targets, and the logarithm of the temperature. Who acts needs the actor alone,
+    and only that is published: entries `actor.*`."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        amounts: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        frames: int = 1,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.shape, self.amounts, self.frames = tuple(shape), amounts, frames
+        inputs = frames * prod(shape)
+        self.actor = Actor(inputs, amounts, hidden, activation)
+        self.critics = Twins(inputs + amounts, hidden, activation)
+        self.log_temperature = nn.Parameter(torch.tensor(log(temperature)))
+        self.targets = Twins(inputs + amounts, hidden, activation)
+        self.targets.load_state_dict(self.critics.state_dict())
+        self.targets.requires_grad_(False)
+
+    def inputs(self, observation: Tensor) -> Tensor:
+        """[B, F, *shape] -> [B, F * I] float32. Raises ValueError for another number of frames."""
+        return stacked_rows(observation, self.frames, self.shape, self.log_temperature.device)
+
+    @torch.inference_mode()
+    def act(
+        self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+    ) -> dict[str, NDArray]:
+        """Amounts float32 [B, D] in (-1, 1) for `observation` [B, F, *shape]; `action` is [B, 0]: nothing is chosen
+        among values, so nothing can be illegal.
+
+        Takes [B, D] normal numbers from `noise`, or none when `greedy` (then the squashed mean is given).
+        """
+        mean, log_std = (part.cpu().numpy() for part in self.actor(self.inputs(observation)))
+        if not greedy:
+            mean = mean + np.exp(log_std) * noise.standard_normal(mean.shape, np.float32)
+        return {"action": np.empty((len(mean), 0), np.int64), "amount": np.tanh(mean)}

@@ -1,0 +1,169 @@
+"""From the values of a team's members to the team's: the monotonic mixing network of QMIX (Rashid et al. 2018).
+
+In flows: each member's value of its choice, and all that the team sees. Out flow: the team's value, which never falls
+where a member's rises: the network that mixes has weights of one sign, made of what the team sees by others
+(hypernetworks).
+
+Legend: `B` rows, `S` numbers of a state, `M` members, `U` units.
+"""
+
+# MERGED-DOC """The policy of a team whose values are decomposed: each member values its choices by what it sees itself.
+#
+# In flow: stacked observations of the team. Out flows: epsilon-greedy choices of every member (acting), or values of all
+# choices, and the team's value made of those chosen (learning): their sum (Sunehag et al. 2018, section 3), or what a
+# monotonic network makes of them (mixing.py).
+#
+# Legend: `B` rows, `F` stacked frames, `I` numbers that the team is shown at a time, `M` members, `C` choices of all.
+# """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import elu
+
+from workers.policies.backends.kernels import Activation, whole
+from workers.policies.distributions import Noise
+from workers.policies.networks.q_network import ValueTower
+from workers.policies.networks.q_policy import EpsilonGreedy, Tower, choose
+from workers.policies.team_layout import Member
+
+__all__ = ["Decomposed", "MemberTower", "Mixer", "Sight"]
+
+
+class Mixer(nn.Module):
+    """One hidden layer of `units`; its last bias is a perceptron of the state with one layer of as many."""
+
+    def __init__(self, inputs: int, members: int, units: int) -> None:
+        super().__init__()
+        self.members = members
+        self.first = nn.Linear(inputs, members * units)
+        self.first_bias = nn.Linear(inputs, units)
+        self.last = nn.Linear(inputs, units)
+        self.last_bias = nn.Sequential(nn.Linear(inputs, units), nn.ReLU(), nn.Linear(units, 1))
+
+    def forward(self, values: Tensor, state: Tensor) -> Tensor:
+        """Values [B, M] in states [B, S] -> [B]: `elu(q |W1(s)| + b1(s)) |w2(s)| + b2(s)` (section 4.1, figure 2)."""
+        weight = self.first(state).abs().view(len(values), self.members, -1)
+        hidden = elu(torch.bmm(values[:, None], weight)[:, 0] + self.first_bias(state))
+        return whole((hidden * self.last(state).abs()).sum(1) + self.last_bias(state)[:, 0])
+
+
+class Sight(NamedTuple):
+    """Who is in the team, and what of the team's numbers each member sees: its own and the `common` ones."""
+
+    members: tuple[Member, ...]
+    common: slice
+    frames: int
+
+    @property
+    def width(self) -> int:
+        """I."""
+        return self.common.stop
+
+    @property
+    def choices(self) -> int:
+        """C."""
+        return sum(member.choices for member in self.members)
+
+    def of(self, x: Tensor, member: Member) -> Tensor:
+        """[B, F * I] -> [B, F * (its own + common)]."""
+        frames = x.view(-1, self.frames, self.width)
+        own = frames[:, :, member.start : member.stop]
+        return torch.cat([own, frames[:, :, self.common]], 2).flatten(1)
+
+    def inputs(self, member: Member) -> int:
+        """How many numbers that are."""
+        return self.frames * (member.width + self.common.stop - self.common.start)
+
+
+class MemberTower(Tower):
+    """One network (online or target): `shared` by all members, of whom each is told by one more input which it is, or
+    one for each. `mixing`: units of the network that mixes their values; None: they are added up."""
+
+    def __init__(
+        self,
+        sight: Sight,
+        hidden: Sequence[int],
+        activation: Activation,
+        *,
+        dueling: bool,
+        noisy: bool,
+        shared: bool,
+        mixing: int | None,
+    ) -> None:
+        super().__init__()
+        self.sight, self.shared = sight, shared
+        told = len(sight.members) if shared else 0
+        towers = [
+            ValueTower(sight.inputs(member) + told, member.choices, hidden, activation, dueling, noisy)
+            for member in (sight.members[:1] if shared else sight.members)
+        ]
+        self.networks = nn.ModuleList(towers)
+        self._numbers = [tower.numbers for tower in towers] * (len(sight.members) if shared else 1)
+        self.mixer = None if mixing is None else Mixer(sight.frames * sight.width, len(sight.members), mixing)
+
+    @property
+    def numbers(self) -> int:
+        """Normal numbers for a row: those of all members, one behind the other."""
+        return sum(self._numbers)
+
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, F * I] float32 -> mean returns [B, C], member behind member. `noise` [B, numbers], where heads are
+        noisy."""
+        seen = [self.sight.of(x, member) for member in self.sight.members]
+        if self.shared:
+            count = len(seen)
+            which = torch.eye(count, device=x.device).expand(x.shape[0], count, count)
+            rows = torch.cat([torch.stack(seen, 1), which], 2).flatten(0, 1)
+            drawn = None if noise is None else noise.view(len(rows), -1)
+            return self.networks[0](rows, drawn).view(-1, self.sight.choices)
+        parts = [None] * len(seen) if noise is None else noise.split(self._numbers, 1)
+        return torch.cat([net(own, part) for net, own, part in zip(self.networks, seen, parts, strict=True)], 1)
+
+    def mix(self, values: Tensor, x: Tensor) -> Tensor:
+        """Values [B, M] of what the members chose on `x` [B, F * I] -> the team's [B]."""
+        if self.mixer is None:
+            return values.sum(1)
+        mixed: Tensor = self.mixer(values, x)
+        return mixed
+
+
+class Decomposed(EpsilonGreedy):
+    """Online and target network with the exploration rate; every member explores for itself."""
+
+    online: MemberTower
+    target: MemberTower
+
+    def __init__(self, sight: Sight, epsilon: float, online: MemberTower, target: MemberTower) -> None:
+        super().__init__((sight.width,), sight.choices, sight.frames, epsilon, online, target)
+        self.sizes = [member.choices for member in sight.members]
+        self.firsts = [sum(self.sizes[:member]) for member in range(len(self.sizes))]
+        """[M]: where among all choices each member's begin."""
+
+    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """[B, F * I] -> mean returns [B, C] by the online network."""
+        return self.online(x, noise)
+
+    def picked(self, values: Tensor, action: Tensor) -> Tensor:
+        """Of the values [B, C] those of `action` [B, M]: [B, M]."""
+        return values.gather(1, action + action.new_tensor(self.firsts))
+
+    def best(self, values: Tensor, legal: Tensor | None) -> Tensor:
+        """Each member's choice [B, M] of greatest value among the `legal` ones [B, C]."""
+        among = values if legal is None else values.masked_fill(~legal, -torch.inf)
+        return torch.stack([part.argmax(1) for part in among.split(self.sizes, 1)], 1)
+
+    def _choose(self, means: Tensor, noise: Noise | None, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """[B, M]: of `noise` each member takes for itself what a policy of its own would."""
+        epsilon = 0.0 if noise is None else self.epsilon.item()
+        chosen = []
+        for first, size in zip(self.firsts, self.sizes, strict=True):
+            own = slice(first, first + size)
+            chosen.append(choose(means[:, own], noise, epsilon, None if legal is None else legal[:, own]))
+        return np.stack(chosen, 1)

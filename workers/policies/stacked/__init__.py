@@ -1,0 +1,1 @@
+"""Several policies of the same shape that act as one."""

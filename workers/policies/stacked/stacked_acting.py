@@ -1,0 +1,98 @@
+"""Several policies of one kind that act as one: each layer of all of them is one batched product.
+
+In flows: weights as they are adopted, observations of all policies. Out flows: what each policy does, as it would
+alone: the same bits of feed-forward ones with a value, and to within the order of sums of others.
+
+Legend: `K` policies, `n` rows of each, `I` elements of an observation, `A` outputs, `S` numbers of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from workers.policies.backends.scratch import Workspace
+from workers.policies.distributions import Noise, draw
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.actor_critic_mlp import evaluate
+from workers.policies.networks.q_network import ValueNetwork
+from workers.policies.networks.q_policy import EpsilonGreedy, choose
+from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
+from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
+
+__all__ = ["StackedActors", "StackedChoosers", "stackable"]
+
+
+def stackable(policy: object) -> bool:
+    """Whether policies like this one may act as one."""
+    return type(policy) in (ActorCritic, QuantileNetwork, ValueNetwork)
+
+
+class StackedActors:
+    """Of actor-critics: draws actions and says their values."""
+
+    def __init__(self, policies: Sequence[ActorCritic]) -> None:
+        self._policy, self._scratch = StackedActorCritic(policies), Workspace()
+        self.weights = self._policy.weights
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: NDArray,
+        noise: Noise,
+        legal: NDArray[np.bool_] | None,
+        state: NDArray[np.float32] | None,
+    ) -> dict[str, NDArray]:
+        """`observation` [K, n, *shape]; numbers from `noise`, `legal` [K * n, C] and `state` [K * n, S], one policy
+        after another -> as `ActorCritic.act`, [K * n, ...] each."""
+        policy, (many, rows) = self._policy, observation.shape[:2]
+        x, after = policy.acting_inputs(torch.from_numpy(observation)), {}
+        if policy.core is not None:
+            assert state is not None
+            features, following = policy.core.step(x, torch.from_numpy(state).to(x.device).view(many, rows, -1))
+            x, after = torch.cat([x, features], 2), {"state": following.flatten(0, 1).cpu().numpy()}
+        weights = [tensor.detach() for tensor in policy.towers]
+        logits, values, _ = evaluate(x, weights, policy.activation, self._scratch)
+        value = policy.real(values).flatten().cpu().numpy()
+        outputs = logits.transpose(0, 1).flatten(1).contiguous().cpu().numpy()
+        return {**draw(outputs, policy.heads, self._spread(rows), noise, legal), "value": value, **after}
+
+    def _spread(self, rows: int) -> NDArray[np.float32] | None:
+        """[K * n, D]: how much amounts vary."""
+        log_std = self._policy.weights.views.get("log_std")
+        return None if log_std is None else log_std.detach().cpu().numpy().repeat(rows, 0)
+
+
+class StackedChoosers:
+    """Of policies that do what they value most, or at times anything."""
+
+    def __init__(self, policies: Sequence[EpsilonGreedy]) -> None:
+        values = [policy for policy in policies if isinstance(policy, ValueNetwork)]
+        quantiles = [policy for policy in policies if isinstance(policy, QuantileNetwork)]
+        self._policy = StackedValues(values) if values else StackedQuantiles(quantiles)
+        self._numbers = policies[0].numbers
+        self.weights = self._policy.weights
+
+    @torch.inference_mode()
+    def act(
+        self,
+        observation: NDArray,
+        noise: Noise,
+        legal: NDArray[np.bool_] | None,
+        state: NDArray[np.float32] | None,
+    ) -> dict[str, NDArray]:
+        """`observation` [K, n, F, *shape] -> as `EpsilonGreedy.act`, [K * n] each."""
+        assert state is None
+        (many, rows), views = observation.shape[:2], self.weights.views
+        drawn: Tensor | None = None
+        if self._numbers:
+            normal = noise.standard_normal((many * rows, self._numbers), np.float32)
+            drawn = torch.from_numpy(normal).to(self.weights.parameters.device).view(many, rows, -1)
+        means = self._policy.means(self._policy.inputs(torch.from_numpy(observation)), drawn)
+        epsilon = views["epsilon"].cpu().numpy().repeat(rows)
+        return {"action": choose(means.flatten(0, 1), noise, epsilon, legal)}

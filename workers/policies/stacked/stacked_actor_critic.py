@@ -1,0 +1,139 @@
+"""Several policies of equal shape as one: their weights side by side in one memory, each layer one batched product.
+
+In flows: the policies' weights (stacked_weights.py), and rows of all of them side by side. Out flows: outputs and
+values of every row by its own policy. No number of one policy reaches another.
+
+Legend: `K` policies, `T` segment length, `b` segments of each, `k` true last observations of all, `I` inputs, `A`
+outputs, `D` amounts, `M = (T + 1) * b + m` rows of each, of which m, the most true last observations that one has, are
+padded; `N = (T + 1) * K * b + k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from workers.policies.backends.scratch import Workspace
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.actor_critic_mlp import towers
+from workers.policies.networks.layers import CLIP, RunningMoments
+from workers.policies.networks.recurrent_context import Recall
+from workers.policies.stacked.stacked_recurrent import StackedCore
+from workers.policies.stacked.stacked_weights import StackedWeights
+
+__all__ = ["StackedActorCritic"]
+
+_ROWS = ("layer_0_bias", "value_bias")
+"""Biases that are added to rows: [K, 1, ...] here."""
+
+
+class StackedActorCritic:
+    """Of `policies`, which stay as they are until their weights are scattered."""
+
+    def __init__(self, policies: Sequence[ActorCritic]) -> None:
+        first, self.members = policies[0], len(policies)
+        self.heads, self.shape, self.activation = first.heads, first.shape, first.activation
+        self._features, self._scratch = first.features, Workspace()
+        self.weights = StackedWeights(policies, _ROWS.__contains__)
+        self._views = self.weights.views
+        names = [name for name, _ in first.named_parameters()]
+        self.towers = [self._views[name] for name in names if name != "log_std" and not name.startswith("core.")]
+        self.core = None if first.core is None else StackedCore(first.core, self._views)
+        self.observations = None if first.observations is None else self._moments("observations", first.observations)
+        self.returns = self._moments("returns", first.returns)
+
+    def said(
+        self, observation: Tensor, final_place: Tensor, segments: int, recall: Recall | None, even: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Rows `observation` [N, *shape] of `segments` = K * b segments, row t of segment i at t * K * b + i and the
+        true last observations, after rows `final_place` [k] (`even`: equally many of each segment), behind -> outputs
+        [A, T * K * b] and normalised values [(T + 1) * K * b], both with gradients, values in the unit of the reward
+        [N] without, and log_std [D, T * K * b] where actions have amounts."""
+        rows = len(observation) - len(final_place)
+        member = final_place % segments // (segments // self.members)
+        x, place = self._inputs(observation, rows, segments, member, even)
+        if self.core is not None:
+            assert recall is not None
+            x = torch.cat([x, self.core.unroll(x, recall, member, place)], 2)
+        logits, values = towers(x, self.towers, self.activation, self._scratch)
+        own = rows // self.members
+        width = segments // self.members
+        steps = own // width
+        outputs = logits[..., : own - width].view(self.members, -1, steps - 1, width).permute(1, 2, 0, 3)
+        along = values[:, :own].view(self.members, steps, width).transpose(0, 1).reshape(rows)
+        real = self.real(values.detach())
+        real_along = real[:, :own].view(self.members, steps, width).transpose(0, 1).reshape(rows)
+        if len(final_place):
+            real_along = torch.cat([real_along, real[member, place]])
+        log_std = self._views.get("log_std")
+        if log_std is not None:
+            log_std = log_std.T[:, None, :, None].expand(-1, steps - 1, -1, width).reshape(len(log_std.T), -1)
+        return outputs.reshape(outputs.shape[0], -1), along, real_along, log_std
+
+    def acting_inputs(self, observation: Tensor) -> Tensor:
+        """[K, n, *shape] -> [K, n, I] float32 in scratch memory, normalised where policies do that."""
+        rows = observation.reshape(*observation.shape[:2], self._features)
+        return self._normal(self._scratch.take("acting", tuple(rows.shape), self.weights.parameters).copy_(rows))
+
+    def normal_value(self, value: Tensor) -> Tensor:
+        """Values [T, K * b] in the unit of the reward as the value heads would say them, float32."""
+        width = value.shape[1] // self.members
+        mean, std = (of.float().repeat_interleave(width) for of in (self.returns.mean, self.returns.std))
+        return (value - mean) / std
+
+    @torch.no_grad()
+    def update_returns(self, targets: Tensor) -> None:
+        """Adds value targets [R, K] as `Scaled.update_returns` does."""
+        mean, std = self.returns.mean.clone(), self.returns.std
+        self.returns.update(targets)
+        weight, bias = self._views["value_weight"], self._views["value_bias"]
+        weight.mul_((std / self.returns.std).float()[:, None, None])
+        moved = (bias * std[:, None, None] + (mean - self.returns.mean)[:, None, None]) / self.returns.std[
+            :, None, None
+        ]
+        bias.copy_(moved)
+
+    def _inputs(
+        self, observation: Tensor, rows: int, segments: int, member: Tensor, even: bool
+    ) -> tuple[Tensor, Tensor]:
+        """[K, M, I] float32 in scratch memory, normalised where policies do that; and the place [k] of each true last
+        observation among its policy's rows."""
+        width, own = segments // self.members, rows // self.members
+        if even:
+            most = len(member) // self.members
+            first = member * most
+        else:
+            counts = torch.bincount(member, minlength=self.members)
+            most = int(counts.max()) if len(member) else 0
+            first = (counts.cumsum(0) - counts)[member]
+        shape = (self.members, own + most, self._features)
+        x = self._scratch.take("inputs", shape, self.weights.parameters)
+        flat = observation.reshape(-1, self._features)
+        x[:, :own].view(self.members, -1, width, self._features).copy_(
+            flat[:rows].view(-1, self.members, width, self._features).transpose(0, 1)
+        )
+        place = own + torch.arange(len(member), device=member.device) - first
+        if most:
+            x[:, own:] = 0
+            x[member, place] = flat[rows:].to(x.dtype)
+        return self._normal(x), place
+
+    def _normal(self, x: Tensor) -> Tensor:
+        """Inputs [K, M, I], normalised in place where policies do that."""
+        if self.observations is None:
+            return x
+        return x.sub_(self.observations.mean[:, None]).div_(self.observations.std[:, None]).clamp_(-CLIP, CLIP)
+
+    def real(self, values: Tensor) -> Tensor:
+        """Normalised values [K, M] in the unit of the reward."""
+        return values * self.returns.std.float()[:, None] + self.returns.mean.float()[:, None]
+
+    def _moments(self, name: str, alike: RunningMoments) -> RunningMoments:
+        """Of all policies, over the columns of rows [R, K, ...]."""
+        moments = RunningMoments(memory=alike.memory, floor=alike.floor)
+        mean = self._views[f"{name}.mean"]
+        moments.mean, moments.variance = mean, self._views[f"{name}.variance"]
+        moments.count = self._views[f"{name}.count"].view(self.members, *[1] * (mean.dim() - 1))
+        return moments

@@ -1,0 +1,81 @@
+"""The weights of several policies of equal shape side by side in one memory, and gradients for each.
+
+In flows: the policies' weights (`gather`). Out flows: all of them as one tensor a layer, with a policy in each row, and
+the weights back (`scatter`). No number of one policy reaches another.
+
+Legend: `K` policies, `P` numbers of the trainable parameters of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from workers.policies.flat_weights import flatten_
+
+__all__ = ["StackedWeights"]
+
+_DTYPES = {"<f4": torch.float32, "<f8": torch.float64, "<i8": torch.int64}
+
+
+class StackedWeights:
+    """Of `policies`, which stay where they are and as they are until `scatter`. Entries of whose names `rows` says so
+    are added to rows: [K, 1, ...] here."""
+
+    def __init__(self, policies: Sequence[nn.Module], rows: Callable[[str], bool]) -> None:
+        self.members = len(policies)
+        self._flat, self._rows = [flatten_(policy) for policy in policies], rows
+        weights = self._flat[0]
+        self._storage = torch.zeros(self.members, weights.nbytes, dtype=torch.uint8, device=weights.storage.device)
+        self.parameters = self._storage[:, : 4 * weights.parameters.numel()].view(torch.float32)
+        """[K, P]"""
+        self.gradient = torch.zeros_like(self._storage).view(torch.float32)[:, : self.parameters.shape[1]]
+        """[K, P]"""
+        self._leaves: list[tuple[Tensor, Tensor]] = []
+        """Parameters, and where their gradients go."""
+        self.views = {
+            entry.name: self._view(entry.name, entry.offset, entry.dtype, entry.shape) for entry in weights.entries
+        }
+        """[K, *shape] of every entry, by name; parameters are leaves."""
+
+    def gather(self) -> None:
+        """The policies' weights of this moment."""
+        torch.stack([flat.storage for flat in self._flat], out=self._storage)
+
+    def row(self, member: int) -> Tensor:
+        """[bytes]: the weights of one, as they are here."""
+        return self._storage[member]
+
+    def adopt(self, member: int, policy: nn.Module) -> None:
+        """The weights of one, from `policy`, which is like it."""
+        self._storage[member].copy_(flatten_(policy).storage)
+
+    def scatter(self, member: int) -> None:
+        """What has become of them, to one policy."""
+        self._flat[member].storage.copy_(self._storage[member])
+
+    def span(self, prefix: str) -> Tensor:
+        """[K, n]: the adjacent float32 entries of each whose names start with `prefix`."""
+        one = self._flat[0].span(prefix)
+        start = one.data_ptr() - self._flat[0].storage.data_ptr()
+        return self._storage[:, start : start + 4 * len(one)].view(torch.float32)
+
+    def backward(self, loss: Tensor) -> None:
+        """Replaces `gradient` by those of `loss` [K]."""
+        self.gradient.zero_()
+        found = torch.autograd.grad(loss.sum(), [leaf for leaf, _ in self._leaves])
+        for (_, place), gradient in zip(self._leaves, found, strict=True):
+            place.copy_(gradient)
+
+    def _view(self, name: str, offset: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
+        size = _DTYPES[dtype].itemsize
+        count = torch.Size(shape).numel()
+        whole = self._storage[:, offset : offset + size * count].view(_DTYPES[dtype])
+        form = (self.members, 1, *shape) if self._rows(name) else (self.members, *shape)
+        if offset >= 4 * self.parameters.shape[1]:
+            return whole.view(form)
+        leaf = whole.view(form).detach().requires_grad_()
+        self._leaves.append((leaf, self.gradient[:, offset // 4 : offset // 4 + count].view(form)))
+        return leaf
