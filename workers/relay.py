@@ -32,8 +32,8 @@ from workers import all_imported
 from workers.planning.auxiliary_plan import plan_all
 from workers.planning.policy_plan import Plan
 from workers.planning.shared_observation_plan import plan_common
-from workers.relaying.experience import PassedExperience
-from workers.relaying.weights import PassedWeights
+from workers.relaying.segment_relay import PassedExperience
+from workers.relaying.weight_relay import PassedWeights
 from workers.runtime.logs import log_to
 from workers.runtime.process import Life, run_dir_of, worker_command
 

@@ -33,11 +33,11 @@ from tests.protocol.test_weights import Publisher, Subscriber
 from tests.waiting import until
 from workers.coordination.member_store import Member
 from workers.coordination.membership import Membership
+from workers.coordination.routing import ways
 from workers.planning.auxiliary_plan import plan_all
 from workers.planning.policy_plan import Plan, PolicyPlan, plan_policies
-from workers.relaying.experience import PassedExperience
-from workers.relaying.ways import ways
-from workers.relaying.weights import PassedWeights
+from workers.relaying.segment_relay import PassedExperience
+from workers.relaying.weight_relay import PassedWeights
 
 WORLD = World(id="walk", agents=(Agent(name=POLICY, observation=Box(shape=(3,)), action=Discrete(n=100)),))
 PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
@@ -310,7 +310,7 @@ def test_a_dead_actors_rows_make_room_and_what_no_learner_wants_is_given_up(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A segment that the learner refused holds its slot for as long as its actor may announce it again, no longer."""
-    monkeypatch.setattr("workers.relaying.lane._REFUSED_AFTER", 0.2)
+    monkeypatch.setattr("workers.relaying.policy_relay._REFUSED_AFTER", 0.2)
     plan = plan_of()
     relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
     stranger = scene.learner(plan_of(segment_length=5), incarnation=1)  # has another layout: refuses everything

@@ -16,8 +16,8 @@ from protocol.library_messages import Fetch
 from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
 from workers.coordination.assignments import Places, Steps
 from workers.coordination.member_store import Member, Register
+from workers.coordination.routing import ways
 from workers.planning.data_parallel import rank_of_actor, rank_of_learner
-from workers.relaying.ways import ways
 from workers.runtime.files import Disk
 
 __all__ = ["Membership"]

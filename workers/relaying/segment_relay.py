@@ -22,8 +22,8 @@ from protocol.shelf import Shelf
 from protocol.sockets import arrived, peer_host
 from workers.planning.policy_plan import Plan
 from workers.planning.shared_observation_plan import CommonPlan
-from workers.relaying.lane import Lane
-from workers.relaying.link import Link, place_of
+from workers.relaying.learner_link import Link, place_of
+from workers.relaying.policy_relay import Lane
 
 __all__ = ["PassedExperience"]
 

@@ -26,7 +26,7 @@ from protocol.messages import Ack, CommonRows, Segments
 from protocol.pool import Pool
 from protocol.shelf import Lease, Shelf
 from workers.planning.policy_plan import Plan
-from workers.relaying.link import Link
+from workers.relaying.learner_link import Link
 
 __all__ = ["Lane"]
 
