@@ -39,7 +39,9 @@ from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.sockets import HTTP, Ports, check_bind, open_context
 from protocol.spaces import World
 from workers import all_imported
+from workers.coordination.controls import Controls
 from workers.coordination.curriculum import programme_of
+from workers.coordination.dashboard.dashboard import Dashboard
 from workers.coordination.lifecycle import Stages
 from workers.coordination.member_store import Member
 from workers.coordination.membership import Membership
@@ -60,13 +62,11 @@ from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
 from workers.planning.policy_spec import facts_of
 from workers.runtime.entry_points import importable
+from workers.runtime.health import Identity, Vitals
+from workers.runtime.http_server import HttpServer, Request, Response
 from workers.runtime.logs import log_to
 from workers.runtime.process import INCOMPLETE, claim
 from workers.runtime.watchdog import answer_with_stacks
-from workers.web.controls import Controls
-from workers.web.dashboard import Dashboard
-from workers.web.server import HttpServer, Request, Response
-from workers.web.vitals import Identity, Vitals
 
 __all__ = ["Coordinator", "command"]
 
@@ -151,7 +151,9 @@ class Coordinator:
 
     def metrics(self, _request: Request) -> Response:
         """Of the whole run."""
-        from workers.web.run_metrics import run_text  # costs a tenth of a second, and few are asked
+        from workers.coordination.dashboard.run_exposition import (
+            run_text,  # costs a tenth of a second, and few are asked
+        )
 
         return run_text(self.vitals.identity, self._books.view, self.vitals.silent)
 

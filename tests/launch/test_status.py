@@ -17,7 +17,7 @@ from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.workers.web.asking import serving
 from tests.workers.web.pages import shown
-from workers.web.server import Response
+from workers.runtime.http_server import Response
 
 
 def status(*arguments: str) -> Result:

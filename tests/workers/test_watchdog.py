@@ -9,8 +9,8 @@ import pytest
 
 from workers.coordination.stall_detector import Stillness
 from workers.runtime import watchdog
+from workers.runtime.health import Vitals
 from workers.runtime.watchdog import Stall, place_of_thread
-from workers.web.vitals import Vitals
 
 
 def vitals_of(state: str, beat_at: float) -> Vitals:

@@ -32,10 +32,10 @@ from protocol.node import node_name
 from protocol.report import Report
 from protocol.sockets import HTTP, Ports, check_bind, open_context
 from workers.runtime.entry_points import importable
+from workers.runtime.health import Identity, Vitals
+from workers.runtime.http_server import HttpServer
 from workers.runtime.logs import log_to
 from workers.runtime.watchdog import answer_with_stacks, watch
-from workers.web.server import HttpServer
-from workers.web.vitals import Identity, Vitals
 
 __all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "run_dir_of", "worker_command"]
 

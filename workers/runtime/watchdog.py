@@ -1,6 +1,6 @@
 """Ends a worker whose loop does not turn any more, whatever holds it: a world's step, a driver, a lock.
 
-In flow: the beats of the loop (workers/web/vitals.py). Out flows: the stacks of all threads, a sentence to the
+In flow: the beats of the loop (workers/runtime/health.py). Out flows: the stacks of all threads, a sentence to the
 coordinator and to stderr, and exit code 4, upon which whoever supervises starts it again. Heartbeats come from another
 thread, so that a lease would say nothing; a loop that holds the interpreter itself loses its lease, and is killed for
 that.
@@ -19,8 +19,8 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from protocol.errors import Timeout
+from workers.runtime.health import Vitals
 from workers.runtime.logs import rates
-from workers.web.vitals import Vitals
 
 __all__ = ["Stall", "answer_with_stacks", "place_of_thread", "watch"]
 

@@ -22,7 +22,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_member import STREAM, run_of
 from workers.learner import Learner
 from workers.planning.policy_plan import plan_policies
-from workers.web.vitals import Identity, Vitals
+from workers.runtime.health import Identity, Vitals
 
 
 def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import zmq
 
 from protocol.sockets import HTTP, Ports
-from workers.web.server import HttpServer, Routes
+from workers.runtime.http_server import HttpServer, Routes
 
 __all__ = ["Answer", "ask", "serving"]
 

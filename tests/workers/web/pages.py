@@ -10,9 +10,9 @@ from typing import Any
 
 from protocol.config import Run
 from tests.workers.web.asking import serving
+from workers.coordination.controls import Controls
+from workers.coordination.dashboard.dashboard import Dashboard
 from workers.metrics.run_metrics import Books
-from workers.web.controls import Controls
-from workers.web.dashboard import Dashboard
 
 __all__ = ["Shown", "shown"]
 

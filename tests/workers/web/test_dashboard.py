@@ -15,7 +15,7 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.web.asking import ask
 from tests.workers.web.pages import shown
-from workers.web.dashboard import token_of
+from workers.coordination.dashboard.dashboard import token_of
 
 
 def test_each_new_view_is_an_event(run_dir: Path) -> None:

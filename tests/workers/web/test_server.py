@@ -15,8 +15,8 @@ from protocol.errors import ConfigurationError
 from protocol.sockets import HTTP, Ports
 from tests.faults import raises
 from tests.workers.web.asking import ask, serving
-from workers.web import server as module
-from workers.web.server import Request, Response
+from workers.runtime import http_server as module
+from workers.runtime.http_server import Request, Response
 
 
 def fails(_request: Request) -> Response:

@@ -15,12 +15,12 @@ from protocol.counters import Counters
 from tests.faults import kinds_in
 from tests.workers.web.asking import Answer, ask, serving
 from workers import relay
+from workers.coordination.dashboard.run_exposition import run_text
 from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.runtime import health as module
+from workers.runtime.health import Identity, Vitals
+from workers.runtime.metric_names import FLOW, METRICS, RUN, place
 from workers.runtime.process import Life, Options
-from workers.web import vitals as module
-from workers.web.run_metrics import run_text
-from workers.web.vitals import Identity, Vitals
-from workers.web.vocabulary import FLOW, METRICS, RUN, place
 
 README = Path(__file__).parents[3] / "launch" / "README.md"
 

@@ -28,9 +28,9 @@ import yaml
 from protocol.config import Run
 from protocol.errors import ConfigurationError
 from protocol.sockets import is_loopback
+from workers.coordination.controls import Controls
 from workers.metrics.history import History
-from workers.web.controls import Controls
-from workers.web.server import Request, Response, Routes
+from workers.runtime.http_server import Request, Response, Routes
 
 __all__ = ["Dashboard", "token_of"]
 

@@ -15,9 +15,9 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from protocol import RELEASE
-from workers.web.server import Response
-from workers.web.vitals import Identity
-from workers.web.vocabulary import METRICS, Metric, place
+from workers.runtime.health import Identity
+from workers.runtime.http_server import Response
+from workers.runtime.metric_names import METRICS, Metric, place
 
 __all__ = ["families", "info", "text", "worker_text"]
 

@@ -12,10 +12,10 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from workers.web.exposition import info, text
-from workers.web.server import Response
-from workers.web.vitals import Identity
-from workers.web.vocabulary import FLOW, RUN, Metric
+from workers.runtime.health import Identity
+from workers.runtime.http_server import Response
+from workers.runtime.metric_names import FLOW, RUN, Metric
+from workers.runtime.prometheus import info, text
 
 __all__ = ["run_text"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from protocol.control_client import ControlClient
 from protocol.counters import Counters
-from workers.web.server import Request, Response, Routes
+from workers.runtime.http_server import Request, Response, Routes
 
 __all__ = ["STUCK_SECONDS", "Identity", "Vitals"]
 
@@ -108,7 +108,7 @@ class Vitals:
         return Response(json.dumps(said).encode() + b"\n", "application/json", 200 if well else 503)
 
     def _metrics(self, _request: Request) -> Response:
-        from workers.web.exposition import worker_text  # costs a tenth of a second, and few are asked
+        from workers.runtime.prometheus import worker_text  # costs a tenth of a second, and few are asked
 
         counters = {} if self.counters is None else self.counters.snapshot()
         levels = {"loop_silent_seconds": self.silent, "connected": float(self.connected)}

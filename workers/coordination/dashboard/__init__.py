@@ -1,0 +1,1 @@
+"""The coordinator's page of a run, and its metrics for Prometheus."""
