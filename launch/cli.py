@@ -28,8 +28,8 @@ from launch.status import status
 from launch.sweep import sweep as sweep_command
 from protocol import RELEASE
 from protocol.errors import told_in_a_sentence
-from protocol.memory import files, sweep
-from protocol.security import new_keys
+from protocol.memory.shared_file import files, sweep
+from protocol.transport.curve import new_keys
 
 __all__ = ["main"]
 

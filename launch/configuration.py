@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from protocol.config import Run, parse_run
-from protocol.document import read_mapping
+from protocol.config.run import Run, parse_run
+from protocol.config.yaml_file import read_mapping
 from protocol.errors import ConfigurationError
 
 __all__ = ["DEFAULT", "PRESETS", "load", "preset_names", "sentence"]

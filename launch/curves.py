@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.document import read_mapping
+from protocol.config.yaml_file import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.intervals import Estimate, interquartile_mean, interval
 

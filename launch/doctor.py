@@ -14,7 +14,7 @@ from launch import local
 from launch.console import Silent
 from launch.folder import write_config
 from launch.processes import python
-from protocol.config import Run
+from protocol.config.run import Run
 
 __all__ = ["diagnosis", "preflight", "short_run"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from launch.configuration import DEFAULT
-from protocol.config import Run, parse_run
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError, disk_fault
 
 __all__ = ["folder_for", "make_folder", "remove", "take_checkpoints", "write_config"]

@@ -16,10 +16,10 @@ from pydantic import Field, ValidationError, model_validator
 
 from launch.configuration import load, preset_names
 from launch.machines import NamedMachines, check_fits
-from protocol.config import Run
-from protocol.document import fault_in, read_mapping
+from protocol.config.base import Section
+from protocol.config.run import Run
+from protocol.config.yaml_file import fault_in, read_mapping
 from protocol.errors import ConfigurationError
-from protocol.section import Section
 
 __all__ = ["Sweep", "Trial", "cores_of", "read_sweep", "trials_of"]
 

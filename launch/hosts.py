@@ -15,12 +15,12 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from launch.outline import Outline
-from protocol.config import Run
-from protocol.document import fault_in
+from protocol.config.base import Section
+from protocol.config.run import Run
+from protocol.config.yaml_file import fault_in
 from protocol.errors import ConfigurationError
-from protocol.section import Section
-from protocol.sockets import BLOCK, bracketed
 from protocol.spaces import Label
+from protocol.transport.sockets import BLOCK, bracketed
 
 __all__ = ["Command", "Host", "Hosts", "There", "no_option", "plan", "read_hosts"]
 

@@ -24,7 +24,7 @@ from launch.outline import outline_of
 from launch.processes import FATAL
 from launch.slurm import batch
 from launch.ssh import LOST, HostFailed, Remote, copies, end_all, ssh
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
 __all__ = ["hosts"]

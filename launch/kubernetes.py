@@ -16,7 +16,7 @@ import yaml
 from launch.kubernetes_placement import Placement, patches
 from launch.kubernetes_pods import between_learners, evaluation
 from launch.outline import Outline
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
 __all__ = ["Placement", "render", "way_to", "write"]

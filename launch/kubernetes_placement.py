@@ -14,7 +14,7 @@ import yaml
 from launch.kubernetes_pods import evaluation, further_actors, simulators
 from launch.outline import Outline
 from protocol import RELEASE
-from protocol.config import Run
+from protocol.config.run import Run
 
 __all__ = ["Placement", "patches"]
 

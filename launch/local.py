@@ -22,11 +22,11 @@ from launch.presence import Presence, Silence
 from launch.processes import INCOMPLETE, Process, begin, end_all
 from launch.revival import Revival, RunFailed
 from launch.status import find
-from protocol.config import Run
-from protocol.control_client import ControlClient
+from protocol.config.run import Run
+from protocol.control.client import ControlClient
+from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
-from protocol.memory import sweep
-from protocol.report import Report
+from protocol.memory.shared_file import sweep
 
 __all__ = ["Outcome", "RunFailed", "train", "train_sequential"]
 

@@ -19,8 +19,8 @@ from launch import processes, ssh
 from launch.hosts import Command, Host, Hosts, There, no_option
 from launch.processes import Process
 from launch.ssh import HostFailed, Remote
+from protocol.config.base import Section
 from protocol.errors import ConfigurationError
-from protocol.section import Section
 from protocol.spaces import Label
 
 __all__ = ["HERE", "Machine", "Machines", "NamedMachines", "Running", "check_fits", "end_all"]

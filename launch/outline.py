@@ -13,7 +13,7 @@ from pathlib import Path
 
 from launch.folder import write_config
 from launch.processes import python
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
 __all__ = ["Outline", "outline_of"]

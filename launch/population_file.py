@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from launch.configuration import preset_names
 from launch.machines import NamedMachines
-from protocol.document import fault_in, read_mapping
+from protocol.config.base import Section
+from protocol.config.yaml_file import fault_in, read_mapping
 from protocol.errors import ConfigurationError
-from protocol.section import Section
 
 __all__ = ["Choices", "PopulationFile", "Range", "read_population"]
 

@@ -18,11 +18,11 @@ import yaml
 from protocol.clients.python import cartpole, noise
 from protocol.conformance import Finding, check_server, check_simulator
 from protocol.errors import ConfigurationError, RookeryError, WireError
-from protocol.simulator_line import addresses_of, ended
-from protocol.simulator_serve import serve
-from protocol.sockets import check_bind
+from protocol.simulator.connection import addresses_of, ended
+from protocol.simulator.serve import serve
 from protocol.spaces import World, parse_world
 from protocol.spaces.gymnasium import world_from_gymnasium
+from protocol.transport.sockets import check_bind
 
 __all__ = ["main"]
 

@@ -12,7 +12,7 @@ import yaml
 from launch.hosts import Command, Hosts, plan
 from launch.outline import Outline
 from launch.processes import FATAL, INCOMPLETE
-from protocol.config import Run
+from protocol.config.run import Run
 
 __all__ = ["batch"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from launch.budget import Budget
 from launch.hosts import Command, Hosts
 from protocol.errors import RookeryError
-from protocol.security import ROLES
+from protocol.transport.curve import ROLES
 
 __all__ = ["LOST", "HostFailed", "Remote", "copies", "end_all", "ssh"]
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from launch.console import Display, Plain, Silent, render, summary_table
 from protocol.errors import ConfigurationError, Refused, Timeout
-from protocol.sockets import HTTP
+from protocol.transport.sockets import HTTP
 
 __all__ = ["Place", "find", "look", "status"]
 

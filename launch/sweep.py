@@ -26,8 +26,8 @@ from launch.grid import Trial, read_sweep, trials_of
 from launch.interrupt import Interrupt
 from launch.machines import HERE, Machines, Running, end_all
 from launch.plot import draw
-from protocol.config import parse_run
-from protocol.document import read_mapping
+from protocol.config.run import parse_run
+from protocol.config.yaml_file import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.intervals import interquartile_mean, interval
 

@@ -19,16 +19,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from protocol.algorithms import IMPALA, PPO, Curiosity, Network
-from protocol.aliases import Multiprocessing
-from protocol.auxiliaries import RND, AuxiliaryConfig
-from protocol.collection import Adversarial, Curriculum, Member, Split
-from protocol.config import PolicyConfig, Run
-from protocol.environments import EnvironmentConfig
-from protocol.evaluation import EvaluationConfig
-from protocol.fixed import FrozenPolicy, ScriptedPolicy
-from protocol.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
-from protocol.offline import BC, Dataset
+from protocol.config.auxiliary import RND, AuxiliaryConfig
+from protocol.config.environment import Adversarial, Curriculum, EnvironmentConfig, Member, Split
+from protocol.config.evaluation import EvaluationConfig
+from protocol.config.fixed_policy import FrozenPolicy, ScriptedPolicy
+from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
+from protocol.config.offline import BC, Dataset
+from protocol.config.on_policy import IMPALA, PPO, Curiosity, Network
+from protocol.config.run import PolicyConfig, Run
+from protocol.config.source_names import Multiprocessing
 from tests.tools import ROOT
 
 __all__ = ["PATH", "SECTIONS", "keys", "main", "reference"]
@@ -61,7 +60,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 )
 _HEAD = """# All configuration keys
 
-Made from the types in [protocol/](../protocol/config.py) by `python -m tests.configuration_reference`. What a
+Made from the types in [protocol/](../protocol/config/run.py) by `python -m tests.configuration_reference`. What a
 configuration is, and which keys are used most, stands in [README.md](README.md#configuration). `policies.NAME` takes
 the keys of `policy`. A range says what numbers are allowed; `[` and `]` belong to it, `(` and `)` do not.
 """

@@ -1,6 +1,6 @@
 """The reference of all kinds of errors, made from their sentences: `python -m tests.error_reference` writes it.
 
-In flow: SENTENCES and the error classes. Out flow: protocol/errors.md; a test says when it is another.
+In flow: SENTENCES and the error classes. Out flow: protocol/errors/README.md; a test says when it is another.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.sentences import SENTENCES
+from protocol.errors.sentences import SENTENCES
 from tests.tools import ROOT
 
 __all__ = ["PATH", "Class", "Raised", "classes", "main", "raised", "reference"]

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from numpy.typing import NDArray
 
-from protocol.common import CommonWriter
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.run import Run
+from protocol.control.file_fetch import fetching
 from protocol.errors import ConfigurationError
-from protocol.library_client import fetching
-from protocol.messages import Pulse, Welcome
+from protocol.experience.shared_obs import CommonWriter
+from protocol.memory.counters import Counters
+from protocol.messages.core import Pulse, Welcome
 from protocol.spaces import parse_world
 from workers import all_imported
 from workers.environments.base import Turn

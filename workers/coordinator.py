@@ -29,15 +29,15 @@ from typing import Any
 import click
 import zmq
 
-from protocol.config import Run
-from protocol.control_server import ControlServer, refusal
-from protocol.document import read_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import read_run
+from protocol.control.server import ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused, RookeryError, disk_fault
-from protocol.library_messages import Fetch
-from protocol.memory import sweep
-from protocol.messages import Beat, Join, Leave, Pulse, Refusal, Welcome
-from protocol.sockets import HTTP, Ports, check_bind, open_context
+from protocol.memory.shared_file import sweep
+from protocol.messages.core import Beat, Join, Leave, Pulse, Refusal, Welcome
+from protocol.messages.file_fetch import Fetch
 from protocol.spaces import World
+from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import all_imported
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import programme_of

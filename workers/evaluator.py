@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import Run
+from protocol.config.run import Run
+from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
-from protocol.messages import Welcome
-from protocol.report import Report
+from protocol.messages.core import Welcome
 from protocol.spaces import World, parse_world
-from protocol.version import Version
-from protocol.weights import WeightSubscriber
+from protocol.weights.publisher import WeightSubscriber
+from protocol.weights.version import Version
 from workers.evaluation.periodic import Watch
 from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup

@@ -17,18 +17,18 @@ from pathlib import Path
 import torch
 import zmq
 
-from protocol import compression
-from protocol.acknowledgements import Window
-from protocol.arrivals import ExperienceReceiver
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.intake import largest_frame
-from protocol.ledger import Ledger
-from protocol.memory import PREFIX, memory_dir
-from protocol.messages import Pulse, Route, Welcome
-from protocol.sockets import Ports, check_bind, poll
+from protocol.config.run import Run
+from protocol.experience.ack_publisher import Window
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import ExperienceReceiver
+from protocol.experience.validation import largest_frame
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, memory_dir
+from protocol.messages import compression
+from protocol.messages.core import Pulse, Route, Welcome
 from protocol.spaces import World, parse_world
-from protocol.weights import WeightPublisher, WeightSubscriber
+from protocol.transport.sockets import Ports, check_bind, poll
+from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from workers import all_imported
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
 from workers.learning.buffers.source import Source

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import zmq
 
-from protocol import compression
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.intake import largest_frame
-from protocol.memory import PREFIX, memory_dir, sweep
-from protocol.messages import Pulse, Route, Welcome
-from protocol.node import node_name
-from protocol.pool import POOL
-from protocol.report import Report
-from protocol.sockets import Ports, check_bind
+from protocol.config.run import Run
+from protocol.control.heartbeat import Report
+from protocol.experience.validation import largest_frame
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, memory_dir, sweep
+from protocol.memory.slot_allocator import POOL
+from protocol.messages import compression
+from protocol.messages.core import Pulse, Route, Welcome
 from protocol.spaces import World, parse_world
-from protocol.weights import WeightPublisher
+from protocol.transport.node_id import node_name
+from protocol.transport.sockets import Ports, check_bind
+from protocol.weights.publisher import WeightPublisher
 from workers import all_imported
 from workers.planning.auxiliary_plan import plan_all
 from workers.planning.policy_plan import Plan

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.common import Common
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.document import read_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
-from protocol.version import Version
-from protocol.weights import WeightSource
+from protocol.experience.shared_obs import Common
+from protocol.memory.counters import Counters
+from protocol.weights.publisher import WeightSource
+from protocol.weights.version import Version
 from workers import all_imported
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 import zmq
 
-from protocol.codec import decode, encode
 from protocol.conformance.arrays import drawn, flaw, nbytes
 from protocol.conformance.findings import Flaw
 from protocol.errors import WireError
-from protocol.messages import Message
-from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
-from protocol.sockets import connect, dispatch, heard
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Message
+from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
 from protocol.spaces import Place, parse_world
+from protocol.transport.sockets import connect, dispatch, heard
 
 __all__ = ["Talk"]
 

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import zmq
 
-from protocol.codec import decode, encode
 from protocol.conformance.arrays import drawn
 from protocol.conformance.findings import Finding, Flaw
 from protocol.conformance.said import Said
 from protocol.conformance.vectors import wide
 from protocol.errors import WireError
-from protocol.messages import Message
-from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
-from protocol.sockets import Ports, dispatch, heard, open_context, poll
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Message
+from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
 from protocol.spaces import Place, World
+from protocol.transport.sockets import Ports, dispatch, heard, open_context, poll
 
 __all__ = ["check_simulator"]
 

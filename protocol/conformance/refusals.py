@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from protocol.codec import encode
 from protocol.conformance.exchange import Talk
-from protocol.simulator_messages import End, Observe, Ping, Pong
+from protocol.messages.codec import encode
+from protocol.messages.simulator import End, Observe, Ping, Pong
 
 __all__ = ["Wrong", "wrongs"]
 

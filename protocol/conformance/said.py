@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol.conformance.arrays import flaw, mask_flaw, nbytes
 from protocol.conformance.findings import Flaw
-from protocol.simulator_messages import End, Observe
+from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World
 
 __all__ = ["Said"]

@@ -14,7 +14,7 @@ import zmq
 from protocol.conformance.exchange import Talk
 from protocol.conformance.findings import Finding, Flaw
 from protocol.conformance.server_checks import CHECKS
-from protocol.sockets import open_context
+from protocol.transport.sockets import open_context
 
 __all__ = ["check_server"]
 

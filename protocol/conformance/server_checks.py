@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from protocol.codec import encode
 from protocol.conformance.exchange import Talk
 from protocol.conformance.findings import Flaw
 from protocol.conformance.refusals import wrongs
 from protocol.conformance.vectors import golden, wide
-from protocol.simulator_messages import Admit, Bye, Fault, Ping, Pong, facts_of
+from protocol.messages.codec import encode
+from protocol.messages.simulator import Admit, Bye, Fault, Ping, Pong, facts_of
 from protocol.spaces import parse_world
 
 __all__ = ["CHECKS", "Server"]

@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from protocol.messages import Message
+from protocol.messages.core import Message
 
 __all__ = ["GOLDEN", "golden", "wide"]
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from protocol.config import Run
-from protocol.counters import read_counters
-from protocol.ring import Ring
+from protocol.config.run import Run
+from protocol.experience.ring_buffer import Ring
+from protocol.memory.counters import read_counters
 from tests.benchmarks.scale_model import Costs, sizes
 from tests.flows import runs
 from workers.environments.registry import describe

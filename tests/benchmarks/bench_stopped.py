@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from protocol.counters import read_counters
+from protocol.memory.counters import read_counters
 from tests.flows import runs
 
 _SECONDS = 8.0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Place
 from workers.environments.base import Present
 from workers.environments.checks.checked_environment import Checked

@@ -20,14 +20,14 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol.config import Run
-from protocol.control_client import ControlClient
-from protocol.counters import Counters
-from protocol.experience import ExperienceSender
-from protocol.outlet import Outlets
-from protocol.report import Report
-from protocol.sockets import open_context
+from protocol.config.run import Run
+from protocol.control.client import ControlClient
+from protocol.control.heartbeat import Report
+from protocol.experience.connections import Outlets
+from protocol.experience.sender import ExperienceSender
+from protocol.memory.counters import Counters
 from protocol.spaces import parse_world
+from protocol.transport.sockets import open_context
 from workers.metrics.reporting import ActorReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.runtime.process import run_dir_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from tests.benchmarks.bench_cost import AXES, cost, parsed, table
 
 

@@ -10,7 +10,7 @@ import argparse
 
 import numpy as np
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.evaluation.baselines import baselines, play

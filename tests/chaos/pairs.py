@@ -27,10 +27,10 @@ import click
 import numpy as np
 import psutil
 
-from protocol.mailbox import Mailbox
-from protocol.memory import files, memory_dir, sweep
-from protocol.messages import Route
-from protocol.version import Version
+from protocol.memory.shared_file import files, memory_dir, sweep
+from protocol.messages.core import Route
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import Version
 from tests.protocol.parts import RUN, Actor, Learner, write
 
 __all__ = ["kill_pairs"]

@@ -93,7 +93,7 @@ def _performer(module: ModuleType) -> None:
 _WATCHED = {
     "workers.learning.buffers.batch_assembler": _stage,
     "workers.learning.buffers.replay_buffer": _replay,
-    "protocol.arrivals": _arrivals,
+    "protocol.experience.receiver": _arrivals,
     "workers.learning.policy_learner": _member,
     "workers.rollout.acting_policy": _performer,
 }

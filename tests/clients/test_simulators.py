@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from protocol.conformance import check_simulator
-from protocol.security import new_keys
+from protocol.transport.curve import new_keys
 from tests.clients.languages import LANGUAGES, driver
 from tests.protocol.test_conformance import HALL
 from tests.protocol.test_golden import GOLDEN

@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows.runs import config, rookery, write
 from tests.tools import skip_or_fail

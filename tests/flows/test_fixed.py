@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config import PPO, parse_run
+from protocol.config.run import PPO, parse_run
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.readme import blocks

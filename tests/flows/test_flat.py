@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.flows import runs
 from tests.protocol.parts import BLOCK, Actor, Learner
 from tests.protocol.test_weights import MAILBOX, Publisher, Subscriber

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.security import new_keys
+from protocol.transport.curve import new_keys
 from tests.faults import kinds_in
 from tests.flows import runs
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from tests.flows import runs
 from workers.runtime import torch_setup
 from workers.sequential import Sequential

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.runs import balanced, config, rookery, summary_of, train, workers_of

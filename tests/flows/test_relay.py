@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from protocol.counters import read_counters
-from protocol.security import new_keys
+from protocol.memory.counters import read_counters
+from protocol.transport.curve import new_keys
 from tests.flows import runs
 from tests.flows.network import LEFT, RIGHT, Network, network
 

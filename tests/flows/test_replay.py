@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.flows import runs

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from protocol.simulator import Simulator
-from protocol.simulator_line import addresses_of
+from protocol.simulator.client import Simulator
+from protocol.simulator.connection import addresses_of
 from tests.clients.languages import LANGUAGES, example
 from tests.flows import runs
 from tests.tools import ROOT, skip_or_fail

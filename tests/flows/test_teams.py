@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.trial import Trial

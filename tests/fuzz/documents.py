@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from launch.configuration import PRESETS, load
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import RookeryError
 from tests.fuzz.mutations import Mutator
 from workers.policies import checkpoint

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgpack
 import numpy as np
 
-from protocol.ring import RECORD
+from protocol.experience.ring_buffer import RECORD
 from tests.protocol.golden_vectors import messages
 
 __all__ = ["Mutator"]

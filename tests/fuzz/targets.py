@@ -11,18 +11,18 @@ from pathlib import Path
 
 import zmq
 
-from protocol.arrivals import ExperienceReceiver
-from protocol.codec import decode, encode
-from protocol.control_server import ControlServer
-from protocol.counters import Counters
+from protocol.control.server import ControlServer
 from protocol.errors import RookeryError, WireError
-from protocol.intake import read_columns, read_records
-from protocol.ledger import Ledger
-from protocol.manifest import Entry, Manifest
-from protocol.messages import Segments
-from protocol.sockets import Ports
-from protocol.version import Version
-from protocol.weights import WeightSubscriber
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import ExperienceReceiver
+from protocol.experience.validation import read_columns, read_records
+from protocol.memory.counters import Counters
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Segments
+from protocol.transport.sockets import Ports
+from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.publisher import WeightSubscriber
+from protocol.weights.version import Version
 from tests.protocol.golden_vectors import LAYOUT, MANIFEST, POLICY, ROUTE, RUN, flat_weights, write_ring
 from tests.protocol.parts import LEARNER_COUNTERS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from protocol.security import new_keys
+from protocol.transport.curve import new_keys
 from tests.tools import ROOT, require, skip_or_fail
 
 __all__ = ["CUSTOM", "build", "named", "pods", "unrestricted", "with_keys"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launch.configuration import load
-from protocol.security import ROLES
+from protocol.transport.curve import ROLES
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
 VERSIONS = ("1.28.0", "1.32.0", "1.37.0")

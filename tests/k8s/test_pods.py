@@ -13,7 +13,7 @@ import yaml
 
 from launch.kubernetes import Placement
 from launch.outline import outline_of
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from tests.faults import kinds_in
 from tests.flows import runs
 from tests.k8s.manifests import build, named

@@ -15,7 +15,7 @@ from launch.cli import main
 from launch.configuration import load
 from launch.kubernetes import Placement, render
 from launch.outline import Outline
-from protocol.config import Run, parse_run
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from launch.configuration import load, preset_names, sentence
-from protocol.config import IQN, Run
+from protocol.config.run import IQN, Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from launch import console as module
 from launch.console import Display, Plain, Silent, render, sparkline, summary_table
-from protocol.config import Run
+from protocol.config.run import Run
 from workers.metrics.run_metrics import Books
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from launch import train
 from launch.cli import main
 from launch.configuration import load
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from tests.configuration_reference import PATH, SECTIONS, keys, reference
 from tests.readme import blocks
 from tests.tools import ROOT

@@ -22,9 +22,9 @@ from launch.hosts_command import _living, _Session
 from launch.outline import Outline
 from launch.slurm import batch
 from launch.ssh import HostFailed, Remote, copies, end_all
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from protocol.security import ROLES
+from protocol.transport.curve import ROLES
 from tests.faults import kinds_in, raises
 from tests.waiting import until
 

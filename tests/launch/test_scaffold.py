@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from launch.cli import main
 from launch.configuration import load
 from launch.scaffold import new_project
-from protocol.config import EvaluationConfig
+from protocol.config.run import EvaluationConfig
 from protocol.errors import DiskFault
 from tests.faults import kinds_in
 from tests.flows.runs import environment

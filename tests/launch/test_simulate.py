@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from launch.simulate import simulate
 from protocol.errors import ConfigurationError
-from protocol.simulator import Simulator
+from protocol.simulator.client import Simulator
 from protocol.spaces import World
 from tests.faults import raises
 from tests.protocol.test_conformance import HALL, idle

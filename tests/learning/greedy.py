@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from protocol.config import Run
+from protocol.config.run import Run
 from workers.runtime.process import claim
 from workers.sequential import Sequential
 from workers.tools.evaluate import evaluate

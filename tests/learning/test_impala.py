@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from tests.learning.test_recurrent import learn
 
 

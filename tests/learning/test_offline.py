@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from launch.configuration import load
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS
 from tests.tools import require, skip_or_fail

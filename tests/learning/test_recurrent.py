@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.configuration import load
-from protocol.config import Run
+from protocol.config.run import Run
 from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.trial import Trial

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch.configuration import load
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.tools import skip_or_fail

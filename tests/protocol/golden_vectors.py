@@ -21,13 +21,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from protocol.codec import encode
-from protocol.config import PolicyConfig
+from protocol.config.run import PolicyConfig
 from protocol.conformance.vectors import GOLDEN as FOLDER
-from protocol.layout import Layout, segment_layout
-from protocol.library_messages import Fetch, Part
-from protocol.mailbox import Mailbox
-from protocol.messages import (
+from protocol.experience.layout import Layout, segment_layout
+from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.messages.codec import encode
+from protocol.messages.core import (
     Ack,
     Beacon,
     Beat,
@@ -42,10 +41,11 @@ from protocol.messages import (
     Weights,
     Welcome,
 )
-from protocol.ring import RECORD, Ring
-from protocol.simulator_messages import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
+from protocol.messages.file_fetch import Fetch, Part
+from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.version import Version, pack
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import Version, pack
 
 __all__ = ["FOLDER", "LAYOUT", "MANIFEST", "NONCE", "vectors"]
 
@@ -280,7 +280,7 @@ def vectors() -> dict[str, dict[str, Any]]:
 
 def write_ring(path: Path) -> Ring:
     """A ring of two slots with checksums; the segment lies in the second one, the first one is poison."""
-    with patch("protocol.ring.secrets.token_hex", return_value=NONCE):
+    with patch("protocol.experience.ring_buffer.secrets.token_hex", return_value=NONCE):
         ring = Ring.create(path, LAYOUT, 2, checksums=True)
     slots = slice(1, 2)
     ring.begin(slots)
@@ -295,8 +295,8 @@ def write_ring(path: Path) -> Ring:
 def write_mailbox(path: Path) -> Mailbox:
     """A mailbox with two copies, published once, on a processor with ordered stores."""
     with ExitStack() as stack:
-        stack.enter_context(patch("protocol.mailbox.secrets.randbits", return_value=int(NONCE, 16)))
-        stack.enter_context(patch("protocol.mailbox.ORDERED_STORES", True))
+        stack.enter_context(patch("protocol.weights.shared_snapshot.secrets.randbits", return_value=int(NONCE, 16)))
+        stack.enter_context(patch("protocol.weights.shared_snapshot.ORDERED_STORES", True))
         mailbox = Mailbox.create(path, 192, MANIFEST_HASH, "double_buffer")
         mailbox.write(flat_weights(), VERSION)
     return mailbox

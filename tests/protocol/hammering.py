@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from protocol.layout import Field, Layout
-from protocol.ring import FINISHED, Ring
+from protocol.experience.layout import Field, Layout
+from protocol.experience.ring_buffer import FINISHED, Ring
 
 WIDE = Layout((Field("words", "<u8", (64,)), Field("crc", "<u4", (), "slot")), length=63)
 """32 KiB a slot, and a CRC of it that the writer made before it wrote."""

@@ -13,17 +13,17 @@ import numpy as np
 import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
-from protocol.acknowledgements import Window
-from protocol.arrivals import Arrival, ExperienceReceiver
-from protocol.counters import Counters
-from protocol.credit import Credit
-from protocol.experience import ExperienceSender
-from protocol.intake import ActionCheck
-from protocol.layout import Field, Layout
-from protocol.ledger import Ledger
-from protocol.messages import Route
-from protocol.ring import Ring
-from protocol.sockets import Ports
+from protocol.experience.ack_publisher import Window
+from protocol.experience.flow_control import Credit
+from protocol.experience.layout import Field, Layout
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import Arrival, ExperienceReceiver
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.sender import ExperienceSender
+from protocol.experience.validation import ActionCheck
+from protocol.memory.counters import Counters
+from protocol.messages.core import Route
+from protocol.transport.sockets import Ports
 from tests.tools import ROOT
 
 LAYOUT = Layout(

@@ -6,14 +6,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol import library_messages, messages, simulator_messages
-from protocol.messages import Message
+from protocol.messages import core, file_fetch, simulator
+from protocol.messages.core import Message
 
 __all__ = ["CLASSES", "any_message", "message"]
 
 CLASSES: list[type[Message]] = [
     cls
-    for module in (messages, library_messages, simulator_messages)
+    for module in (core, file_fetch, simulator)
     for name in module.__all__
     if isinstance(cls := getattr(module, name), type) and issubclass(cls, Message) and cls is not Message
 ]

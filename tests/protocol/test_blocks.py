@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocol.blocks import BlockWriter
-from protocol.credit import Credit
-from protocol.ring import FINISHED, FREE, WRITING, Ring
+from protocol.experience.block_writer import BlockWriter
+from protocol.experience.flow_control import Credit
+from protocol.experience.ring_buffer import FINISHED, FREE, WRITING, Ring
 from tests.protocol.parts import BLOCK, LAYOUT
 
 

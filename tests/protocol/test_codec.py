@@ -12,11 +12,12 @@ import pytest
 import zmq
 from hypothesis import given, settings
 
-from protocol import SCHEMA, schema
-from protocol.codec import MAX_DEPTH, MAX_ELEMENTS, MAX_HEADER, MAX_TEXT, decode, encode
+from protocol import SCHEMA
 from protocol.errors import WireError
-from protocol.messages import Beacon, Beat, Join, Message, Pulse, Refusal, Segments
-from protocol.schema import SPOKEN, Schemas
+from protocol.messages import versioning
+from protocol.messages.codec import MAX_DEPTH, MAX_ELEMENTS, MAX_HEADER, MAX_TEXT, decode, encode
+from protocol.messages.core import Beacon, Beat, Join, Message, Pulse, Refusal, Segments
+from protocol.messages.versioning import SPOKEN, Schemas
 from tests.faults import raises
 from tests.protocol.strategies import any_message
 
@@ -189,7 +190,7 @@ def test_Z4_what_comes_before_any_agreement_is_understood_whatever_its_number(me
 
 def test_Z4_a_release_that_speaks_two_schemas_takes_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """Z4: and refuses what is newer, older or between nothing."""
-    monkeypatch.setattr(schema, "SPOKEN", Schemas(1, 2))
+    monkeypatch.setattr(versioning, "SPOKEN", Schemas(1, 2))
     for number in (1, 2):
         assert decode([_packed(_fields(EXAMPLES[2], schema_number=number))])[0].schema_number == number
     for number in (0, 3):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Run, parse_run
-from protocol.environments import EnvironmentConfig
+from protocol.config.environment import EnvironmentConfig
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 

@@ -17,24 +17,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zmq.utils.garbage import gc as garbage_collector
 
-from protocol import acknowledgements, experience
-from protocol.arrivals import Arrival, ExperienceReceiver
-from protocol.codec import encode
-from protocol.common import COMMON, Common, CommonWriter
-from protocol.counters import Counters
-from protocol.credit import Credit
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.experience import ExperienceSender
-from protocol.inheritance import deliver_inheritance
-from protocol.layout import Field, Layout, common_layout, common_of
-from protocol.ledger import Ledger
-from protocol.memory import PREFIX, files
-from protocol.messages import CommonRows, Route, Segments
-from protocol.outlet import Outlet, Outlets
-from protocol.ring import Ring
-from protocol.shelf import Shelf
-from protocol.sockets import Ports
+from protocol.experience import ack_publisher, sender
+from protocol.experience.connections import Outlet, Outlets
+from protocol.experience.flow_control import Credit
+from protocol.experience.layout import Field, Layout, common_layout, common_of
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import Arrival, ExperienceReceiver
+from protocol.experience.recovery import deliver_inheritance
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.sender import ExperienceSender
+from protocol.experience.shared_obs import COMMON, Common, CommonWriter
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, files
+from protocol.memory.shared_obs_store import Shelf
+from protocol.messages.codec import encode
+from protocol.messages.core import CommonRows, Route, Segments
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
+from protocol.transport.sockets import Ports
 from tests.faults import raises
 from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, sender_counters
 from tests.waiting import until
@@ -210,8 +210,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def quick_beacons(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost is noticed soon."""
-    monkeypatch.setattr(acknowledgements, "_BEACON_SECONDS", 0.0)
-    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.3)
+    monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "_RESEND_AFTER", 0.3)
 
 
 @pytest.mark.parametrize("inline", [False, True])

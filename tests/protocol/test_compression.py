@@ -11,10 +11,10 @@ import pytest
 import zmq
 import zstandard
 
-from protocol import compression
-from protocol.compression import check_fields, check_package, compress, decompress
 from protocol.errors import ConfigurationError, WireError
-from protocol.experience import ExperienceSender
+from protocol.experience.sender import ExperienceSender
+from protocol.messages import compression
+from protocol.messages.compression import check_fields, check_package, compress, decompress
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, POLICY, Actor, Learner, closing
 from tests.tools import ROOT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from protocol.config import IQN, PPO, PolicyConfig, Run, parse_run
+from protocol.config.run import IQN, PPO, PolicyConfig, Run, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 from tests.faults import raises

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.codec import decode, encode
 from protocol.conformance import Finding, check_server, check_simulator, listener, server, server_checks
 from protocol.errors import RookeryError
-from protocol.simulator import EpisodeCut, RunOver, Simulator, SimulatorFault
-from protocol.simulator_line import Line
-from protocol.simulator_messages import Observe, Pong
-from protocol.simulator_session import Session
+from protocol.messages.codec import decode, encode
+from protocol.messages.simulator import Observe, Pong
+from protocol.simulator.client import EpisodeCut, RunOver, Simulator, SimulatorFault
+from protocol.simulator.connection import Line
+from protocol.simulator.session import Session
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
 from tests.faults import kinds_in
 from tests.tools import ROOT

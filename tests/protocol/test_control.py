@@ -16,16 +16,18 @@ from typing import Any
 import pytest
 import zmq
 
-from protocol import RELEASE, SCHEMA, control_client, schema
-from protocol.codec import MAX_HEADER, decode, encode
-from protocol.control_client import ControlClient, pause
-from protocol.control_server import ControlServer, check_schemas, refusal
+from protocol import RELEASE, SCHEMA
+from protocol.control import client
+from protocol.control.client import ControlClient, pause
+from protocol.control.heartbeat import Report
+from protocol.control.server import ControlServer, check_schemas, refusal
 from protocol.errors import Refused, Timeout
-from protocol.messages import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
-from protocol.report import Report
-from protocol.schema import Schemas
-from protocol.security import new_keys
-from protocol.sockets import Ports, connect, open_context, poll
+from protocol.messages import versioning
+from protocol.messages.codec import MAX_HEADER, decode, encode
+from protocol.messages.core import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
+from protocol.messages.versioning import Schemas
+from protocol.transport.curve import new_keys
+from protocol.transport.sockets import Ports, connect, open_context, poll
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import Clock
 from tests.tools import ROOT
@@ -211,7 +213,7 @@ def test_G5_a_wake_up_without_a_message_does_not_keep_a_worker_waiting(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What wakes a poll may turn out to be no message: one that cannot be decrypted."""
-    monkeypatch.setattr(control_client, "poll", lambda sockets, milliseconds: True)
+    monkeypatch.setattr(client, "poll", lambda sockets, milliseconds: True)
     with raises(Timeout, "no_coordinator_answered", seconds=0.3):
         worker.client.join(0.3)
 
@@ -220,7 +222,7 @@ def test_G5_always_refusing_retry_ends_at_the_deadline_too(
     worker: Worker, free_port_block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """G5: joining is bounded."""
-    monkeypatch.setattr(control_client, "time", Clock())
+    monkeypatch.setattr(client, "time", Clock())
     with coordinator(free_port_block, lambda _: NOT_YET), raises(Refused, "run_is_ending") as caught:
         worker.client.join(0.7)
     assert "0.7 s" in str(caught.value), "how long it asked"
@@ -293,7 +295,7 @@ def test_Z4_both_speak_the_highest_common_schema(
     spoken: int | None,
 ) -> None:
     """Z4: a later worker at this coordinator, and this release's worker at a later one; a refusal is always heard."""
-    monkeypatch.setattr(schema, "SPOKEN", Schemas(*ours))
+    monkeypatch.setattr(versioning, "SPOKEN", Schemas(*ours))
 
     def answer(message: Message) -> Message | None:
         if isinstance(message, Join) and (differs := check_schemas(message)) is not None:
@@ -326,7 +328,7 @@ def test_Z4_a_worker_speaks_the_schema_it_was_welcomed_in(
     monkeypatch: pytest.MonkeyPatch, worker: Worker, free_port_block: int
 ) -> None:
     """Z4: the coordinator chooses."""
-    monkeypatch.setattr(schema, "SPOKEN", Schemas(1, 2))
+    monkeypatch.setattr(versioning, "SPOKEN", Schemas(1, 2))
     with coordinator(free_port_block) as server:
         worker.client._join = worker.client._join.model_copy(update={"newest_schema": 2})
         worker.start()
@@ -548,9 +550,9 @@ def test_a_flood_of_new_peers_needs_no_more_memory(free_port_block: int) -> None
 
 ORPHAN = """
 import os, sys, time, zmq
-from protocol.control_client import ControlClient, pause
+from protocol.control.client import ControlClient, pause
 from protocol.errors import Timeout
-from protocol.report import Report
+from protocol.control.heartbeat import Report
 context = zmq.Context(1)
 client = ControlClient(context, sys.argv[1], "actor")
 if sys.argv[2] == "member":

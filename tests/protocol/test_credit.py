@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.credit import Block, Bounds, Credit, blocks_of
 from protocol.errors import ConfigurationError
-from protocol.sockets import HIGH_WATER
+from protocol.experience.flow_control import Block, Bounds, Credit, blocks_of
+from protocol.transport.sockets import HIGH_WATER
 from tests.faults import raises
 
 Flow = Literal["block", "drop_oldest", "drop_newest"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.deadline import Deadline
 from protocol.errors import Timeout
 from tests.faults import raises
+from workers.environments.vectorized.deadline import Deadline
 
 
 def test_a_deadline_passes_when_its_time_is_up() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from protocol.ear import Ear, pending
+from protocol.transport.sockets import Ear, pending
 
 Sockets = tuple["zmq.Socket[bytes]", "zmq.Socket[bytes]"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocol import errors
 from protocol.errors import ConfigurationError, RookeryError, Timeout, WireError, disk_fault
-from protocol.sentences import SENTENCES
+from protocol.errors.sentences import SENTENCES
 from tests.error_reference import PATH, classes, raised, reference
 
 RESERVED = {"args", "kind", "facts", "coded", "heard", "within", "add_note", "with_traceback", "exit_code"}

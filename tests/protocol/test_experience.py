@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol import acknowledgements, arrivals, experience
-from protocol.acknowledgements import ack_topic
-from protocol.codec import encode
-from protocol.credit import Block
-from protocol.intake import ActionCheck
-from protocol.layout import Field, Layout
-from protocol.ledger import Ledger
-from protocol.memory import PREFIX, files
-from protocol.messages import Ack, Refusal, Segments
-from protocol.ring import FINISHED, RECORD, WRITING, Ring
-from protocol.sockets import connect
+from protocol.experience import ack_publisher, receiver, sender
+from protocol.experience.ack_publisher import ack_topic
+from protocol.experience.flow_control import Block
+from protocol.experience.layout import Field, Layout
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.ring_buffer import FINISHED, RECORD, WRITING, Ring
+from protocol.experience.validation import ActionCheck
+from protocol.memory.shared_file import PREFIX, files
+from protocol.messages.codec import encode
+from protocol.messages.core import Ack, Refusal, Segments
 from protocol.spaces import Agent, Box, Discrete, World
+from protocol.transport.sockets import connect
 from tests.protocol.parts import (
     BLOCK,
     LAYOUT,
@@ -48,13 +48,13 @@ RING = "rookery-run1-actor-0.1-gem.ring"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost headers are missed sooner, so that the tests are short."""
-    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.3)
+    monkeypatch.setattr(sender, "_RESEND_AFTER", 0.3)
 
 
 @pytest.fixture
 def quick_beacons(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beacons at every call."""
-    monkeypatch.setattr(acknowledgements, "_BEACON_SECONDS", 0.0)
+    monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 0.0)
 
 
 def _numbers(learner: Learner, actor: str = "actor-0", incarnation: int = 1) -> list[int]:
@@ -148,7 +148,7 @@ def test_several_actors_share_one_pool(memory_dir: Path) -> None:
 def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The learner is busy for long: nothing is lost, nothing sent again meanwhile, no queue grows."""
     clock = Clock()
-    monkeypatch.setattr(experience, "time", clock)
+    monkeypatch.setattr(sender, "time", clock)
     actors = [Actor(None, f"actor-{i}") for i in range(2)]
     learner = Learner(pool=2 * BLOCK)
     with closing(*actors, learner):
@@ -326,8 +326,8 @@ def test_announcing_again_fills_no_queue_and_gives_a_slow_network_time(
     """Acknowledgements come and nothing arrives: each time the actor waits twice as long, and its queue holds what is
     in flight, once."""
     clock = Clock()
-    monkeypatch.setattr(experience, "time", clock)
-    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.05)
+    monkeypatch.setattr(sender, "time", clock)
+    monkeypatch.setattr(sender, "_RESEND_AFTER", 0.05)
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
         route = learner.route.model_copy(update={"experience": "tcp://127.0.0.1:1"})  # nobody is there
@@ -392,7 +392,7 @@ def test_the_same_actor_name_in_its_next_incarnation_begins_anew(memory_dir: Pat
 KILLED = """
 import sys
 from pathlib import Path
-from protocol.messages import Route
+from protocol.messages.core import Route
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.protocol.parts import Actor
 actor = Actor(Path(sys.argv[1]), blocks=6, credits=1, flow="drop_oldest")
@@ -581,7 +581,7 @@ def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
         actor.sender.route(learner.route, inline=False)
         actor.write(3)
         _deliver(learner, actor)
-        arrival = arrivals.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
+        arrival = receiver.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
         learner.receiver.settle(POLICY, arrival, 2, 0)
         assert learner.receiver._intakes[POLICY].settled["actor-0", 1] == 6
 
@@ -939,7 +939,7 @@ def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(m
         acks = actor.context.socket(zmq.XPUB)
         acks.set_hwm(1)
         silent.connect(f"tcp://127.0.0.1:{acks.bind_to_random_port('tcp://127.0.0.1')}")
-        sender = acknowledgements.AckSender(acks, 1, lambda *_: (5, 5), learner.counters)
+        sender = ack_publisher.AckSender(acks, 1, lambda *_: (5, 5), learner.counters)
 
         def listened_to() -> bool:
             sender.subscriptions()

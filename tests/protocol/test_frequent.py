@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from protocol import SCHEMA
-from protocol.codec import decode, encode
 from protocol.errors import WireError
-from protocol.frequent import FORMS, Asked, frequent, pack
-from protocol.messages import Message
-from protocol.simulator_messages import Act, Observe
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Message
+from protocol.messages.fast_path import FORMS, Asked, frequent, pack
+from protocol.messages.simulator import Act, Observe
 from tests.protocol.strategies import message
 
 EXAMPLES: list[Message] = [

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.codec import decode, encode
-from protocol.intake import read_columns, read_records
-from protocol.layout import Field, Layout
-from protocol.mailbox import Mailbox
-from protocol.manifest import Entry, Manifest
-from protocol.messages import Message
-from protocol.ring import RECORD, Ring
-from protocol.version import Version, pack, unpack
+from protocol.experience.layout import Field, Layout
+from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.validation import read_columns, read_records
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Message
+from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import Version, pack, unpack
 from tests.protocol.golden_vectors import FOLDER, columns, flat_weights, vectors
 from tests.protocol.strategies import CLASSES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
 from tests.protocol.hammering import WIDE
 from tests.protocol.parts import line, python
 

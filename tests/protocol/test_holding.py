@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from protocol import experience, holding
-from protocol.credit import Block, Credit
-from protocol.holding import Holding
+from protocol.experience import flow_control, sender
+from protocol.experience.flow_control import Block, Credit, Holding
 from tests.protocol.parts import BLOCK, POLICY, Actor, Learner, closing
 from tests.waiting import until
 
@@ -91,8 +90,8 @@ def test_whole_blocks_side_by_side_share_a_message_and_no_others() -> None:
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, every block counts as a quick one; what seems lost is missed sooner."""
-    monkeypatch.setattr(holding, "_QUICK", 1e9)
-    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.3)
+    monkeypatch.setattr(flow_control, "_QUICK", 1e9)
+    monkeypatch.setattr(sender, "_RESEND_AFTER", 0.3)
 
 
 def _sent(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol import arrivals
-from protocol.codec import encode
-from protocol.intake import ActionCheck
-from protocol.ledger import Ledger
+from protocol.experience import receiver
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.validation import ActionCheck
+from protocol.messages.codec import encode
 from tests.faults import kinds_in
 from tests.protocol.golden_vectors import LAYOUT, RUN, WORLD, columns, messages, record
 from tests.protocol.parts import Learner
@@ -112,7 +112,7 @@ def test_a_stranger_cannot_fill_the_ledger_under_ever_new_names(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many that the coordinator never told of are taken at their word; whoever it tells of is taken in."""
-    monkeypatch.setattr(arrivals, "_STRANGERS", 3)
+    monkeypatch.setattr(receiver, "_STRANGERS", 3)
     for name in ("a", "b", "a", "c", "d"):
         stranger.send(actor=name)
         stranger.receives()

@@ -11,10 +11,10 @@ import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.codec import around, decode, encode, packed
 from protocol.errors import WireError
-from protocol.inbox import Opener
-from protocol.messages import Ack, Segments
+from protocol.experience.policy_inbox import Opener
+from protocol.messages.codec import around, decode, encode, packed
+from protocol.messages.core import Ack, Segments
 from tests.faults import raises
 from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing
 from tests.protocol.test_experience import Stranger
@@ -80,7 +80,7 @@ def test_what_is_spoilt_is_refused_as_if_nothing_were_remembered(data: st.DataOb
 
 
 def test_no_more_headers_are_remembered_than_a_learner_has_actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.inbox._MOST_KNOWN", 3)
+    monkeypatch.setattr("protocol.experience.policy_inbox._MOST_KNOWN", 3)
     opener = Opener()
     for i in range(10):
         raw = encode(_header(i, actor=f"actor-{i}"))

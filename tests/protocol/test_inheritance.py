@@ -9,10 +9,10 @@ import pytest
 import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
-from protocol import acknowledgements, experience
-from protocol.inheritance import deliver_inheritance, rings_of
-from protocol.memory import files
-from protocol.messages import Route
+from protocol.experience import ack_publisher, sender
+from protocol.experience.recovery import deliver_inheritance, rings_of
+from protocol.memory.shared_file import files
+from protocol.messages.core import Route
 from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, sender_counters
 
 RING = "rookery-run1-actor-0.1-gem.ring"
@@ -21,8 +21,8 @@ RING = "rookery-run1-actor-0.1-gem.ring"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost messages are missed sooner, so that the tests are short."""
-    monkeypatch.setattr(experience, "_RESEND_AFTER", 0.3)
-    monkeypatch.setattr(acknowledgements, "_BEACON_SECONDS", 0.1)
+    monkeypatch.setattr(sender, "_RESEND_AFTER", 0.3)
+    monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 0.1)
 
 
 @pytest.fixture

@@ -12,9 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.intake import ActionCheck, check_final_rows, check_finite, largest_frame, read_columns, read_records
-from protocol.layout import Field, Layout
-from protocol.ring import RECORD
+from protocol.experience.layout import Field, Layout
+from protocol.experience.ring_buffer import RECORD
+from protocol.experience.validation import (
+    ActionCheck,
+    check_final_rows,
+    check_finite,
+    largest_frame,
+    read_columns,
+    read_records,
+)
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Place, World
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import WireError
-from protocol.layout import ALIGNMENT, Field, Layout, segment_layout
+from protocol.experience.layout import ALIGNMENT, Field, Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 

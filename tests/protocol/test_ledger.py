@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import SharedMemoryError
-from protocol.ledger import _ENTRIES, Ledger
+from protocol.experience.receipt_log import _ENTRIES, Ledger
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
 WRITER = """
 import sys
 from pathlib import Path
-from protocol.ledger import Ledger
+from protocol.experience.receipt_log import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 for number in range(2, 2002, 2):
     ledger.settle("actor-0", 1, number, 2)

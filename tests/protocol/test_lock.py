@@ -16,11 +16,11 @@ import numpy as np
 import psutil
 import pytest
 
-from protocol.counters import Counters
 from protocol.errors import Timeout
-from protocol.lock import _GATE, LOCK_COUNTERS, LOCK_SECONDS
-from protocol.memory import SharedFile, sweep
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
+from protocol.memory.counters import Counters
+from protocol.memory.file_lock import _GATE, LOCK_COUNTERS, LOCK_SECONDS
+from protocol.memory.shared_file import SharedFile, sweep
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, line, python
 from tests.waiting import until
@@ -29,7 +29,7 @@ HOLD = """
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
 from tests.protocol.parts import LAYOUT
 ring = Ring.attach(Path(sys.argv[1]), LAYOUT)
 with ExitStack() as held:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.checks import dealt, round_before
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from protocol.lockstep import dealt, round_before
 from tests.faults import raises
 
 IN_STEP: dict[str, Any] = {"schedule": "lockstep", "environment": {"copies": 64}, "actors": 4}

@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from protocol import futex
 from protocol.errors import SharedMemoryError
-from protocol.mailbox import Mailbox
-from protocol.memory import sweep
-from protocol.version import NOTHING, Version
+from protocol.memory import futex
+from protocol.memory.shared_file import sweep
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import NOTHING, Version
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
@@ -28,8 +28,8 @@ HOSTILE = """
 import sys
 from pathlib import Path
 import numpy as np
-from protocol.mailbox import Mailbox
-from protocol.version import Version
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import Version
 mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
 words = np.empty(mailbox.nbytes // 8, np.uint64)
 version = mailbox.version.version
@@ -45,8 +45,8 @@ READER = """
 import json, sys, time
 from pathlib import Path
 import numpy as np
-from protocol.mailbox import Mailbox
-from protocol.version import NOTHING
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import NOTHING
 mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
 out = np.empty(mailbox.nbytes, np.uint8)
 words = out.view(np.uint64)
@@ -69,8 +69,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from protocol.mailbox import Mailbox
-from protocol.version import Version
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import Version
 
 class Halfway:
     "Weights that kill their writer when half of them are copied."
@@ -226,8 +226,8 @@ def test_C4_the_check_that_finds_no_torn_read_would_find_one(memory_dir: Path) -
 SLEEPER = """
 import sys, time
 from pathlib import Path
-from protocol.mailbox import Mailbox
-from protocol.version import Version
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import Version
 mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
 have = mailbox.version
 print("ready", flush=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.manifest import ALIGNMENT, Entry, Manifest, Wire
+from protocol.weights.manifest import ALIGNMENT, Entry, Manifest, Wire
 from tests.faults import raises
 
 DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1")

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol import memory
-from protocol.counters import Counters
 from protocol.errors import SharedMemoryError
-from protocol.ledger import Ledger
-from protocol.memory import PREFIX, SharedFile, files, memory_dir, sweep
+from protocol.experience.receipt_log import Ledger
+from protocol.memory import shared_file
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, SharedFile, files, memory_dir, sweep
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import line, python
 from tests.tools import ROOT, require, skip_or_fail
@@ -28,7 +28,7 @@ from tests.tools import ROOT, require, skip_or_fail
 HOLD = """
 import sys
 from pathlib import Path
-from protocol.memory import SharedFile
+from protocol.memory.shared_file import SharedFile
 path, way = Path(sys.argv[1]), sys.argv[2]
 file = SharedFile.create(path, 4096) if way == "create" else SharedFile.attach(path)
 if way == "create":
@@ -186,7 +186,7 @@ def test_creating_and_sweeping_at_once_never_loses_a_living_file(memory_dir: Pat
 
 
 def test_a_lock_that_is_never_given_up_costs_a_bounded_time(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(shared_file, "_LOCK_SECONDS", 0.1)
     path = memory_dir / "rookery-r-a"
     SharedFile.create(path, 100).close()
     descriptor = os.open(path, os.O_RDWR)
@@ -248,12 +248,12 @@ def test_a_full_file_system_is_told_in_one_sentence_and_leaves_nothing(memory_di
 FULL = """
 import sys
 from pathlib import Path
-from protocol.counters import Counters
+from protocol.memory.counters import Counters
 from protocol.errors import SharedMemoryError
-from protocol.layout import Field, Layout
-from protocol.ledger import Ledger
-from protocol.memory import SharedFile
-from protocol.ring import Ring
+from protocol.experience.layout import Field, Layout
+from protocol.experience.receipt_log import Ledger
+from protocol.memory.shared_file import SharedFile
+from protocol.experience.ring_buffer import Ring
 folder = Path(sys.argv[1])
 makers = {
     "file": lambda path: SharedFile.create(path, 1 << 20),
@@ -337,7 +337,7 @@ def test_where_there_is_no_dev_shm_files_lie_in_the_temporary_folder_and_are_res
     monkeypatch.delattr(os, "posix_fallocate")
     monkeypatch.delenv("ROOKERY_MEMORY")
     monkeypatch.setattr(tempfile, "tempdir", str(memory_dir))
-    assert memory.memory_dir() == memory_dir
+    assert shared_file.memory_dir() == memory_dir
     size = (1 << 20) + 5_000
     made = SharedFile.create(memory_dir / "rookery-r-a", size)
     seen = SharedFile.attach(made.path)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocol import SCHEMA
-from protocol.messages import Join, Refusal, Route
+from protocol.messages.core import Join, Refusal, Route
 from tests.protocol.strategies import CLASSES
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol import acknowledgements
-from protocol.acknowledgements import Window
+from protocol.experience import ack_publisher
+from protocol.experience.ack_publisher import Window
 from tests.protocol.parts import BLOCK, POLICY, Actor, Learner, closing, write
 from tests.waiting import until
 
@@ -48,7 +48,7 @@ def test_an_actor_that_waits_for_credit_never_waits_for_what_is_owed(
 ) -> None:
     """However small its window is, and though the learner never gets to a beacon: each wait is ended by the
     settlement alone."""
-    monkeypatch.setattr(acknowledgements, "_BEACON_SECONDS", 1e9)
+    monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 1e9)
     actor = Actor(memory_dir / RING, blocks=credits + 1, credits=credits)
     learner = Learner(pool=40, window=Window(credits, credits * BLOCK))
     with closing(actor, learner):
@@ -113,7 +113,7 @@ def test_whoever_waits_until_all_is_settled_is_told_by_the_next_beacons(
         actor.sender.route(learner.route, inline)
         until(lambda: _listened_to(learner))
         learner.receiver.beacon(time.monotonic())
-        monkeypatch.setattr(acknowledgements, "_BEACON_SECONDS", 1e9)
+        monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 1e9)
         write(actor.sender, 1)
         until(lambda: _take_in(learner) or learner.receiver._acks._owed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.pace import Pace
+from protocol.experience.flow_control import Pace
 
 
 def heard(interval: float, acknowledgements: int, blocks: int = 1) -> tuple[Pace, float]:

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol import pool as pools
 from protocol.errors import WireError
-from protocol.pool import Pool
-from protocol.ring import FINISHED, RECORD
+from protocol.experience.ring_buffer import FINISHED, RECORD
+from protocol.memory import slot_allocator as pools
+from protocol.memory.slot_allocator import Pool
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol import report
-from protocol.report import Unheard
+from protocol.control import heartbeat
+from protocol.control.heartbeat import Unheard
 
 ONE, TWO, THREE = (("gem", steps, 1, 0.5) for steps in (10, 20, 30))
 
@@ -37,5 +37,5 @@ def test_a_coordinator_that_does_not_know_the_worker_has_heard_nothing() -> None
 
 def test_the_oldest_are_forgotten_while_nobody_listens() -> None:
     unheard = Unheard()
-    many = [("gem", steps, 1, 0.5) for steps in range(report._KEPT + 5)]
+    many = [("gem", steps, 1, 0.5) for steps in range(heartbeat._KEPT + 5)]
     assert unheard.with_new(many) == many[5:]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import memory
 from protocol.errors import SharedMemoryError
-from protocol.layout import Field, Layout
-from protocol.lock import RegionLock
-from protocol.memory import SharedFile
-from protocol.ring import FINISHED, FREE, RECORD, WRITING, Ring, poison
+from protocol.experience.layout import Field, Layout
+from protocol.experience.ring_buffer import FINISHED, FREE, RECORD, WRITING, Ring, poison
+from protocol.memory import shared_file
+from protocol.memory.file_lock import RegionLock
+from protocol.memory.shared_file import SharedFile
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content, line, python
 
@@ -24,7 +24,7 @@ ATTACH = """
 import sys
 from pathlib import Path
 import numpy as np
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
 from tests.protocol.parts import LAYOUT
 ring = Ring.attach(Path(sys.argv[1]), LAYOUT)
 print(ring.nonce, ring.slots, int(ring.table["number"][3]), float(ring.columns["reward"][3, 1]), flush=True)
@@ -162,7 +162,7 @@ def test_whatever_lay_in_a_slot_before_only_its_valid_rows_are_no_poison_B8(
     uses: list[list[tuple[int, int]]], name: str
 ) -> None:
     """Rows beyond those a segment has hold neither an earlier use's nor half-written data, in any mode."""
-    ring = Ring.create(memory.memory_dir() / "rookery-r-a", LAYOUT, 3, **MODES[name])
+    ring = Ring.create(shared_file.memory_dir() / "rookery-r-a", LAYOUT, 3, **MODES[name])
     before, length, shown = LAYOUT.before, LAYOUT.length, {"observation": 1}
     for use, rows in enumerate(uses):
         valid, history = (np.array(column, np.int64) for column in zip(*rows, strict=True))

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError, EnvironmentFault, SharedMemoryError
-from protocol.row_reader import EMPTY, Batch, Description
-from protocol.rows import RowReader, Rows, RowSpec
+from protocol.memory.row_buffer import RowReader, Rows, RowSpec
+from protocol.memory.row_reader import EMPTY, Batch, Description
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
@@ -30,7 +30,7 @@ NAMES = ["lock_free", "locked", "checksums"]
 
 WRITER = """
 import sys
-from protocol.rows import Rows
+from protocol.memory.row_buffer import Rows
 from tests.protocol.test_rows import SPEC, put
 rows = Rows("rows", SPEC)
 put(rows, range(17))
@@ -46,7 +46,7 @@ ENDLESS = """
 import json
 import sys
 import numpy as np
-from protocol.rows import Rows
+from protocol.memory.row_buffer import Rows
 from tests.protocol.test_rows import FAST
 rows = Rows("rows", FAST, **json.loads(sys.argv[1]))
 print(rows.description.name, rows.description.layout, flush=True)

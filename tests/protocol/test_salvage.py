@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from protocol.errors import WireError
-from protocol.memory import PREFIX
-from protocol.ring import Ring
-from protocol.salvage import Roll, finished_beyond, rings_left_behind
+from protocol.experience.recovery import Roll, finished_beyond, rings_left_behind
+from protocol.experience.ring_buffer import Ring
+from protocol.memory.shared_file import PREFIX
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT
 

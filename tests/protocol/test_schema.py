@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol import OLDEST_SCHEMA, RELEASE, SCHEMA, schema
+from protocol import OLDEST_SCHEMA, RELEASE, SCHEMA
 from protocol.errors import Refused
-from protocol.messages import Route
-from protocol.schema import SPOKEN, Schemas, agreed, disagreement, spoken_with
+from protocol.messages import versioning
+from protocol.messages.core import Route
+from protocol.messages.versioning import SPOKEN, Schemas, agreed, disagreement, spoken_with
 from tests.faults import raises
 from tests.protocol.parts import Actor, Learner, closing
 from tests.waiting import until
@@ -46,11 +47,11 @@ def test_Z4_the_highest_common_number_is_chosen(
     monkeypatch: pytest.MonkeyPatch, ours: tuple[int, int], theirs: tuple[int, int], number: int | None
 ) -> None:
     """Z4: from either side the same."""
-    monkeypatch.setattr(schema, "SPOKEN", Schemas(*ours))
+    monkeypatch.setattr(versioning, "SPOKEN", Schemas(*ours))
     assert agreed(Schemas(*theirs)) == number
     assert bool(disagreement("it", Schemas(*theirs))) == (number is None)
     if theirs[0] <= theirs[1]:
-        monkeypatch.setattr(schema, "SPOKEN", Schemas(*theirs))
+        monkeypatch.setattr(versioning, "SPOKEN", Schemas(*theirs))
         assert agreed(Schemas(*ours)) == number
 
 
@@ -70,7 +71,7 @@ def test_Z4_a_learner_of_another_release_is_sent_to_in_a_common_schema_or_refuse
 
 def test_Z4_segments_go_in_the_schema_of_the_route(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Z4: and a learner of both schemas takes them in."""
-    monkeypatch.setattr(schema, "SPOKEN", Schemas(1, 2))
+    monkeypatch.setattr(versioning, "SPOKEN", Schemas(1, 2))
     learner, actor = Learner(), Actor(None)
     with closing(actor, learner):
         for newest in (1, 2):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from protocol.section import Section, Settings
+from protocol.config.base import Section, Settings
 from tests.faults import raises
 
 

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.security import RIGHTS, ROLES, GuardedContext, Keys, new_keys
+from protocol.transport.curve import RIGHTS, ROLES, GuardedContext, Keys, new_keys
 from tests.faults import raises
 from tests.protocol.test_specification import table_after
 from tests.tools import skip_or_fail

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.sockets import (
+from protocol.transport.sockets import (
     BLOCK,
     HIGH_WATER,
     Ports,
@@ -212,7 +212,7 @@ def test_a_connection_whose_peer_says_nothing_any_more_is_made_anew(
     context: zmq.Context[zmq.Socket[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer accepts and then hangs: it is noticed without a message being sent, and everything queued is kept."""
-    monkeypatch.setattr("protocol.sockets._DEAD_AFTER", 300)
+    monkeypatch.setattr("protocol.transport.sockets._DEAD_AFTER", 300)
     with socket.create_server(("127.0.0.1", 0)) as peer:
         peer.settimeout(60)
         push = connect(context, zmq.PUSH, f"tcp://127.0.0.1:{peer.getsockname()[1]}")
@@ -248,7 +248,7 @@ MOVING = """
 import sys, time
 import zmq
 from pathlib import Path
-from protocol.sockets import Ports, connect
+from protocol.transport.sockets import Ports, connect
 hosts = Path("/etc/hosts")
 def name(address):
     hosts.write_text(f"127.0.0.1 localhost\\n{address} learner.rookery.test\\n")

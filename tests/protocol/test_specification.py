@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from protocol import codec
-from protocol.config import Run
-from protocol.messages import CommonRows, PolicyFacts, Route
-from protocol.ring import RECORD
-from protocol.simulator_messages import Column, PlaceFacts
+from protocol.config.run import Run
+from protocol.experience.ring_buffer import RECORD
+from protocol.messages import codec
+from protocol.messages.core import CommonRows, PolicyFacts, Route
+from protocol.messages.simulator import Column, PlaceFacts
 from tests.protocol.strategies import CLASSES
 from tests.protocol.test_golden import GOLDEN
 from tests.tools import ROOT

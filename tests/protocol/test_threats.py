@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zmq
 
-from protocol.security import GuardedContext, Keys, new_keys
+from protocol.transport.curve import GuardedContext, Keys, new_keys
 from tests.protocol.test_specification import table_after
 from tests.tools import ROOT
 

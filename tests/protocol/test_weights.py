@@ -18,17 +18,18 @@ import pytest
 import zmq
 from numpy.typing import NDArray
 
-from protocol import futex, publication, subscription, weights
-from protocol.codec import decode, encode
-from protocol.counters import Counters
 from protocol.errors import SharedMemoryError, Timeout, WireError
-from protocol.mailbox import Mailbox
-from protocol.manifest import Entry, Manifest, Wire
-from protocol.memory import files, sweep
-from protocol.messages import Beacon, Refusal, Route, Weights
-from protocol.sockets import Ports, connect
-from protocol.version import NOTHING, Version
-from protocol.weights import WeightPublisher, WeightSubscriber
+from protocol.memory import futex
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import files, sweep
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Beacon, Refusal, Route, Weights
+from protocol.transport.sockets import Ports, connect
+from protocol.weights import publisher, publisher_thread, subscription
+from protocol.weights.manifest import Entry, Manifest, Wire
+from protocol.weights.publisher import WeightPublisher, WeightSubscriber
+from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.version import NOTHING, Version
 from tests.faults import raises
 from tests.protocol.parts import line, python
 from tests.waiting import until
@@ -506,10 +507,10 @@ def _bound(stranger: Stranger) -> bool:
 STOPPED = """
 import os, signal, sys
 import zmq
-from protocol.manifest import Entry, Manifest
-from protocol.messages import Route
-from protocol.version import NOTHING
-from protocol.weights import WeightSubscriber
+from protocol.weights.manifest import Entry, Manifest
+from protocol.messages.core import Route
+from protocol.weights.version import NOTHING
+from protocol.weights.publisher import WeightSubscriber
 import numpy as np
 manifest = Manifest([Entry("table", "|u1", (4 << 20,), 0)])
 subscriber = WeightSubscriber(zmq.Context(1), "gem", manifest, "tcp")
@@ -713,7 +714,7 @@ def test_what_ends_the_publications_thread_is_raised_in_the_training_thread(ends
 
 
 def test_a_publications_thread_that_hangs_is_told_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publication, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(publisher_thread, "_END_SECONDS", 0.1)
     publisher, go_on = Publisher(None), threading.Event()
 
     def hang() -> NDArray[np.uint8]:
@@ -724,7 +725,7 @@ def test_a_publications_thread_that_hangs_is_told_and_not_waited_for(monkeypatch
     with raises(Timeout, "publication_did_not_end"):
         publisher.publisher.close()
     go_on.set()
-    monkeypatch.setattr(publication, "_END_SECONDS", 60.0)
+    monkeypatch.setattr(publisher_thread, "_END_SECONDS", 60.0)
     publisher.close()
 
 
@@ -800,7 +801,7 @@ def test_who_waits_for_news_is_woken_by_them_and_not_by_the_clock(
     ends: list[Any], memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U16: the sleep has no bound here, and still ends at once."""
-    monkeypatch.setattr(weights, "_LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(publisher, "_LOOK_SECONDS", 600.0)
     publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)

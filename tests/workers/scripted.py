@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.common import Common, CommonWriter
-from protocol.config import IQN, PPO, PolicyConfig
-from protocol.counters import Counters
-from protocol.layout import Layout, common_layout, segment_layout
-from protocol.ring import Ring
+from protocol.config.run import IQN, PPO, PolicyConfig
+from protocol.experience.layout import Layout, common_layout, segment_layout
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from protocol.version import Version, pack
+from protocol.weights.version import Version, pack
 from workers.environments.base import Present
 from workers.metrics.reporting import LearnerReport
 from workers.planning.rate_limiter import Governor

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
-from protocol.memory import sweep
-from protocol.messages import Pulse, Welcome
+from protocol.config.run import parse_run
+from protocol.memory.shared_file import sweep
+from protocol.messages.core import Pulse, Welcome
 from workers.actor import Actor
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make

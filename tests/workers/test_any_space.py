@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import PPO, PolicyConfig
-from protocol.layout import segment_layout
+from protocol.config.run import PPO, PolicyConfig
+from protocol.experience.layout import segment_layout
 from protocol.spaces import (
     Agent,
     ArrayPopulation,
@@ -25,7 +25,7 @@ from protocol.spaces import (
     Text,
     World,
 )
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import objective

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import raises

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.run import Run
+from protocol.memory.counters import Counters
 from tests.flows.runs import SUMMARY
 from workers.metrics import run_metrics as module
 from workers.metrics.reporting import ActorReport, LearnerReport

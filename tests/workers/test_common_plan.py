@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.common import Common, CommonWriter
-from protocol.config import parse_run
-from protocol.credit import Block, Credit
-from protocol.intake import shown
-from protocol.ring import Ring
+from protocol.config.run import parse_run
+from protocol.experience.flow_control import Block, Credit
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.experience.validation import shown
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.workers import scripted
 from workers.environments.base import Present

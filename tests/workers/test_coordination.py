@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
-from protocol.memory import PREFIX
-from protocol.messages import Leave, Message, Welcome
+from protocol.config.run import parse_run
+from protocol.memory.shared_file import PREFIX
+from protocol.messages.core import Leave, Message, Welcome
 from tests.workers.test_membership import join
 from workers import coordinator
 from workers.coordinator import Coordinator

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import IQN, PPO, EnvironmentConfig, Run, parse_run
+from protocol.config.run import IQN, PPO, EnvironmentConfig, Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.registry import describe

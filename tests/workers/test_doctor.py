@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from protocol.counters import Counters
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError, TrainingFault
+from protocol.memory.counters import Counters
 from tests.faults import kinds_in, raises
 from tests.workers.test_life import _signals_stay_ours, options  # noqa: F401 - a fixture
 from workers.metrics.diagnostics import FINDINGS, LAYERS, counter, describe

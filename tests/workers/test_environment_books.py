@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from launch.console import environments_table
-from protocol.config import parse_run
-from protocol.counters import Counters, read_counters
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from protocol.messages import Beat
+from protocol.memory.counters import Counters, read_counters
+from protocol.messages.core import Beat
 from tests.faults import raises
 from workers.environments.base import Environment, Episodes
 from workers.metrics.reporting import ActorReport, count_environment

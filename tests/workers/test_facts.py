@@ -12,8 +12,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import Run
-from protocol.messages import PolicyFacts, Welcome
+from protocol.config.run import Run
+from protocol.messages.core import PolicyFacts, Welcome
 from protocol.spaces import (
     Agent,
     Box,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import FrozenPolicy, ScriptedPolicy, parse_run
+from protocol.config.run import FrozenPolicy, ScriptedPolicy, parse_run
 from protocol.errors import ConfigurationError
-from protocol.messages import Join, Refusal
+from protocol.messages.core import Join, Refusal
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import kinds_in, raises, words_in
 from tests.tools import ROOT
@@ -167,7 +167,7 @@ def test_planning_and_checking_need_no_torch(file: Path) -> None:
     """The coordinator starts in a fraction of a second."""
     data = json.dumps(run(a=RANDOM, b=frozen(file)))
     code = (
-        "import sys\nfrom protocol.config import parse_run\nfrom protocol.spaces import parse_world\n"
+        "import sys\nfrom protocol.config.run import parse_run\nfrom protocol.spaces import parse_world\n"
         "from workers.planning.fixed_policy_plan import check_fixed\n"
         f"check_fixed(parse_run({json.loads(data)!r}), parse_world({WORLD.model_dump_json()!r}))\n"
         "print('torch' in sys.modules)"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from protocol.collection import Adversarial, Curriculum, Member, Split
-from protocol.config import (
+from protocol.config.environment import Adversarial, Curriculum, Member, Split
+from protocol.config.run import (
     C51,
     DQN,
     IMPALA,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import Run
+from protocol.config.run import Run
+from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
-from protocol.messages import Beat, Welcome
-from protocol.report import Report
+from protocol.messages.core import Beat, Welcome
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.test_control import coordinator
 from tests.waiting import until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import Run
+from protocol.config.run import Run
 from workers.runtime.logs import facts, log_to, rates
 
 log = logging.getLogger("a.worker")

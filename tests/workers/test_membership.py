@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from protocol import RELEASE
-from protocol.config import Run
-from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
+from protocol.config.run import Run
+from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
 from tests.faults import kinds_in, words_in
 from workers.coordination.member_store import Member
 from workers.coordination.membership import Membership

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.runtime.torch_setup import Arithmetic, prepare

@@ -15,8 +15,8 @@ import torch
 import yaml
 from click.testing import CliRunner
 
-from protocol.config import parse_run
-from protocol.security import new_keys
+from protocol.config.run import parse_run
+from protocol.transport.curve import new_keys
 from tests.faults import kinds_in, words_in
 from workers.tools import preflight
 from workers.tools.preflight import CHECKS, Check, Situation, main

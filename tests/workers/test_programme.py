@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import Run, parse_run
+from protocol.config.run import Run, parse_run
 from workers.coordination.curriculum import Programme, programme_of
 from workers.environments.collections.sampling import Ladder, Worst, choice_of
 from workers.environments.registry import make

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from protocol.messages import Beat, Route
+from protocol.messages.core import Beat, Route
 from tests.faults import kinds_in, raises, words_in
 from tests.workers.test_cohorts import learners
 from tests.workers.test_membership import admitted, join, members_of, refused

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protocol.config import PPO, Network
+from protocol.config.run import PPO, Network
 from protocol.spaces import World
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.algorithms.common import time_major
 from workers.algorithms.common.batches import Segments

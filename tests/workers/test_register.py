@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-from protocol.messages import Route
+from protocol.messages.core import Route
 from workers.coordination.member_store import Member, Register
 
 ROUTE = Route(policy="a", learner="learner-a", incarnation=2, experience="e", weights="w", acknowledgements="k")

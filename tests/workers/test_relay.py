@@ -14,19 +14,19 @@ import pytest
 import zmq
 
 from protocol import RELEASE
-from protocol.codec import encode
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError, WireError
-from protocol.ledger import Ledger
-from protocol.manifest import Entry, Manifest
-from protocol.memory import PREFIX, files
-from protocol.messages import Ack, Beat, Join, Refusal, Route
-from protocol.node import node_name
-from protocol.sockets import Ports
+from protocol.experience.receipt_log import Ledger
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, files
+from protocol.messages.codec import encode
+from protocol.messages.core import Ack, Beat, Join, Refusal, Route
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.version import Version
-from protocol.weights import WeightPublisher
+from protocol.transport.node_id import node_name
+from protocol.transport.sockets import Ports
+from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.publisher import WeightPublisher
+from protocol.weights.version import Version
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
 from tests.protocol.test_weights import Publisher, Subscriber

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from protocol.counters import Counters
+from protocol.memory.counters import Counters
 from workers.metrics.reporting import ActorReport
 
 

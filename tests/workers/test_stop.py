@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from workers.environments.base import Turn
 from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.sequential import Sequential

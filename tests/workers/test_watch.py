@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
 from workers.environments.base import Environment

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 from tests.workers import scripted
 from workers.evaluation import baselines as module

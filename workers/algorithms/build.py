@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.config import BC, AuxiliaryConfig, PolicyConfig
+from protocol.config.run import BC, AuxiliaryConfig, PolicyConfig
 from workers.algorithms.bc import BCUpdate
 from workers.algorithms.c51 import C51Update
 from workers.algorithms.dqn import DQNUpdate

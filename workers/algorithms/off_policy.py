@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config import PolicyConfig, Sampled
-from protocol.off_policy import ValueBased
+from protocol.config.off_policy import ValueBased
+from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.batches import Transitions, foreign
 from workers.policies.flat_weights import flatten_

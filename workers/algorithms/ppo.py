@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config import PPO, OnStream, PolicyConfig, Streamed
+from protocol.config.run import PPO, OnStream, PolicyConfig, Streamed
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.advantages import Appraisal, Standing, advantages
 from workers.algorithms.common.batches import Segments

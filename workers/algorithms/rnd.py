@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protocol.config import AuxiliaryConfig
+from protocol.config.run import AuxiliaryConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Observations

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config import SAC, PolicyConfig
+from protocol.config.run import SAC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate, Step, weighted

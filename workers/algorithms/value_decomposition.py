@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protocol.config import QMIX, VDN, PolicyConfig
+from protocol.config.run import QMIX, VDN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.dqn import Estimates, approach

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocol.config import Run
-from protocol.messages import Role
+from protocol.config.run import Run
+from protocol.messages.core import Role
 from workers.planning.cohorts import learners_of
 
 __all__ = ["Places", "Steps"]

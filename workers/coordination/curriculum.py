@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.spaces import World
 from workers.metrics.segment_accounting import Page, Pages
 from workers.runtime.files import Disk

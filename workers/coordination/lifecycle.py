@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from protocol.messages import Command, Role
+from protocol.messages.core import Command, Role
 
 __all__ = ["Stage", "Stages"]
 

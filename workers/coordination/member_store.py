@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.messages import Role, Route
+from protocol.messages.core import Role, Route
 from workers.runtime.files import Disk
 
 __all__ = ["Member", "Register"]

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Run
-from protocol.control_server import check_schemas, refusal
+from protocol.config.run import Run
+from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
-from protocol.library_messages import Fetch
-from protocol.messages import Beat, Join, Leave, Refusal, Role, Route
+from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
+from protocol.messages.file_fetch import Fetch
 from workers.coordination.assignments import Places, Steps
 from workers.coordination.member_store import Member, Register
 from workers.coordination.routing import ways

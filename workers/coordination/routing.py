@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from protocol.messages import Route
+from protocol.messages.core import Route
 
 __all__ = ["ways"]
 

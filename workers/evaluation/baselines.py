@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig, Run
+from protocol.config.run import EnvironmentConfig, Run
 from protocol.spaces import World
 from workers.environments.base import Environment, Player
 from workers.environments.players import random_player

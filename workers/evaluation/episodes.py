@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.collection import STRUCTURES, Member
-from protocol.config import EnvironmentConfig
+from protocol.config.environment import STRUCTURES, Member
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Outcome, Player, Present, Turn
 from workers.environments.registry import BUILT_IN

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.spaces import World
 from workers.environments.base import Environment, Player
 from workers.environments.checks.checked_environment import Checked

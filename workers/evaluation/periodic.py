@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EvaluationConfig, Run
-from protocol.version import NOTHING, Version
+from protocol.config.run import EvaluationConfig, Run
+from protocol.weights.version import NOTHING, Version
 from workers.evaluation.evaluation import Evaluator
 from workers.evaluation.policy_sync import Due, Live
 from workers.evaluation.scores import Score, append

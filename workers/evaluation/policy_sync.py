@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EvaluationConfig
-from protocol.version import Version
+from protocol.config.run import EvaluationConfig
+from protocol.weights.version import Version
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.distributions import Noise
 from workers.policies.export.export_manifest import frames_of

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.run import Run
+from protocol.memory.counters import Counters
 from protocol.spaces import World
 from workers.environments.base import Outcome, Turn
 from workers.evaluation.policy_sync import Live

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.counters import Counters
+from protocol.memory.counters import Counters
 from workers.environments.base import Outcome, Present, Turn
 from workers.league.opponents import Cast
 from workers.planning.league_plan import LeaguePlan

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.league import Matchmaking
+from protocol.config.league import Matchmaking
 from workers.league.empirical_game import equilibrium
 
 __all__ = ["chances", "pair_chances"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.counters import Counters
+from protocol.memory.counters import Counters
 from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.players.frozen_player import Decider, FrozenPlayer
 

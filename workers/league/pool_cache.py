@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from protocol.counters import Counters
+from protocol.control.file_fetch import Fetching
 from protocol.errors import RookeryError, SharedMemoryError, Timeout
-from protocol.library_client import Fetching
-from protocol.memory import PREFIX, SharedFile, memory_dir, sweep
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir, sweep
 from workers.league.policy_pool import Entry, checksum
 
 __all__ = ["Shelf"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from protocol.control_server import refusal
+from protocol.control.server import refusal
 from protocol.errors import Refused
-from protocol.library_messages import PART_BYTES, Fetch, Part
-from protocol.messages import Refusal
+from protocol.messages.core import Refusal
+from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
 from workers.league import policy_pool
 
 __all__ = ["lend"]

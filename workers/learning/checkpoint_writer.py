@@ -15,11 +15,11 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.off_policy import Replayed
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError, disk_fault
-from protocol.off_policy import Replayed
-from protocol.version import Version
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version
 from workers.algorithms.build import Update
 from workers.learning.buffers.replay_buffer import Replay
 from workers.planning.policy_plan import Plan

@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.counters import Counters
 from protocol.errors import TrainingFault
+from protocol.memory.counters import Counters
 from workers.algorithms.common.batches import Observations
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler

@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protocol.counters import Counters
-from protocol.manifest import Manifest
-from protocol.version import NOTHING, Version
+from protocol.memory.counters import Counters
+from protocol.weights.manifest import Manifest
+from protocol.weights.version import NOTHING, Version
 from workers.algorithms.common.batches import Segments
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.policies.build import build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
 __all__ = ["acting_device", "choose_device"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from protocol.config import PolicyConfig, Run
+from protocol.config.run import PolicyConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.spaces import DictPopulation, World
-from protocol.version import Version
+from protocol.weights.version import Version
 from workers.league import policy_pool
 from workers.planning.league_plan import PlayerPlan
 from workers.policies.build import Policy

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import PolicyConfig, Run
-from protocol.counters import Counters
+from protocol.config.run import PolicyConfig, Run
 from protocol.errors import TrainingFault
-from protocol.ring import Ring
-from protocol.version import Version
-from protocol.weights import WeightSource
+from protocol.experience.ring_buffer import Ring
+from protocol.memory.counters import Counters
+from protocol.weights.publisher import WeightSource
+from protocol.weights.version import Version
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from protocol.counters import Counters
-from protocol.lock import LOCK_COUNTERS, LOCK_SECONDS
-from protocol.messages import Route
-from protocol.report import Report
-from protocol.weights import WeightPublisher, WeightSubscriber
+from protocol.control.heartbeat import Report
+from protocol.memory.counters import Counters
+from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
+from protocol.messages.core import Route
+from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from workers.environments.base import Environment
 from workers.league.league_collector import LeagueSeat
 from workers.metrics import diagnostics

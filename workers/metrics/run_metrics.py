@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from protocol.config import Run
-from protocol.counters import read_counters
-from protocol.ledger import Ledger
+from protocol.config.run import Run
+from protocol.experience.receipt_log import Ledger
+from protocol.memory.counters import read_counters
 from workers.metrics.diagnostics import findings_of, looks
 from workers.metrics.episode_returns import NewestReturns, ReturnsCurve
 from workers.metrics.history import History

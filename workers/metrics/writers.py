@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Run
+from protocol.config.run import Run
 from workers.metrics.history import History
 from workers.metrics.loggers.build import loggers_of
 from workers.metrics.tensorboard import EventLog

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocol import compression
-from protocol.config import AuxiliaryConfig, Run
+from protocol.config.run import AuxiliaryConfig, Run
 from protocol.errors import ConfigurationError
-from protocol.layout import Field, Layout
+from protocol.experience.layout import Field, Layout
+from protocol.messages import compression
 from protocol.spaces import World
 from workers.planning.cohorts import check_cohorts
 from workers.planning.policy_plan import Plan, PolicyPlan, plan_policies

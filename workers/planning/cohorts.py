@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from protocol.config import DQN, IQN, OnStream, Run
+from protocol.config.run import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.planning.data_parallel import rank_names
 from workers.planning.policy_plan import Plan, PolicyPlan

@@ -6,7 +6,7 @@ agent, with the remedy.
 
 from __future__ import annotations
 
-from protocol.config import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
+from protocol.config.run import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
 from workers.policies.team_layout import members_of, unshareable
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from protocol.config import PPO, OnStream, PolicyConfig, Run
+from protocol.config.run import PPO, OnStream, PolicyConfig, Run
 from protocol.errors import ConfigurationError
 
 __all__ = ["check_ranks", "ledger_of", "rank_names", "rank_of_actor", "rank_of_learner"]

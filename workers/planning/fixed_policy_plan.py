@@ -15,9 +15,9 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 
-from protocol.config import RND, Fixed, FrozenPolicy, Run
+from protocol.config.run import RND, Fixed, FrozenPolicy, Run
 from protocol.errors import ConfigurationError
-from protocol.layout import common_of
+from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.export.export_manifest import KEY, parse_manifest
 from workers.rollout.players.scripted_player import script

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.config import Run
+from protocol.config.league import LeagueConfig, Matchmaking
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from protocol.layout import common_of
-from protocol.league import LeagueConfig, Matchmaking
+from protocol.experience.layout import common_of
 from protocol.spaces import World
 from workers.environments.simulators.simulator_settings import EXTERNAL
 

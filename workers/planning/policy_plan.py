@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from protocol import compression
-from protocol.algorithms import Curiosity
-from protocol.config import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run, Streamed
-from protocol.counters import Counters
-from protocol.credit import Credit, blocks_of
+from protocol.config.on_policy import Curiosity
+from protocol.config.run import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run, Streamed
 from protocol.errors import ConfigurationError
-from protocol.intake import ActionCheck
-from protocol.layout import Layout, common_layout, common_of, segment_layout
-from protocol.ring import Ring
+from protocol.experience.flow_control import Credit, blocks_of
+from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.validation import ActionCheck
+from protocol.memory.counters import Counters
+from protocol.messages import compression
 from protocol.spaces import Place, World
 from workers.environments.simulators.simulator_settings import EXTERNAL, played
 from workers.planning.compatibility import unlearnable

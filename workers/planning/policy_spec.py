@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from protocol.config import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
-from protocol.messages import PolicyFacts
-from protocol.off_policy import ValueBased
+from protocol.config.off_policy import ValueBased
+from protocol.config.run import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
+from protocol.messages.core import PolicyFacts
 from protocol.spaces import World
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.interface import Interface

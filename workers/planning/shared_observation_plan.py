@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.common import CommonWriter
-from protocol.layout import Layout
-from protocol.ring import Ring
+from protocol.experience.layout import Layout
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.shared_obs import CommonWriter
 from protocol.spaces import World
 from workers.planning.policy_plan import Plan
 

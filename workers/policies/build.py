@@ -7,7 +7,7 @@ from typing import overload
 
 import torch
 
-from protocol.config import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
+from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
 from workers.policies.distributions import Heads
 from workers.policies.flat_weights import FlatWeights, flatten_
 from workers.policies.interface import Interface

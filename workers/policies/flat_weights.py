@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from protocol.errors import Timeout
-from protocol.manifest import ALIGNMENT, Entry, Manifest
-from protocol.weights import WeightSource
+from protocol.weights.manifest import ALIGNMENT, Entry, Manifest
+from protocol.weights.publisher import WeightSource
 
 __all__ = ["FlatWeights", "flatten_"]
 

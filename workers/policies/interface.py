@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocol.layout import common_of
+from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Place, World
 from workers.policies.action_encoding import Actions
 from workers.policies.observation_encoding import Shown

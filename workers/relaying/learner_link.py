@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import zmq
 from numpy.typing import NDArray
 
-from protocol.acknowledgements import Key, ack_topic
-from protocol.codec import decode, encode
-from protocol.counters import Counters
 from protocol.errors import WireError
-from protocol.messages import Ack, Route, Segments
-from protocol.schema import spoken_with
-from protocol.sockets import arrived, connect
+from protocol.experience.ack_publisher import Key, ack_topic
+from protocol.memory.counters import Counters
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Ack, Route, Segments
+from protocol.messages.versioning import spoken_with
+from protocol.transport.sockets import arrived, connect
 
 __all__ = ["Link", "Place", "place_of"]
 

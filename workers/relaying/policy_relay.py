@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.acknowledgements import Key
-from protocol.compression import unpacked
-from protocol.counters import Counters
 from protocol.errors import WireError
-from protocol.intake import check_finite, read_columns, read_records
-from protocol.messages import Ack, CommonRows, Segments
-from protocol.pool import Pool
-from protocol.shelf import Lease, Shelf
+from protocol.experience.ack_publisher import Key
+from protocol.experience.validation import check_finite, read_columns, read_records
+from protocol.memory.counters import Counters
+from protocol.memory.shared_obs_store import Lease, Shelf
+from protocol.memory.slot_allocator import Pool
+from protocol.messages.compression import unpacked
+from protocol.messages.core import Ack, CommonRows, Segments
 from workers.planning.policy_plan import Plan
 from workers.relaying.learner_link import Link
 

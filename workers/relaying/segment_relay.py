@@ -12,14 +12,14 @@ from pathlib import Path
 
 import zmq
 
-from protocol.acknowledgements import Key
-from protocol.codec import decode
-from protocol.common import COMMON
-from protocol.counters import Counters
 from protocol.errors import WireError
-from protocol.messages import Route, Segments
-from protocol.shelf import Shelf
-from protocol.sockets import arrived, peer_host
+from protocol.experience.ack_publisher import Key
+from protocol.experience.shared_obs import COMMON
+from protocol.memory.counters import Counters
+from protocol.memory.shared_obs_store import Shelf
+from protocol.messages.codec import decode
+from protocol.messages.core import Route, Segments
+from protocol.transport.sockets import arrived, peer_host
 from workers.planning.policy_plan import Plan
 from workers.planning.shared_observation_plan import CommonPlan
 from workers.relaying.learner_link import Link, place_of

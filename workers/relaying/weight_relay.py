@@ -14,13 +14,13 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol.counters import Counters
 from protocol.errors import WireError
-from protocol.manifest import Manifest
-from protocol.messages import Beacon, Route, Weights
-from protocol.subscription import Subscription
-from protocol.version import NOTHING, Version
-from protocol.weights import WeightPublisher, WeightSubscriber
+from protocol.memory.counters import Counters
+from protocol.messages.core import Beacon, Route, Weights
+from protocol.weights.manifest import Manifest
+from protocol.weights.publisher import WeightPublisher, WeightSubscriber
+from protocol.weights.subscription import Subscription
+from protocol.weights.version import NOTHING, Version
 from workers.planning.policy_plan import Plan
 
 __all__ = ["PassedWeights"]

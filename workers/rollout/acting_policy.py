@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import from_numpy
 
-from protocol.config import PolicyConfig, Replayed
-from protocol.manifest import Manifest
-from protocol.version import Version, pack
-from protocol.weights import WeightSubscriber
+from protocol.config.run import PolicyConfig, Replayed
+from protocol.weights.manifest import Manifest
+from protocol.weights.publisher import WeightSubscriber
+from protocol.weights.version import Version, pack
 from workers.policies.backends.cuda_actor import DeviceActor
 from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import Policy, build, published

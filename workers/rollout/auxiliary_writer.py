@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.common import Common
 from protocol.errors import Timeout
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.shared_obs import Common
 from workers.policies.interface import Interface
 from workers.rollout.agent_collector import Sender
 from workers.rollout.segment_block import Rows

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from protocol.common import Common, CommonWriter
-from protocol.config import EnvironmentConfig, FrozenPolicy, Run
-from protocol.lockstep import dealt
+from protocol.config.checks import dealt
+from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run
+from protocol.experience.shared_obs import Common, CommonWriter
 from protocol.spaces import World
 from workers.league.league_collector import LeagueSeat
 from workers.planning.auxiliary_plan import AuxiliaryPlan

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.blocks import BlockWriter
-from protocol.common import Common
-from protocol.counters import Counters
 from protocol.errors import TrainingFault
+from protocol.experience.block_writer import BlockWriter
+from protocol.experience.receiver import Arrival
+from protocol.experience.shared_obs import Common
+from protocol.memory.counters import Counters
 from workers.planning.policy_plan import Plan
 from workers.rollout.segment_block import Rows
 

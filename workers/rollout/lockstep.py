@@ -17,9 +17,9 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from protocol.config import Run
+from protocol.config.checks import round_before
+from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
-from protocol.lockstep import round_before
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.wrappers.lockstep_blocks import Dealt

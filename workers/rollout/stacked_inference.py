@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import Run
+from protocol.config.run import Run
 from workers.policies.distributions import Noise
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.q_policy import EpsilonGreedy

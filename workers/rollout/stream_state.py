@@ -12,7 +12,7 @@ Legend: `E` streams, `n` of them, `S` numbers of a state.
 # """
 # MERGED-DOC """What a seat's rows refer to of that which all agents see in common: kept as long as a block refers to it.
 #
-# In flow: blocks that begin and end. Out flow: moments held in the common ring (protocol/common.py).
+# In flow: blocks that begin and end. Out flow: moments held in the common ring (protocol/experience/shared_obs.py).
 # Legend: `E` streams, `R` rows of a slot.
 # """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.common import CommonWriter
+from protocol.experience.shared_obs import CommonWriter
 from workers.rollout.segment_block import Block, Index
 
 __all__ = ["Memory", "Moments", "Tally"]

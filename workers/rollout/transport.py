@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.common import COMMON
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.run import Run
 from protocol.errors import Timeout, TrainingFault
-from protocol.experience import ExperienceSender
-from protocol.inheritance import deliver_inheritance, rings_of
-from protocol.manifest import Manifest
-from protocol.memory import PREFIX, memory_dir, unlink_if_unused
-from protocol.messages import Pulse, Welcome
-from protocol.outlet import Outlets
-from protocol.version import Version
-from protocol.weights import WeightSubscriber
+from protocol.experience.connections import Outlets
+from protocol.experience.recovery import deliver_inheritance, rings_of
+from protocol.experience.sender import ExperienceSender
+from protocol.experience.shared_obs import COMMON
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, memory_dir, unlink_if_unused
+from protocol.messages.core import Pulse, Welcome
+from protocol.weights.manifest import Manifest
+from protocol.weights.publisher import WeightSubscriber
+from protocol.weights.version import Version
 from workers.metrics.reporting import ActorReport
 from workers.planning.policy_plan import Plan
 from workers.planning.shared_observation_plan import CommonPlan

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from protocol.control_client import ControlClient
-from protocol.counters import Counters
+from protocol.control.client import ControlClient
+from protocol.memory.counters import Counters
 from workers.runtime.http_server import Request, Response, Routes
 
 __all__ = ["STUCK_SECONDS", "Identity", "Vitals"]

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError, disk_full
 from workers.runtime.files import Disk
 from workers.runtime.state_capture import State

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from protocol.config import Run
+from protocol.config.run import Run
 
 __all__ = ["Json", "facts", "log_to", "rates"]
 

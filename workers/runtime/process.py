@@ -23,14 +23,14 @@ import click
 import yaml
 import zmq
 
-from protocol.config import Run, parse_run
-from protocol.control_client import ControlClient
+from protocol.config.run import Run, parse_run
+from protocol.control.client import ControlClient
+from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
-from protocol.memory import sweep
-from protocol.messages import Role, Welcome
-from protocol.node import node_name
-from protocol.report import Report
-from protocol.sockets import HTTP, Ports, check_bind, open_context
+from protocol.memory.shared_file import sweep
+from protocol.messages.core import Role, Welcome
+from protocol.transport.node_id import node_name
+from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers.runtime.entry_points import importable
 from workers.runtime.health import Identity, Vitals
 from workers.runtime.http_server import HttpServer
@@ -47,7 +47,7 @@ _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
 _HEIR = """
 import os, sys, time
-from protocol.memory import sweep
+from protocol.memory.shared_file import sweep
 while os.getppid() == int(sys.argv[1]):
     time.sleep(0.05)
 sweep(sys.argv[2])

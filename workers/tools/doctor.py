@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import click
 
-from protocol.counters import read_counters
-from protocol.document import read_run
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
+from protocol.memory.counters import read_counters
 from workers import all_imported
 from workers.metrics.diagnostics import LAYERS, LOOKED_AT, findings_of, looks
 from workers.metrics.segment_accounting import Page, total

@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from protocol.config import FrozenPolicy, Run
-from protocol.document import read_run
+from protocol.config.run import FrozenPolicy, Run
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from protocol.spaces import World
 from workers import all_imported

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from protocol.config import Run
-from protocol.document import read_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
 from workers.policies import checkpoint

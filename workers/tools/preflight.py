@@ -30,14 +30,14 @@ import torch
 from packaging.requirements import Requirement
 
 from protocol import RELEASE
-from protocol.config import Run
-from protocol.document import read_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, RookeryError, told_in_a_sentence
-from protocol.memory import files, memory_dir
-from protocol.ring import ring_size
-from protocol.security import ROLES, Keys
-from protocol.sockets import BLOCK, LAST_BASE
+from protocol.experience.ring_buffer import ring_size
+from protocol.memory.shared_file import files, memory_dir
 from protocol.spaces import World
+from protocol.transport.curve import ROLES, Keys
+from protocol.transport.sockets import BLOCK, LAST_BASE
 from workers import all_imported
 from workers.environments.registry import describe
 from workers.learning.device import choose_device

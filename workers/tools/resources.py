@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from protocol.config import Run
-from protocol.document import read_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import read_run
 from protocol.errors import RookeryError
 from workers import all_imported
 from workers.coordination.assignments import Places

@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-from protocol.simulator import RunOver, Simulator
+from protocol.simulator.client import RunOver, Simulator
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 MOST_STEPS, FARTHEST, STEEPEST = 500, 2.4, 12 * math.pi / 180

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from protocol.simulator import RunOver, Simulator
+from protocol.simulator.client import RunOver, Simulator
 from protocol.spaces import Place
 from protocol.spaces.gymnasium import to_gymnasium
 from protocol.spaces.nodes import space_of

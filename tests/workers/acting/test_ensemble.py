@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import IQN, PPO
+from protocol.config.run import IQN, PPO
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.workers import scripted
 from workers.environments.base import Present, Turn

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import parse_run
-from protocol.ring import Ring
+from protocol.config.run import parse_run
+from protocol.experience.ring_buffer import Ring
 from workers.tools.bench.rollout.actor_loop import Acting
 
 T = 64

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig, parse_run
+from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.spaces import Place, World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, case

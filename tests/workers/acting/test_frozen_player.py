@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.layout import segment_layout
+from protocol.experience.layout import segment_layout
 from protocol.spaces import World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, Case, case

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import PolicyConfig, parse_run
+from protocol.config.run import PolicyConfig, parse_run
 from protocol.spaces import Agent, Box, Discrete
-from protocol.version import Version
+from protocol.weights.version import Version
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import Performer
 from workers.rollout.stacked_inference import Joint, Share, together

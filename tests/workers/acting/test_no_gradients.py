@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import DQN, IQN, PPO, SAC, Network, PolicyConfig
+from protocol.config.run import DQN, IQN, PPO, SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import Performer

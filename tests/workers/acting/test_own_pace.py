@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.common import Common, CommonWriter
-from protocol.config import IQN, PPO, parse_run
+from protocol.config.run import IQN, PPO, parse_run
 from protocol.errors import EnvironmentFault
-from protocol.intake import shown
+from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.experience.validation import shown
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.base import Outcome, Present

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol.config import IQN, Network, PolicyConfig
-from protocol.counters import Counters
-from protocol.messages import Route
-from protocol.sockets import Ports
+from protocol.config.run import IQN, Network, PolicyConfig
+from protocol.memory.counters import Counters
+from protocol.messages.core import Route
 from protocol.spaces import Agent, Box, Discrete
-from protocol.version import NOTHING, Version, pack
-from protocol.weights import WeightPublisher, WeightSubscriber
+from protocol.transport.sockets import Ports
+from protocol.weights.publisher import WeightPublisher, WeightSubscriber
+from protocol.weights.version import NOTHING, Version, pack
 from tests.waiting import until
 from workers import actor as actor_module
 from workers.actor import Actor

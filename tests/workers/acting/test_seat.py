@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.config import IQN, PPO
+from protocol.config.run import IQN, PPO
 from protocol.errors import EnvironmentFault
 from protocol.spaces import World
-from protocol.version import Version, pack
+from protocol.weights.version import Version, pack
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.base import Present

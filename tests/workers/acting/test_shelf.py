@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from protocol.counters import Counters
 from protocol.errors import Refused, Timeout
-from protocol.memory import PREFIX, sweep
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, sweep
 from tests.faults import raises
 from tests.waiting import until
 from workers.league.policy_pool import Entry, checksum

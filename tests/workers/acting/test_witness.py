@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocol.common import Common
-from protocol.config import IQN, PPO
-from protocol.layout import Field, Layout
+from protocol.config.run import IQN, PPO
+from protocol.experience.layout import Field, Layout
+from protocol.experience.shared_obs import Common
 from protocol.spaces import World
 from tests.workers import scripted
 from workers.policies.interface import Interface

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import BC, PPO, Network, PolicyConfig
-from protocol.config import Dataset as DatasetConfig
+from protocol.config.run import BC, PPO, Network, PolicyConfig
+from protocol.config.run import Dataset as DatasetConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
 from tests.faults import raises

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from protocol.config import DQN, IQN
+from protocol.config.run import DQN, IQN
 from tests.workers.algorithms import test_c51, test_central_critic, test_decomposition, test_rnd, test_sac
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms import test_stacked_values as replayed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import C51, DQN, Network, PolicyConfig, parse_run
+from protocol.config.run import C51, DQN, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config import PPO, Network, PolicyConfig, parse_run
-from protocol.counters import Counters
+from protocol.config.run import PPO, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, TrainingFault
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config import DQN, IQN, parse_run
+from protocol.config.run import DQN, IQN, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.algorithms import test_stacked as streamed

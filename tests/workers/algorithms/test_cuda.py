@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 import torch
 
-from protocol.config import DQN, IQN
+from protocol.config.run import DQN, IQN
 from protocol.errors import TrainingFault
 from tests.workers.algorithms import test_stacked_values as replayed
 from tests.workers.algorithms.test_fixed_recurrent import STATE, ending

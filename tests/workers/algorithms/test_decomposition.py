@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.config import DQN, Network, PolicyConfig
+from protocol.config.run import DQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
 from tests.trial import Trial
 from workers.algorithms.build import build_update

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from protocol.config import DQN, IQN
+from protocol.config.run import DQN, IQN
 from protocol.errors import TrainingFault
 from tests.workers.algorithms import test_stacked as streamed
 from tests.workers.algorithms.test_fixed import HOST, alike

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config import IMPALA, IQN, Network, PolicyConfig, parse_run
+from protocol.config.run import IMPALA, IQN, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import IQN, PPO, Network, PolicyConfig
+from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config import IQN, PPO, Network, PolicyConfig
+from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config import PPO
+from protocol.config.run import PPO
 from tests.workers.algorithms.test_ppo import experience, setting
 from workers.algorithms.common.advantages import Appraisal, Standing, annealed, draw, importance, priorities
 from workers.algorithms.common.batches import Segments

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from protocol.config import RND, AuxiliaryConfig
+from protocol.config.run import RND, AuxiliaryConfig
 from protocol.errors import TrainingFault
 from tests.faults import raises
 from workers.algorithms.common.batches import Observations

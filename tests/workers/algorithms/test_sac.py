@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config import PPO, SAC, Network, PolicyConfig
+from protocol.config.run import PPO, SAC, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box
 from tests.faults import raises

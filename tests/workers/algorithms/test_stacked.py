@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from protocol.config import PPO, PolicyConfig
+from protocol.config.run import PPO, PolicyConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from protocol.config import DQN, IQN, PolicyConfig
+from protocol.config.run import DQN, IQN, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.build import build_update

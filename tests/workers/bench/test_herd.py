@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocol.config import parse_run
-from protocol.ring import Ring
+from protocol.config.run import parse_run
+from protocol.experience.ring_buffer import Ring
 from workers.environments.worlds.synthetic import SyntheticSettings
 from workers.tools.bench.rollout.actor_loop import Acting
 from workers.tools.bench.rollout.many_agents import follows, herd

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.counters import Counters
+from protocol.memory.counters import Counters
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
 from workers.tools.bench.pipeline.run_under_test import Look, Running

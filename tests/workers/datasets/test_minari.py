@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.spaces import World
 from tests.faults import raises

@@ -12,10 +12,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from protocol.config import PPO, Run
-from protocol.counters import Counters
+from protocol.config.run import PPO, Run
 from protocol.errors import ConfigurationError
-from protocol.ring import Ring, place_of
+from protocol.experience.ring_buffer import Ring, place_of
+from protocol.memory.counters import Counters
 from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.datasets import recorder as recording

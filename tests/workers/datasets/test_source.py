@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import PPO, Run
-from protocol.counters import Counters
+from protocol.config.run import PPO, Run
 from protocol.errors import ConfigurationError
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import Bench, whole
@@ -292,7 +292,7 @@ def test_rows_that_no_actor_can_have_sent_are_refused_J5(tmp_path: Path) -> None
     ],
 )
 def test_what_does_not_go_together_is_refused_at_the_start_J5(change: dict[str, Any], kind: str, key: str) -> None:
-    from protocol.config import parse_run
+    from protocol.config.run import parse_run
 
     data = {"actors": 0, "policy": {"algorithm": BC, "dataset": {"path": "x"}}, **change}
     with raises(ConfigurationError, kind, key=key) as told:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.layout import common_of
+from protocol.experience.layout import common_of
 from protocol.spaces import Place, World
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.players import random_rows

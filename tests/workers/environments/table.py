@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.config import PPO
-from protocol.layout import segment_layout
+from protocol.config.run import PPO
+from protocol.experience.layout import segment_layout
 from tests.workers import scripted
 from tests.workers.environments.random_games import Row
 from workers.environments.base import Environment

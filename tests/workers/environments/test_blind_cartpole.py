@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from workers.environments.registry import make
 
 ID = "workers.environments.worlds.blind_cartpole:BlindCartPole"

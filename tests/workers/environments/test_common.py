@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make

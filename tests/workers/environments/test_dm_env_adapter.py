@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from workers.environments.registry import make

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.tools import skip_or_fail

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import skip_or_fail

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from workers.environments.worlds.memory import MemoryTask
 from workers.evaluation.baselines import baselines
 

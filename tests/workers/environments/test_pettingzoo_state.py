@@ -9,7 +9,7 @@ import numpy as np
 from mpe2 import simple_spread_v3
 from pettingzoo import AECEnv, ParallelEnv
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.adapters.adapter_checks import copy_seeds

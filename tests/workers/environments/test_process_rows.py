@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, Discrete, World
 from workers.environments.base import Environment, Outcome, Present, Turn
 from workers.environments.checks.checked_environment import Checked

@@ -19,9 +19,9 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import PPO, EnvironmentConfig, PolicyConfig, parse_run
+from protocol.config.run import PPO, EnvironmentConfig, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.layout import segment_layout
+from protocol.experience.layout import segment_layout
 from tests.faults import raises, words_in
 from tests.tools import ROOT
 from tests.workers.environments.process_worlds import ACTIONS, Ragged
@@ -448,7 +448,7 @@ def test_what_a_world_started_dies_with_its_process() -> None:
 ORPHAN = """
 import sys
 import numpy as np
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from workers.environments.registry import make
 environment = make(EnvironmentConfig.model_validate_json(sys.argv[1]))
 turn = environment.reset(0)

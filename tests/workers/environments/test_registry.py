@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import ROOT
@@ -225,7 +225,7 @@ def test_a_missing_adapter_package_is_told_with_the_pip_command(monkeypatch: pyt
 def test_worlds_are_made_without_importing_torch() -> None:
     code = (
         "import sys\n"
-        "from protocol.config import EnvironmentConfig as C\n"
+        "from protocol.config.run import EnvironmentConfig as C\n"
         "from workers.environments import baselines, checked, registry\n"
         "for id in ('treasure_hunt', 'gymnasium:CartPole-v1', 'pettingzoo:mpe2.simple_spread_v3'):\n"
         "    registry.describe(C(id=id))\n"

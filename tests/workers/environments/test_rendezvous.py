@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from workers.environments.checks.checked_environment import Checked

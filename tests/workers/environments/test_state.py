@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig, parse_run
+from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Environment, Turn

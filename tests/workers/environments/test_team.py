@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig, parse_run
+from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import (
     Agent,

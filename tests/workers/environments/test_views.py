@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mpe2 import simple_spread_v3
 from pettingzoo.test import api_test, parallel_api_test, seed_test
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises, words_in
 from tests.workers.environments import gridworld

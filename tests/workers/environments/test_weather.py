@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from workers.environments.worlds.weather import Weather
 from workers.evaluation.baselines import baselines
 from workers.policies.interface import Interface

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from tests.faults import kinds_in
 from tests.flows.runs import config
 from tests.learning.greedy import make_run

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.config import Run, parse_run
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.evaluation.episodes import environments_of

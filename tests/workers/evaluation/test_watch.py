@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import EvaluationConfig, parse_run
+from protocol.config.run import EvaluationConfig, parse_run
 from protocol.errors import ConfigurationError
-from protocol.messages import Join, Refusal
-from protocol.version import NOTHING, Version
+from protocol.messages.core import Join, Refusal
+from protocol.weights.version import NOTHING, Version
 from tests.faults import kinds_in, raises
 from tests.flows.runs import config
 from workers.coordination.member_store import Member

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from protocol import library_client
-from protocol.control_server import ControlServer
+from protocol.control import file_fetch
+from protocol.control.file_fetch import LibraryClient
+from protocol.control.server import ControlServer
 from protocol.errors import Refused, Timeout
-from protocol.library_client import LibraryClient
-from protocol.library_messages import PART_BYTES, Fetch
-from protocol.messages import Refusal, Welcome
-from protocol.sockets import Ports, open_context
+from protocol.messages.core import Refusal, Welcome
+from protocol.messages.file_fetch import PART_BYTES, Fetch
+from protocol.transport.sockets import Ports, open_context
 from tests.faults import raises, words_in
 from workers.league import policy_pool
 from workers.league.pool_server import lend
@@ -95,7 +95,7 @@ def test_a_file_of_several_parts_arrives_whole_and_another_than_the_members_is_r
 def test_on_a_slow_way_answers_that_nobody_waits_for_do_not_pile_up_J7(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_client, "_AGAIN", 0.1)
+    monkeypatch.setattr(file_fetch, "_AGAIN", 0.1)
     entry, asked = policy_pool.add(tmp_path, "main", 0, 2 * DATA), list[int]()
     with coordinator(tmp_path, {entry.name: entry.checksum}, 0.2, asked) as address, client(address) as mine:
         assert mine.fetch(entry.name, entry.checksum, 60, threading.Event()) == 2 * DATA
@@ -112,7 +112,7 @@ def test_a_part_that_takes_long_is_asked_for_ever_more_seldom_J7(
         sent.append(wanted.offset)
         return send(self, wanted)
 
-    monkeypatch.setattr(library_client, "_AGAIN", 0.05)
+    monkeypatch.setattr(file_fetch, "_AGAIN", 0.05)
     monkeypatch.setattr(LibraryClient, "_send", counted)
     entry = policy_pool.add(tmp_path, "main", 0, b"weights")
     with coordinator(tmp_path, {entry.name: entry.checksum}, 1.5) as address, client(address) as mine:

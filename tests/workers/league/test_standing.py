@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from protocol.counters import Counters
 from protocol.errors import ConfigurationError
+from protocol.memory.counters import Counters
 from tests.faults import raises
 from tests.workers.league.test_league_plan import WORLD, run
 from workers.environments.base import Outcome, Present, Turn

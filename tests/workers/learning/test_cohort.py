@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import IQN, PPO
+from protocol.config.run import IQN, PPO
 from protocol.errors import TrainingFault
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.cuda_graphs.step_compiler import Compiler

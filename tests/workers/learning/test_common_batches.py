@@ -12,18 +12,18 @@ import pytest
 import torch
 import zmq
 
-from protocol.arrivals import ExperienceReceiver
-from protocol.common import COMMON, Common, CommonWriter
-from protocol.config import IQN, PPO
-from protocol.counters import Counters
-from protocol.credit import Credit
-from protocol.experience import ExperienceSender
-from protocol.ledger import Ledger
-from protocol.memory import PREFIX
-from protocol.messages import Route
-from protocol.ring import Ring
-from protocol.sockets import Ports
-from protocol.version import Version
+from protocol.config.run import IQN, PPO
+from protocol.experience.flow_control import Credit
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import ExperienceReceiver
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.sender import ExperienceSender
+from protocol.experience.shared_obs import COMMON, Common, CommonWriter
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX
+from protocol.messages.core import Route
+from protocol.transport.sockets import Ports
+from protocol.weights.version import Version
 from tests.waiting import until
 from tests.workers import scripted
 from workers.algorithms.common.batches import Segments, Transitions

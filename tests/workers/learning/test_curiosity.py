@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protocol.config import parse_run
-from protocol.counters import Counters
-from protocol.version import NOTHING, Version
+from protocol.config.run import parse_run
+from protocol.memory.counters import Counters
+from protocol.weights.version import NOTHING, Version
 from tests.workers import scripted
 from workers.algorithms.common.batches import Segments
 from workers.learning.curiosity import Curious, novelty

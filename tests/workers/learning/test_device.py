@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.learning.device import choose_device

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import parse_run
-from protocol.version import Version
+from protocol.config.run import parse_run
+from protocol.weights.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, Bench
 from workers.league import policy_pool

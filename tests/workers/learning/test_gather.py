@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.config import IQN
-from protocol.ring import Ring, poison
+from protocol.config.run import IQN
+from protocol.experience.ring_buffer import Ring, poison
 from tests.workers import scripted
 from workers.learning.buffers.nstep_gather import gather
 

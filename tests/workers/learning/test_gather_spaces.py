@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import DQN, IQN, SAC, PolicyConfig
-from protocol.layout import segment_layout
+from protocol.config.run import DQN, IQN, SAC, PolicyConfig
+from protocol.experience.layout import segment_layout
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.workers import scripted
 from workers.environments.base import Present

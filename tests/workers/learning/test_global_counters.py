@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from protocol.config import Run, parse_run
-from protocol.counters import Counters, read_counters
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.version import Version
+from protocol.memory.counters import Counters, read_counters
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, Bench, run_of

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import IQN, PPO
+from protocol.config.run import IQN, PPO
 from protocol.errors import TrainingFault
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import zmq
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import SharedMemoryError
-from protocol.mailbox import Mailbox
-from protocol.memory import PREFIX
-from protocol.messages import Welcome
+from protocol.memory.shared_file import PREFIX
+from protocol.messages.core import Welcome
+from protocol.weights.shared_snapshot import Mailbox
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import STREAM, run_of

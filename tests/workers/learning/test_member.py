@@ -10,11 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import IQN, PPO, Run
-from protocol.counters import Counters
+from protocol.config.run import IQN, PPO, Run
 from protocol.errors import ConfigurationError, TrainingFault
-from protocol.version import Version
-from protocol.weights import WeightSource
+from protocol.memory.counters import Counters
+from protocol.weights.publisher import WeightSource
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.buffers.prioritized import Drawn

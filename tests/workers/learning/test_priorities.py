@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.config import IQN, SAC
-from protocol.counters import Counters
-from protocol.version import Version
+from protocol.config.run import IQN, SAC
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_replay import LENGTH, acted, steps_of
 from workers.learning.buffers.prioritized import Priorities, SumTree

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from protocol.config import IQN, PPO, PolicyConfig
+from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.errors import TrainingFault
-from protocol.ring import RECORD
-from protocol.version import Version
+from protocol.experience.ring_buffer import RECORD
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.config import IQN
-from protocol.counters import Counters
-from protocol.version import Version
+from protocol.config.run import IQN
+from protocol.experience.receiver import Arrival
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.learning.buffers.replay_buffer import Replay
 from workers.learning.diagnostics.refused_batches import Origin

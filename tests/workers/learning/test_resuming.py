@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from protocol.config import Run, parse_run
-from protocol.counters import Counters
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.ring import RECORD, Ring
+from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from protocol.version import Version, pack
+from protocol.weights.version import Version, pack
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.datasets.test_recorded import whole

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol import memory
-from protocol.config import IQN, PPO, parse_run
-from protocol.counters import Counters
+from protocol.config.run import IQN, PPO, parse_run
 from protocol.errors import Timeout
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
+from protocol.memory import shared_file
+from protocol.memory.counters import Counters
 from protocol.spaces import World
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.algorithms.common.batches import Segments, Transitions
@@ -47,7 +47,7 @@ class Bench:
     def __init__(self, policy: Any, mode: str, blocks: int) -> None:
         layout = scripted.layout_of(policy)
         self.sender = scripted.Sender(layout, 2, blocks)
-        path = memory.memory_dir() / "rookery-bench.ring"
+        path = shared_file.memory_dir() / "rookery-bench.ring"
         self.written = self.sender.ring = Ring.create(path, layout, 2 * blocks, **MODES[mode])
         self.read = Ring.attach(path, layout)
         self.clock = 0.0

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config import PPO
+from protocol.config.run import PPO
 from protocol.errors import TrainingFault
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
 from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.buffers.lockstep_rounds import Rounds

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from protocol.config import PPO
-from protocol.counters import Counters
-from protocol.layout import Layout
-from protocol.version import Version
+from protocol.config.run import PPO
+from protocol.experience.layout import Layout
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.learning.buffers.batch_assembler import Sightings
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import PPO
-from protocol.counters import Counters
-from protocol.version import Version, pack
+from protocol.config.run import PPO
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version, pack
 from tests.workers import scripted
 from workers.learning.buffers import batch_assembler as stages
 from workers.learning.buffers.batch_assembler import Stage

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from protocol.config import IQN, PPO, Run
+from protocol.config.run import IQN, PPO, Run
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiDiscrete, World
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.workers.learning.test_member import REPLAY, STREAM, Bench, run_of
 from workers.algorithms.common.batches import Segments, Transitions
 from workers.learning.diagnostics.batch_statistics import sample, statistics

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from protocol.config import parse_run
-from protocol.counters import Counters
+from protocol.config.run import parse_run
+from protocol.memory.counters import Counters
 from tests.late.cuda import late_cuda
 from workers.learning.cohort import Cohort
 from workers.metrics.reporting import LearnerReport

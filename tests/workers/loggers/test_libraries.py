@@ -20,7 +20,7 @@ WRITER = """
 import sys
 from pathlib import Path
 
-from protocol.config import Run
+from protocol.config.run import Run
 from workers.runtime.files import Disk
 from workers.metrics.writers import Measurements
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.metrics.loggers import async_logger

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
-from protocol.layout import common_of
+from protocol.config.run import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
+from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
 from tests.workers.test_any_space import WORLDS
 from workers.environments.players import random_rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import IQN, PPO, PolicyConfig
+from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import build
 from workers.policies.distributions import Heads, draw

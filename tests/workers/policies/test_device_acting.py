@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import PolicyConfig, parse_run
+from protocol.config.run import PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
-from protocol.version import Version
+from protocol.weights.version import Version
 from tests.faults import raises
 from workers.learning.device import acting_device
 from workers.policies.interface import Interface

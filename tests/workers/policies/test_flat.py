@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from protocol.config import IQN, PPO, Network, PolicyConfig
+from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import Policy, build
 from workers.policies.flat_weights import flatten_

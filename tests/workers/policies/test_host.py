@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import IQN, PPO, Network, PolicyConfig
+from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
 from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import build

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config import C51, DQN, IQN, Network, PolicyConfig
+from protocol.config.run import C51, DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.build import build_update

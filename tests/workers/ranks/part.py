@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from protocol.config import IMPALA, PPO, PolicyConfig
+from protocol.config.run import IMPALA, PPO, PolicyConfig
 from tests.workers.algorithms.test_stacked import I, U, segments
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.ppo import PPOUpdate

@@ -13,9 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from protocol.counters import Counters
-from protocol.messages import Route
-from protocol.version import Version
+from protocol.memory.counters import Counters
+from protocol.messages.core import Route
+from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_member import COPIES, STREAM, run_of

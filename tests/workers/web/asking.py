@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import zmq
 
-from protocol.sockets import HTTP, Ports
+from protocol.transport.sockets import HTTP, Ports
 from workers.runtime.http_server import HttpServer, Routes
 
 __all__ = ["Answer", "ask", "serving"]

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Run
+from protocol.config.run import Run
 from tests.workers.web.asking import serving
 from workers.coordination.controls import Controls
 from workers.coordination.dashboard.dashboard import Dashboard

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.sockets import HTTP, Ports
+from protocol.transport.sockets import HTTP, Ports
 from tests.faults import raises
 from tests.workers.web.asking import ask, serving
 from workers.runtime import http_server as module

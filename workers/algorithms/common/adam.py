@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from protocol.config import PolicyConfig, Sampled, Streamed
+from protocol.config.run import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
 from workers.policies.collectives import ALONE, Ranks
 from workers.policies.flat_weights import flatten_

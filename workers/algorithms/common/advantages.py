@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config import OnStream
+from protocol.config.run import OnStream
 from workers.algorithms.common.returns import VTrace, vtrace
 from workers.algorithms.common.time_major import Batch, Minibatch
 

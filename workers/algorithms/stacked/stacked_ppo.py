@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from protocol.config import Streamed
+from protocol.config.run import Streamed
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import broken, learning_rate_of
 from workers.algorithms.common.batches import Segments, joined

@@ -25,9 +25,9 @@ from typing import Any
 
 import yaml
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from protocol.sockets import is_loopback
+from protocol.transport.sockets import is_loopback
 from workers.coordination.controls import Controls
 from workers.metrics.history import History
 from workers.runtime.http_server import Request, Response, Routes

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.layout import common_of
+from protocol.experience.layout import common_of
 from protocol.spaces import Place
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.checks.fast_path import Glance

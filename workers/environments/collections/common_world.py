@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.environments import COLLECTION
+from protocol.config.environment import COLLECTION
 from protocol.errors import ConfigurationError
 from protocol.spaces import Place, World
 

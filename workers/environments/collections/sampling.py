@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.collection import Adversarial, Curriculum
-from protocol.config import EnvironmentConfig
+from protocol.config.environment import Adversarial, Curriculum
+from protocol.config.run import EnvironmentConfig
 
 __all__ = ["Choice", "Drawn", "Ladder", "Worst", "choice_of"]
 

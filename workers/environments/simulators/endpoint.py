@@ -15,10 +15,10 @@ from pathlib import Path
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.messages import Welcome
-from protocol.simulator_messages import Admit, facts_of
-from protocol.sockets import Ports, check_bind
+from protocol.messages.core import Welcome
+from protocol.messages.simulator import Admit, facts_of
 from protocol.spaces import World
+from protocol.transport.sockets import Ports, check_bind
 from workers.environments.simulators.array_codec import Reading
 from workers.environments.simulators.server import Terms
 from workers.environments.simulators.simulator_settings import SimulatorSettings

@@ -1,7 +1,7 @@
 """Simulators of any kind, in any language, as the copies of a world: they connect, ask for actions and tell what these
 brought, each at its own pace.
 
-In flows: messages (protocol/simulator_messages.py), actions. Out flows: turns of those who asked, which are never
+In flows: messages (protocol/messages/simulator.py), actions. Out flows: turns of those who asked, which are never
 waited for longer than a moment: a turn may be empty.
 
 A simulator that is gone leaves no episode half told: its open rows are cut, that is, truncated with what it saw last as
@@ -18,11 +18,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault
-from protocol.simulator_messages import Reset
-from protocol.sockets import Ports
+from protocol.messages.simulator import Reset
 from protocol.spaces import World
+from protocol.transport.sockets import Ports
 from workers.environments.base import Environment, Turn
 from workers.environments.simulators.endpoint import Outside, open_ports, terms_of
 from workers.environments.simulators.latency import WITHIN, Latency

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.frequent import Asked
-from protocol.simulator_messages import End, Observe
+from protocol.messages.fast_path import Asked
+from protocol.messages.simulator import End, Observe
 from protocol.spaces import World
 from workers.environments.base import Outcome, Present
 from workers.environments.simulators.agent_inbox import Desk

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 
 import zmq
 
-from protocol import SCHEMA, schema
-from protocol.codec import decode, encode
-from protocol.ear import Ear
+from protocol import SCHEMA
 from protocol.errors import WireError
-from protocol.frequent import Asked, Given, frequent, pack
-from protocol.messages import Message
-from protocol.schema import Schemas
-from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
-from protocol.sockets import dispatch
+from protocol.messages import versioning
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Message
+from protocol.messages.fast_path import Asked, Given, frequent, pack
+from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.messages.versioning import Schemas
+from protocol.transport.sockets import Ear, dispatch
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
 from workers.environments.simulators.session import Guest, GuestFault, Heard, Names
@@ -209,9 +209,9 @@ class Door:
             self._send(route, Bye(reason=self._farewell), SCHEMA)
             return
         theirs = Schemas(hello.oldest_schema, hello.newest_schema)
-        number, terms = schema.agreed(theirs), self._terms
+        number, terms = versioning.agreed(theirs), self._terms
         if number is None:
-            differs = schema.disagreement(f"the simulator {hello.name!r}", theirs)
+            differs = versioning.disagreement(f"the simulator {hello.name!r}", theirs)
             raise GuestFault("simulator_schema_differs", "version", True, reason=str(differs))
         if hello.world and hello.world != terms.admit.hash:
             raise GuestFault(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.errors import RookeryError
-from protocol.frequent import Asked
-from protocol.simulator_messages import End, Hello, Observe
+from protocol.messages.fast_path import Asked
+from protocol.messages.simulator import End, Hello, Observe
 
 __all__ = ["Guest", "GuestFault", "Heard", "Names"]
 

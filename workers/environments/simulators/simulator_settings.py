@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.config import EnvironmentConfig, Run
+from protocol.config.run import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError, WireError
-from protocol.simulator_messages import Fallback
+from protocol.messages.simulator import Fallback
 from protocol.spaces import World, parse_world
 from workers.environments.checks.payoff_check import is_bound
 from workers.environments.settings import validated

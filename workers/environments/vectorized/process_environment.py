@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
-from protocol.deadline import Deadline
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault
-from protocol.memory import PREFIX, SharedFile, memory_dir
+from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir
 from protocol.spaces import World
 from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.vectorized.actor_side import Group
+from workers.environments.vectorized.deadline import Deadline
 from workers.environments.vectorized.process_handle import Child, Lost
 from workers.environments.vectorized.shared_arrays import Division, Exchange
 

@@ -22,11 +22,11 @@ import sys
 from contextlib import suppress
 from enum import IntEnum
 
-from protocol.config import EnvironmentConfig
-from protocol.deadline import Deadline
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault, RookeryError
 from protocol.spaces import World, parse_world
 from workers.environments.base import Episodes
+from workers.environments.vectorized.deadline import Deadline
 
 __all__ = ["ANSWER", "COMMAND", "Child", "Kind", "Lost"]
 

@@ -20,9 +20,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import RookeryError
-from protocol.memory import SharedFile
+from protocol.memory.shared_file import SharedFile
 from workers import all_imported
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make

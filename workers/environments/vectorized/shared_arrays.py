@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
-from protocol.layout import common_of
+from protocol.config.run import EnvironmentConfig
+from protocol.experience.layout import common_of
 from protocol.spaces import Place, World
 
 __all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Division", "Exchange"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.layout import common_of
+from protocol.experience.layout import common_of
 from protocol.spaces import Place, Record, World, flatten, space_of, unflatten
 from workers.environments.adapters.space_conversion import batch_of, column_of
 from workers.environments.checks.row_checks import ActionRows

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from numpy.typing import NDArray
 
-from protocol.config import Run
-from protocol.lockstep import dealt
+from protocol.config.checks import dealt
+from protocol.config.run import Run
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.registry import make
 from workers.planning.policy_plan import seed_of

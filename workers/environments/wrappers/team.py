@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.environments import Mates
+from protocol.config.environment import Mates
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.wrappers.team_spaces import team_world

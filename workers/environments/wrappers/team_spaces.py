@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocol.environments import Mates
+from protocol.config.environment import Mates
 from protocol.errors import ConfigurationError
 from protocol.spaces import (
     Agent,

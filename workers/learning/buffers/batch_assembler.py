@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.counters import Counters
-from protocol.intake import shown
-from protocol.layout import Field, Layout
-from protocol.ring import LUMP, RECORD, Place, place_of
-from protocol.version import Version, lag
+from protocol.experience.layout import Field, Layout
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import LUMP, RECORD, Place, place_of
+from protocol.experience.validation import shown
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import Observations, Segments
 from workers.learning.buffers.device_transfer import Carrier
 from workers.learning.buffers.source import Source, take_in

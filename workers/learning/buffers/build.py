@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from protocol.config import RND, Run, Streamed
-from protocol.counters import Counters
+from protocol.config.run import RND, Run, Streamed
+from protocol.memory.counters import Counters
 from workers.learning.buffers.batch_assembler import Sightings, Stage
 from workers.learning.buffers.replay_buffer import Replay
 from workers.learning.buffers.source import Source

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.layout import Layout
+from protocol.experience.layout import Layout
+from protocol.experience.receiver import Arrival
 from workers.runtime.files import AppendFile, Disk
 from workers.runtime.state_capture import State
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
 from protocol.errors import TrainingFault
+from protocol.experience.receiver import Arrival
 from workers.learning.buffers.lockstep_log import RoundLog
 from workers.learning.buffers.source import Source
 from workers.planning.policy_plan import Plan

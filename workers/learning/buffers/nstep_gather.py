@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.common import Common
-from protocol.config import BC, Sampled
-from protocol.layout import Layout
-from protocol.ring import Ring
+from protocol.config.run import BC, Sampled
+from protocol.experience.layout import Layout
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.shared_obs import Common
 from workers.learning.buffers.segment_index import Admitted
 from workers.policies.interface import Interface
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config import Sampled
-from protocol.counters import Counters
-from protocol.layout import Layout
-from protocol.ring import RECORD, Ring
-from protocol.version import Version, lag
+from protocol.config.run import Sampled
+from protocol.experience.layout import Layout
+from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import Transitions
 from workers.learning.buffers.device_transfer import Carrier
 from workers.learning.buffers.nstep_gather import gather_all

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, WireError
-from protocol.intake import ActionCheck, check_final_rows, check_finite, check_rows
-from protocol.layout import Layout
-from protocol.ring import RECORD, Ring
+from protocol.experience.layout import Layout
+from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.validation import ActionCheck, check_final_rows, check_finite, check_rows
 from protocol.spaces import Place
 from workers.learning.buffers.ring_table import Rings
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.common import Common
-from protocol.ring import Ring
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.shared_obs import Common
 
 __all__ = ["Rings"]
 

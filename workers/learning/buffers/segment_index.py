@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.ring import RECORD, Ring
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import RECORD, Ring
 from workers.learning.buffers.replay_checkpoint import Kept
 from workers.learning.buffers.ring_table import Rings
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
+from protocol.experience.receiver import Arrival
 
 __all__ = ["Source", "take_in"]
 

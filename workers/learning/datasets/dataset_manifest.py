@@ -16,9 +16,9 @@ from pydantic import Field as Key
 from pydantic import ValidationError
 
 from protocol import RELEASE
+from protocol.config.base import Section
 from protocol.errors import ConfigurationError, WireError
-from protocol.layout import Field, Layout
-from protocol.section import Section
+from protocol.experience.layout import Field, Layout
 from protocol.spaces import Agent
 
 __all__ = ["ACTOR", "EPISODE", "FILES", "FORMAT", "MANIFEST", "RECORDS", "Manifest", "read_manifest"]
@@ -37,7 +37,7 @@ RECORDS: dict[str, np.dtype[Any]] = {
     EPISODE: np.dtype("<u4"),
     ACTOR: np.dtype("<i4"),
 }
-"""Of each segment: what its record said (protocol/ring.py), and who sent it."""
+"""Of each segment: what its record said (protocol/experience/ring_buffer.py), and who sent it."""
 _MOST_BYTES = 1 << 24
 """Of a manifest."""
 _MOST_SLOT = 1 << 40

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from protocol.errors import ConfigurationError, WireError
-from protocol.intake import check_final_rows
-from protocol.layout import Layout
+from protocol.experience.layout import Layout
+from protocol.experience.validation import check_final_rows
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, RECORDS, read_manifest
 from workers.learning.datasets.trajectory import Stretch
 

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from protocol.arrivals import Arrival
-from protocol.config import Run
-from protocol.counters import Counters
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from protocol.layout import Layout
-from protocol.ring import place_of
+from protocol.experience.layout import Layout
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import place_of
+from protocol.memory.counters import Counters
 from workers.learning.buffers.source import Source
 from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
 from workers.planning.policy_plan import Plan

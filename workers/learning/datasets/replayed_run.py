@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.config import Replayed, Run
+from protocol.config.run import Replayed, Run
 from protocol.errors import ConfigurationError
-from protocol.ring import Ring
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Ring
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, read_manifest
 from workers.learning.datasets.reader import Segments, read_segments
 from workers.learning.datasets.update_log import ORDER, read_order

@@ -14,13 +14,13 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.config import Sampled
-from protocol.counters import Counters
+from protocol.config.run import Sampled
 from protocol.errors import ConfigurationError, WireError
-from protocol.intake import ActionCheck, check_final_rows, check_finite
-from protocol.layout import Layout
-from protocol.ring import Ring
+from protocol.experience.layout import Layout
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.validation import ActionCheck, check_final_rows, check_finite
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent
 from workers.learning.datasets.minari_reader import MinariDataset
 from workers.learning.datasets.reader import Recorded

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
-from protocol.ring import Ring
+from protocol.experience.ring_buffer import Ring
 from protocol.spaces import Agent
 
 __all__ = ["Reader", "Stretch", "pieces", "write"]

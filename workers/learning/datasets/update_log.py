@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from workers.planning.policy_plan import Plan
 

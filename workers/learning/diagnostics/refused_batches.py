@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from protocol.version import unpack
+from protocol.weights.version import unpack
 from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.learning.diagnostics.finite import broken_rows
 from workers.planning.policy_plan import Plan, seed_of

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protocol.arrivals import Arrival
-from protocol.counters import Counters
 from protocol.errors import TrainingFault
-from protocol.layout import Layout
+from protocol.experience.layout import Layout
+from protocol.experience.receiver import Arrival
+from protocol.memory.counters import Counters
 from protocol.spaces import Box
 from protocol.spaces.leaves import Discrete
 from workers.algorithms.common.batches import Observations, Segments, Transitions, foreign

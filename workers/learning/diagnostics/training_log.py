@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.version import Version
+from protocol.config.run import Run
+from protocol.memory.counters import Counters
+from protocol.weights.version import Version
 from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.learning.buffers.batch_assembler import Sightings, Stage
 from workers.learning.buffers.replay_buffer import Replay

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from protocol.messages import Route
-from protocol.version import Version
+from protocol.messages.core import Route
+from protocol.weights.version import Version
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.buffers.batch_assembler import Stage

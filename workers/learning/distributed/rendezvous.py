@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 import torch
 import torch.distributed as dist
 
-from protocol.counters import Counters
 from protocol.errors import ConfigurationError
-from protocol.messages import Welcome
-from protocol.sockets import MEETING, is_loopback
+from protocol.memory.counters import Counters
+from protocol.messages.core import Welcome
+from protocol.transport.sockets import MEETING, is_loopback
 from workers.learning.distributed.process_group import Group, RankLost
 from workers.planning.data_parallel import rank_names, rank_of_learner
 from workers.runtime.process import Life

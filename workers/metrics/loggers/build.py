@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from protocol.config import Run
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from workers.metrics.loggers.async_logger import Logger, Outlet
 

@@ -15,7 +15,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
-from protocol.config import Run
+from protocol.config.run import Run
 
 __all__ = ["MLflow"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import wandb
 
-from protocol.config import Run
+from protocol.config.run import Run
 
 __all__ = ["Wandb"]
 

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from protocol import RELEASE
-from protocol.config import PolicyConfig, Replayed
+from protocol.config.base import Section
+from protocol.config.run import PolicyConfig, Replayed
 from protocol.errors import ConfigurationError
-from protocol.section import Section
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.interface import Interface
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from protocol.config import PolicyConfig
-from protocol.document import read_run
+from protocol.config.run import PolicyConfig
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
-from protocol.layout import common_of
+from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.planning.policy_spec import network_facts
 from workers.policies import checkpoint

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig, ScriptedPolicy
+from protocol.config.run import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import Place
 from workers.environments.base import Outcome, Player, Present

@@ -7,8 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from protocol.collection import Adversarial, Curriculum, Split
-from protocol.environments import EnvironmentConfig
+from protocol.config.environment import Adversarial, Curriculum, EnvironmentConfig, Split
 from workers.environments.collections.sampling import Choice, Drawn, Ladder, Worst, choice_of
 
 ABC = ["a", "b", "c"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.environments import EnvironmentConfig
+from protocol.config.environment import EnvironmentConfig
 from workers.environments.base import Environment, Outcome, Present
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make

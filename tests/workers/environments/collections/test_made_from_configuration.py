@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from protocol.environments import EnvironmentConfig
+from protocol.config.environment import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises, words_in
 from workers.environments.base import Environment

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box as GymBox
 from numpy.typing import NDArray
 
-from protocol.environments import EnvironmentConfig
+from protocol.config.environment import EnvironmentConfig
 from protocol.spaces import Agent, ArrayPopulation, Box, Discrete, World
 from tests.workers.environments.random_games import InTurns, Row, Together
 from workers.environments.adapters.pettingzoo_aec import PettingZooTurns

@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from protocol.simulator import RunOver, Simulator
+from protocol.simulator.client import RunOver, Simulator
 
 EPISODE = 7
 

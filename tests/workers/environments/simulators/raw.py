@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import zmq
 
-from protocol.codec import decode, encode
-from protocol.messages import Message
-from protocol.simulator_messages import Admit, Hello, Observe
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Message
+from protocol.messages.simulator import Admit, Hello, Observe
 
 __all__ = ["Raw", "raw", "seen"]
 

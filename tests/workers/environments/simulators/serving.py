@@ -16,7 +16,7 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.waiting import until
 from workers.environments.base import Outcome, Present

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from protocol.errors import Timeout
-from protocol.simulator import EpisodeCut, RunOver, Simulator
-from protocol.simulator_messages import Admit, Fault, Hello, Observe, Ping, Pong
+from protocol.messages.simulator import Admit, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator.client import EpisodeCut, RunOver, Simulator
 from tests.faults import kinds_in, raises
 from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen

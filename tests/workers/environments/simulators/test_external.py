@@ -16,12 +16,12 @@ import pytest
 from numpy.typing import NDArray
 
 from protocol.clients.python import cartpole, noise
-from protocol.config import EnvironmentConfig, parse_run
+from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault, Timeout
-from protocol.simulator import RunOver, Simulator
-from protocol.simulator_async import AsyncSimulator
-from protocol.simulator_line import addresses_of
-from protocol.simulator_serve import serve
+from protocol.simulator.async_client import AsyncSimulator
+from protocol.simulator.client import RunOver, Simulator
+from protocol.simulator.connection import addresses_of
+from protocol.simulator.serve import serve
 from tests.faults import raises
 from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving

@@ -25,7 +25,7 @@ from workers.environments.simulators.launcher import command_of
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from protocol.simulator import RunOver, Simulator
+from protocol.simulator.client import RunOver, Simulator
 address, name, seed, crash_after = sys.argv[1:]
 print("seed", seed, "pid", os.getpid(), flush=True)
 with Simulator(address, name) as sim:

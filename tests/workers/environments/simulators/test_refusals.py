@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol.codec import encode
 from protocol.errors import Timeout
-from protocol.security import RIGHTS, new_keys
-from protocol.simulator import Simulator, SimulatorFault
-from protocol.simulator_messages import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
-from protocol.sockets import open_context
+from protocol.messages.codec import encode
+from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
+from protocol.simulator.client import Simulator, SimulatorFault
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
+from protocol.transport.curve import RIGHTS, new_keys
+from protocol.transport.sockets import open_context
 from tests.faults import kinds_in, raises, words_in
 from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen

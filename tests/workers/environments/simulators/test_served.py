@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from protocol.simulator_serve import serve
+from protocol.simulator.serve import serve
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.workers.environments.simulators.serving import WALK, serving
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config import PPO
+from protocol.config.run import PPO
 from protocol.errors import ConfigurationError
-from protocol.layout import segment_layout
-from protocol.simulator import Simulator
-from protocol.simulator_fallback import Lateness
-from protocol.simulator_messages import Admit
-from protocol.simulator_session import Shown
-from protocol.simulator_values import Cast
+from protocol.experience.layout import segment_layout
+from protocol.messages.simulator import Admit
+from protocol.simulator.client import Simulator
+from protocol.simulator.encoding import Cast
+from protocol.simulator.fallback import Lateness
+from protocol.simulator.session import Shown
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
 from tests.faults import raises
 from tests.waiting import until

@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 
-from protocol.config import PolicyConfig, parse_run
-from protocol.counters import Counters
+from protocol.config.run import PolicyConfig, parse_run
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.common.batches import Segments, Transitions
 from workers.algorithms.cuda_graphs.branches import Branches, Fixed

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from protocol.config import PolicyConfig
+from protocol.config.run import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.backends.cuda_actor import DeviceActor
 from workers.policies.backends.cuda_graphs import Recorder

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from protocol.config import Run, parse_run
-from protocol.counters import Counters
+from protocol.config.run import Run, parse_run
+from protocol.memory.counters import Counters
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate

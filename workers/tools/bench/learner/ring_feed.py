@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.arrivals import Arrival
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.ring import Ring
+from protocol.config.run import Run
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Ring
+from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.version import Version, pack
+from protocol.weights.version import Version, pack
 from workers.learning.policy_learner import Member
 from workers.planning.policy_plan import PolicyPlan
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.version import Version
-from protocol.weights import WeightSource
+from protocol.config.run import Run
+from protocol.memory.counters import Counters
+from protocol.weights.publisher import WeightSource
+from protocol.weights.version import Version
 from workers.environments.registry import make
 from workers.learning.policy_learner import Member
 from workers.metrics.reporting import ActorReport, LearnerReport

@@ -22,8 +22,8 @@ from typing import Any
 
 import yaml
 
-from protocol.counters import read_counters
 from protocol.errors import Timeout, TrainingFault
+from protocol.memory.counters import read_counters
 from workers.tools.bench.pipeline.process_tree import Tree
 
 __all__ = ["Look", "Running", "started"]

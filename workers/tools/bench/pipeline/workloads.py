@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Run, parse_run
-from protocol.document import read_mapping
+from protocol.config.run import Run, parse_run
+from protocol.config.yaml_file import read_mapping
 
 __all__ = ["PRESETS", "WORKLOADS", "workload"]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from numpy.typing import NDArray
 
-from protocol.config import Run
-from protocol.counters import Counters
-from protocol.credit import Block
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from protocol.ring import Ring
+from protocol.experience.flow_control import Block
+from protocol.experience.ring_buffer import Ring
+from protocol.memory.counters import Counters
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make

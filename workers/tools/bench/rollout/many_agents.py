@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.document import read_run
-from protocol.ring import Ring
+from protocol.config.yaml_file import read_run
+from protocol.experience.ring_buffer import Ring
 from workers import all_imported
 from workers.environments.worlds.synthetic import SHOWN, SyntheticSettings
 from workers.runtime import torch_setup

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config import EnvironmentConfig
+from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Environment, Present, Turn
 from workers.environments.registry import make

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import zmq
 
-from protocol.config import parse_run
+from protocol.config.run import parse_run
 from workers.environments.simulators import External, Outside
 from workers.tools.bench.rollout.actor_loop import Acting
 from workers.tools.bench.rollout.simulator_driver import ANSWER

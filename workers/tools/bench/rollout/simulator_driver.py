@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import zmq
 
-from protocol.codec import encode
-from protocol.simulator import Simulator
-from protocol.simulator_messages import Act, Observe
+from protocol.messages.codec import encode
+from protocol.messages.simulator import Act, Observe
+from protocol.simulator.client import Simulator
 from workers import all_imported
 
 __all__ = ["ANSWER", "QUESTION", "main"]

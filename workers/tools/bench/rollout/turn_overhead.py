@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from protocol.config import Run, parse_run
+from protocol.config.run import Run, parse_run
 from workers.tools.bench.rollout.actor_loop import Acting
 
 __all__ = ["loop"]

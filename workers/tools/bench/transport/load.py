@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from protocol.config import PPO, PolicyConfig
-from protocol.layout import Layout, segment_layout
+from protocol.config.run import PPO, PolicyConfig
+from protocol.experience.layout import Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.policies.interface import Interface
 

@@ -17,15 +17,15 @@ import torch
 import zmq
 from numpy.typing import NDArray
 
-from protocol.acknowledgements import Window
-from protocol.arrivals import ExperienceReceiver
-from protocol.counters import Counters
-from protocol.intake import ActionCheck
-from protocol.ledger import Ledger
-from protocol.messages import Route
-from protocol.ring import Ring
-from protocol.sockets import Ports, open_context, poll
-from protocol.version import Version
+from protocol.experience.ack_publisher import Window
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import ExperienceReceiver
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.validation import ActionCheck
+from protocol.memory.counters import Counters
+from protocol.messages.core import Route
+from protocol.transport.sockets import Ports, open_context, poll
+from protocol.weights.version import Version
 from workers.learning.buffers.batch_assembler import Stage
 from workers.metrics.reporting import LearnerReport
 from workers.tools.bench.transport.load import POLICY, RUN, Load, copy_out

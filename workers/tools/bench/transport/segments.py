@@ -19,15 +19,15 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from protocol.arrivals import ExperienceReceiver
-from protocol.counters import Counters
-from protocol.credit import Credit
-from protocol.experience import ExperienceSender
-from protocol.ledger import Ledger
-from protocol.memory import memory_dir
-from protocol.ring import Ring
-from protocol.security import new_keys
-from protocol.sockets import Ports
+from protocol.experience.flow_control import Credit
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.receiver import ExperienceReceiver
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.sender import ExperienceSender
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import memory_dir
+from protocol.transport.curve import new_keys
+from protocol.transport.sockets import Ports
 from workers.metrics.reporting import ActorReport, LearnerReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
 from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes

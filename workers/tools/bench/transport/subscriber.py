@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from protocol.manifest import Entry, Manifest
-from protocol.memory import SharedFile
-from protocol.messages import Route
-from protocol.version import NOTHING
-from protocol.weights import WeightSubscriber
+from protocol.memory.shared_file import SharedFile
+from protocol.messages.core import Route
+from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.publisher import WeightSubscriber
+from protocol.weights.version import NOTHING
 from workers import all_imported
 
 __all__ = ["ADOPTED", "manifest_of"]

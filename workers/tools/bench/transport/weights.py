@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from protocol.counters import Counters
-from protocol.memory import PREFIX, SharedFile, memory_dir
-from protocol.messages import Route
-from protocol.sockets import Ports
-from protocol.version import Version
-from protocol.weights import WeightPublisher
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir
+from protocol.messages.core import Route
+from protocol.transport.sockets import Ports
+from protocol.weights.publisher import WeightPublisher
+from protocol.weights.version import Version
 from workers.tools.bench.transport.subscriber import ADOPTED, manifest_of
 
 __all__ = ["measure"]

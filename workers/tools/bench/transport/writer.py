@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 import zmq
 
-from protocol.counters import Counters
-from protocol.credit import Credit
-from protocol.experience import ExperienceSender
-from protocol.messages import Route
-from protocol.ring import Ring
-from protocol.sockets import open_context
+from protocol.experience.flow_control import Credit
+from protocol.experience.ring_buffer import Ring
+from protocol.experience.sender import ExperienceSender
+from protocol.memory.counters import Counters
+from protocol.messages.core import Route
+from protocol.transport.sockets import open_context
 from workers import all_imported
 from workers.metrics.reporting import ActorReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill

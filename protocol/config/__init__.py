@@ -1,0 +1,1 @@
+"""The run's configuration: typed, validated, frozen."""

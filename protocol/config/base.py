@@ -1,0 +1,114 @@
+"""What all sections of a configuration share: typed, frozen, an unknown key is an error, and what is written is read
+again as it was."""
+
+# MERGED-DOC """What is wrong with a configuration. In flow: pydantic's fault. Out flow: an error of ours with the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, ValidationError
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["Section", "Settings", "complaint"]
+
+
+class Section(BaseModel):
+    """A part of a run's configuration, with its keys as fields."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
+
+
+def _stays(settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        again = json.loads(json.dumps(settings))
+    except (TypeError, RecursionError):
+        again = None
+    if again != settings:
+        raise ConfigurationError("settings_not_plain_data")
+    return settings
+
+
+Settings = Annotated[dict[str, Any], AfterValidator(_stays)]
+"""Keys and values that somebody else gives a meaning: what JSON can say, and infinite numbers."""
+
+_SAID = 500
+_NEAR = 0.75
+"""How alike a key and what is probably meant are (difflib's ratio)."""
+Sections = frozenset[type[BaseModel]]
+
+
+def complaint(fault: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigurationError:
+    """The first fault of data for `model`. `prefix`: the place of that data in the whole."""
+    first = fault.errors()[0]
+    parts = [prefix] if prefix else []
+    for before, part in zip(("", *first["loc"]), first["loc"], strict=False):
+        branch = before == "algorithm" and first["loc"][0] != "auxiliaries"  # of the union, which is no key
+        if not branch and part != "[key]":
+            parts.append(str(part))
+    place = ".".join(parts)
+    if first["type"] == "extra_forbidden":
+        meant = _meant(first["loc"], model, ".".join(parts[:-1]))
+        return ConfigurationError("unknown_key", key=place[:_SAID], meant=meant)
+    told = first.get("ctx", {}).get("error")
+    if isinstance(told, ConfigurationError):
+        inner = told.facts.get("key", "")
+        key = inner if inner.startswith(place) else f"{place}.{inner}".rstrip(".")
+        return told.within(place, key=key) if place else told
+    reason = first["msg"].removeprefix("Value error, ")[:_SAID]
+    return ConfigurationError("value_invalid", key=place[:_SAID], reason=reason, value=repr(first["input"])[:_SAID])
+
+
+def _meant(loc: tuple[int | str, ...], model: type[BaseModel], section: str) -> str:
+    """A question, where a key of that section is spelled much alike, or one below it the same."""
+    *path, key = map(str, loc)
+    sections: Sections = frozenset({model})
+    for part in path:
+        inner: Sections = frozenset().union(*(_inside(one, part) for one in sections))
+        named = frozenset(one for one in sections if part in _tags(one))
+        sections = inner or named or sections
+    known = sorted({name for one in sections for name in _keys(one)})
+    near: list[str] = get_close_matches(key, known, 1, _NEAR)
+    if not near:
+        near = [
+            f"{name}.{key}"
+            for one in sections
+            for name, field in one.model_fields.items()
+            if any(key in _keys(below) for below in _models(field.annotation, 1))
+        ]
+    return f" (is {section}{'.' if section else ''}{min(near)} meant?)" if near else ""
+
+
+def _inside(section: type[BaseModel], name: str) -> Sections:
+    """The sections that may stand under a field, in a list or mapping perhaps; none where there is no such field."""
+    field = section.model_fields.get(name)
+    return frozenset(_models(field.annotation)) if field else frozenset()
+
+
+def _models(annotation: Any, depth: int = 9) -> Iterator[type[BaseModel]]:
+    """The sections in an annotation; of depth 1: where a section stands there itself."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation) if depth > 1 else ():
+        yield from _models(argument, depth - 1)
+
+
+def _tags(section: type[BaseModel]) -> tuple[Any, ...]:
+    """What `name` says in that member of a union."""
+    field = section.model_fields.get("name")
+    return get_args(field.annotation) if field else ()
+
+
+def _keys(section: type[BaseModel]) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        yield name
+        alias = field.validation_alias
+        yield from (
+            one for one in (alias.choices if isinstance(alias, AliasChoices) else (alias,)) if isinstance(one, str)
+        )

@@ -1,0 +1,115 @@
+"""What `compile: true` cannot go with, of a policy. Pure.
+
+In flow: a policy's configuration. Out flow: ValueError in one sentence.
+"""
+
+# MERGED-DOC """Lock-step: a run whose workers wait for one another, so that its bits do not depend on how many there are. Pure.
+#
+# The copies of the world are dealt to the actors in blocks of `act_block`: a block is a world of its own, with a seed and
+# noise of its own, and what acts in it is evaluated for the whole block at once, whoever plays it. All agents act in
+# every turn, so that each stream fills a segment of T rows in T turns: a *round*. Its last row is whole, and the segment
+# shipped, in the next turn (the row behind it is the observation to bootstrap from). Learners take a round when it is
+# there from all streams, in the order of the streams, learn all that can be learnt of it and publish once; before turn
+# (k + 1) * T + 1, counted from 0, actors wait for what was published after round k.
+#
+# In flow: a run's configuration. Out flows: why it cannot be kept in step, who plays which blocks, when a round ends.
+# """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.config.fixed_policy import ScriptedPolicy
+from protocol.config.off_policy import DQN, IQN
+from protocol.config.on_policy import PPO, Streamed
+from protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from protocol.config.run import PolicyConfig, Run
+
+__all__ = ["check_compiled", "check_lockstep", "dealt", "round_before"]
+
+
+def check_compiled(config: PolicyConfig) -> None:
+    """ValueError unless its steps can be made in memory that never moves, by one process."""
+    algorithm = config.algorithm
+    if not isinstance(algorithm, Streamed | IQN | DQN):
+        raise ConfigurationError("compile_not_supported", algorithm=algorithm.name, key="compile")
+    why = ""
+    if isinstance(algorithm, Streamed) and algorithm.central_critic:
+        why = "central_critic, whose steps are"
+    elif isinstance(algorithm, PPO) and algorithm.priority_alpha:
+        why = "priority_alpha, by which the host draws and so steps are"
+    elif config.ranks > 1:
+        why = "ranks, which meet within a step that is"
+    elif config.record:
+        why = "record, whose segments are learned again to the bit by steps that are"
+    if why:
+        raise ConfigurationError("compile_conflict", reason=why, key="compile")
+
+
+def round_before(turn: int, length: int) -> int | None:
+    """The round of `length` turns whose segments were shipped in the turn before `turn`, counted from 0; None if that
+    is none."""
+    rounds, rest = divmod(turn - 1, length)
+    return rounds - 1 if rounds > 0 and rest == 0 else None
+
+
+def dealt(run: Run, actor: int) -> range:
+    """The blocks that actor number `actor` plays: all actors have equally many, next to one another."""
+    share = run.groups // run.actors
+    return range(actor * share, (actor + 1) * share)
+
+
+def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
+    """ValueError, in one sentence, for what cannot be kept in step, of a run and its policies that learn."""
+    where = run.environment
+    for key, there in (
+        ("environment.processes", where.processes),
+        ("auxiliaries", run.auxiliaries),
+        ("seconds", run.seconds is not None),
+        ("target_return", run.target_return is not None),
+        ("replay", run.replay is not None),
+        ("act_device: cuda", run.act_device == "cuda"),
+        ("precision: bfloat16", run.precision == "bfloat16"),
+    ):
+        if there:
+            raise ConfigurationError("lockstep_setting_forbidden", setting=key, key="schedule")
+    if where.copies % run.act_block:
+        raise ConfigurationError(
+            "lockstep_copies_do_not_divide", copies=where.copies, act_block=run.act_block, key="schedule"
+        )
+    if not run.actors or run.groups % run.actors:
+        raise ConfigurationError(
+            "lockstep_blocks_do_not_divide",
+            blocks=run.groups,
+            act_block=run.act_block,
+            actors=run.actors,
+            key="schedule",
+        )
+    for name in run.policies if run.cuts else ():
+        fixed = run.fixed(name)
+        if isinstance(fixed, ScriptedPolicy) and fixed.entry != "constant":
+            raise ConfigurationError("lockstep_cut_with_script", policy=name, key="schedule")
+    for config in policies:
+        _check_policy(config, policies[0])
+
+
+def _check_policy(config: PolicyConfig, first: PolicyConfig) -> None:
+    if config.flow not in (None, "block"):
+        raise ConfigurationError("lockstep_flow_drops", value=config.flow, key="schedule")
+    if config.flush_after is not None:
+        raise ConfigurationError("lockstep_with_flush_after", key="schedule")
+    if config.wire_weights != "float32":
+        raise ConfigurationError("lockstep_wire_weights_rounded", value=config.wire_weights, key="schedule")
+    if config.compile:
+        raise ConfigurationError("lockstep_with_compile", key="schedule")
+    if config.dataset is not None:
+        raise ConfigurationError("lockstep_with_dataset", key="schedule")
+    if config.segment_length != first.segment_length:
+        raise ConfigurationError(
+            "lockstep_segment_lengths_differ",
+            expected=first.segment_length,
+            value=config.segment_length,
+            key="schedule",
+        )

@@ -1,0 +1,86 @@
+"""Learning from experience that lies on disk: which dataset, and cloning of the behaviour that is in it.
+
+In flows: `policy.dataset` and `policy.algorithm`. Out flows: their keys, and what cloning asks of replay and rows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from protocol.config.base import Section
+from protocol.errors import ConfigurationError
+
+__all__ = ["BC", "Dataset"]
+
+
+class Dataset(Section):
+    """What a policy learns from instead of from actors: one of the two."""
+
+    path: str | None = Field(default=None, min_length=1)
+    """A folder that a run with `policy.record` wrote, or one that holds such a folder for each policy."""
+    minari: str | None = Field(default=None, min_length=1)
+    """The ID of a Minari dataset that is on this machine."""
+    newest: int | None = Field(default=None, ge=1)
+    """Of all rows only about so many, those that were made last; None: all."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.path is None) == (self.minari is None):
+            raise ConfigurationError("dataset_source_not_one")
+        return self
+
+
+class BC(Section):
+    """Behaviour cloning: the network of `ppo` makes the actions of a dataset likely."""
+
+    name: Literal["bc"] = "bc"
+    batch_size: int = Field(default=256, ge=1)
+    """Rows in a batch."""
+    entropy_coefficient: float = Field(default=0.0, ge=0)
+    """Weight of an entropy bonus in the loss."""
+    normalize_observation: bool = False
+    """Observations by their running mean and deviation."""
+    anneal_learning_rate: bool = False
+    """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
+
+    @property
+    def discipline(self) -> Literal["stream", "replay"]:
+        """How rows are used: sampled, any number of times."""
+        return "replay"
+
+    @property
+    def before(self) -> int:
+        """Rows of history in front of each segment."""
+        return 0
+
+    @property
+    def row_fields(self) -> tuple[tuple[str, str], ...]:
+        """(name, dtype) of the scalar fields this algorithm adds to every row."""
+        return ()
+
+    @property
+    def frames(self) -> int:
+        """Observations that are stacked."""
+        return 1
+
+    @property
+    def n_step(self) -> int:
+        """Rewards that are summed; they are only looked at."""
+        return 1
+
+    @property
+    def gamma(self) -> float:
+        """Discount of a return that nothing is made of."""
+        return 1.0
+
+    @property
+    def priority_alpha(self) -> float:
+        """All rows alike."""
+        return 0.0
+
+    @property
+    def priority_beta(self) -> float:
+        """No priorities to be made up for."""
+        return 0.0

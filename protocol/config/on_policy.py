@@ -1,0 +1,151 @@
+"""How a policy learns: the sections of a run's configuration for its network and its algorithm.
+
+In flows: `policy.network`, `policy.algorithm`. Out flows: their keys, and what an algorithm asks of ring and rows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from protocol.config.base import Section
+from protocol.errors import ConfigurationError
+from protocol.spaces import Label
+
+__all__ = ["IMPALA", "PPO", "Curiosity", "Network", "OnStream", "Streamed"]
+
+
+class Network(Section):
+    """A multi-layer perceptron: units of the hidden layers and their activation. A recurrent one sees what a core of
+    `recurrent_size` units remembers of the episode as well."""
+
+    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
+    """Units of each hidden layer."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Of the hidden layers."""
+    share_layers: bool = False
+    """Let the value be told from the policy's hidden layers, which then cost half as much; false: it has its own."""
+    recurrent: Literal["lstm", "gru"] | None = None
+    """The core that remembers; null: none."""
+    recurrent_size: int = Field(default=128, ge=1, le=65_536)
+    """Units of that core."""
+
+    @property
+    def state(self) -> int:
+        """Numbers that a stream's memory consists of: an LSTM's output and cell, a GRU's output."""
+        return self.recurrent_size * {None: 0, "gru": 1, "lstm": 2}[self.recurrent]
+
+
+class Curiosity(Section):
+    """A bonus for what is new to an auxiliary of the run, beside the reward that the world gives."""
+
+    auxiliary: Label
+    """Its name under `auxiliaries`."""
+    coefficient: float = Field(default=0.5, ge=0)
+    """Weight of the bonus in the reward; the bonus's unit is the spread of its discounted returns."""
+
+
+class Streamed(Section):
+    """What all algorithms on streams have in common: whole segments, each once, corrected for lag by V-trace."""
+
+    name: str
+    segments: int | None = Field(default=None, ge=1)
+    """Segments in a batch; None: as many as one actor has streams of this policy."""
+    gamma: float = Field(default=0.99, ge=0, le=1)
+    """Discount of a reward by each step."""
+    value_coefficient: float = Field(default=0.5, ge=0)
+    """Weight of the value function's error in the loss."""
+    entropy_coefficient: float = Field(default=0.01, ge=0)
+    """Weight of the entropy bonus in the loss; at the start, where it is annealed."""
+    anneal_entropy: bool = False
+    """Let the entropy bonus fall to 0 by the end of the run, for a policy that is sure of what it does."""
+    rho_clip: float = Field(default=1.0, gt=0)
+    """V-trace: greatest ratio that weights a row's own error."""
+    c_clip: float = Field(default=1.0, gt=0)
+    """V-trace: greatest ratio by which later errors reach an earlier row."""
+    normalize_observation: bool = False
+    """Observations by their running mean and deviation."""
+    normalize_return: bool = True
+    """Values in units of the running deviation of returns."""
+    anneal_learning_rate: bool = True
+    """Let the learning rate fall to 0 by the end of the run."""
+    max_lag: int | None = Field(default=None, ge=0)
+    """Publications by which the oldest row of a segment may be behind when it is received; older ones are dropped, but
+    never those of the newest weights that are known to be in use. None: V-trace alone corrects for lag."""
+    zero_start: bool = False
+    """Train a recurrent policy as if it remembered nothing before each segment, as implementations that do not keep its
+    state do."""
+    zero_last: bool = False
+    """Give a segment's last row no advantage, as implementations that do not look beyond a segment do."""
+    central_critic: bool = False
+    """MAPPO (Yu et al. 2022): the value function is a network of its own, which sees all evaluation-only observations
+    besides what the actor sees; it stays with the learner."""
+    curiosity: Curiosity | None = None
+    """Reward what is new as well; None: what the world gives alone."""
+
+    @property
+    def discipline(self) -> Literal["stream", "replay"]:
+        """How the ring is used."""
+        return "stream"
+
+    @property
+    def before(self) -> int:
+        """Rows of history in front of each segment."""
+        return 0
+
+    @property
+    def row_fields(self) -> tuple[tuple[str, str], ...]:
+        """(name, dtype) of the scalar fields this algorithm adds to every row."""
+        said = (("log_probability", "<f4"),)
+        return said if self.central_critic else (*said, ("value", "<f4"))
+
+
+class PPO(Streamed):
+    """Proximal policy optimisation: several steps on each batch, none of which goes far."""
+
+    name: Literal["ppo"] = "ppo"
+    epochs: int = Field(default=1, ge=1)
+    """Times that each batch is trained on."""
+    minibatches: int = Field(default=4, ge=1)
+    """Parts of a batch, each of which makes one step."""
+    gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    """λ of generalised advantage estimation."""
+    clip: float = Field(default=0.2, gt=0)
+    """How far from 1 a ratio still counts in the surrogate."""
+    value_clip: float | None = Field(default=None, gt=0)
+    """How far a value may move from what it was when acting; null: any way."""
+    normalize_advantage: bool = True
+    """Advantages with mean 0 and deviation 1 in each minibatch."""
+    priority_alpha: float = Field(default=0.0, ge=0, le=1)
+    """How much more often segments of large advantages are trained on; 0: all alike, each once an epoch."""
+    priority_beta: float = Field(default=0.6, ge=0, le=1)
+    """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
+    run's end."""
+
+
+class IMPALA(Streamed):
+    """V-trace actor-critic (Espeholt et al. 2018): one step on each batch, along the policy gradient as it is.
+
+    `rho_clip` and `c_clip` are the paper's truncation levels (rho-bar, c-bar), `value_coefficient` and
+    `entropy_coefficient` its baseline and entropy costs, `segments` its batch and `segment_length` its unroll.
+    """
+
+    name: Literal["impala"] = "impala"
+    epochs: ClassVar[int] = 1
+    minibatches: ClassVar[int] = 1
+    gae_lambda: ClassVar[float] = 1.0
+    value_clip: ClassVar[None] = None
+    normalize_advantage: ClassVar[bool] = False
+    priority_alpha: ClassVar[float] = 0.0
+    priority_beta: ClassVar[float] = 0.0
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.rho_clip < self.c_clip:
+            raise ConfigurationError("rho_clip_below_c_clip", value=self.rho_clip, limit=self.c_clip, key="rho_clip")
+        return self
+
+
+OnStream = PPO | IMPALA
+"""All of them."""

@@ -1,0 +1,350 @@
+"""The run's configuration: typed, validated, frozen; an unknown key is an error.
+
+In flows: a mapping (from YAML, `--set` or the wire). Out flow: a `Run`. Defaults follow the source documents where
+they name one; the presets override them where training is better served. The sections for algorithms, auxiliaries and
+environments have files of their own (algorithms.py, off_policy.py, auxiliaries.py and environments.py here); users take
+all of them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from protocol.config.auxiliary import RND, AuxiliaryConfig
+from protocol.config.base import Section, Settings, complaint
+from protocol.config.checks import check_compiled, check_lockstep
+from protocol.config.environment import EnvironmentConfig
+from protocol.config.evaluation import EvaluationConfig
+from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
+from protocol.config.league import LeagueConfig, check_league
+from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
+from protocol.config.offline import BC, Dataset
+from protocol.config.on_policy import IMPALA, PPO, Network, OnStream, Streamed
+from protocol.config.source_names import Multiprocessing, without_aliases
+from protocol.config.trainable import Computing, Learned, Learners, settled
+from protocol.errors import ConfigurationError
+from protocol.spaces import Label, World, policy_map
+
+__all__ = [
+    "BC",
+    "C51",
+    "DQN",
+    "IMPALA",
+    "IQN",
+    "PPO",
+    "QMIX",
+    "RND",
+    "SAC",
+    "VDN",
+    "AuxiliaryConfig",
+    "Dataset",
+    "EnvironmentConfig",
+    "EvaluationConfig",
+    "Fixed",
+    "FrozenPolicy",
+    "LeagueConfig",
+    "Multiprocessing",
+    "Network",
+    "OnStream",
+    "PolicyConfig",
+    "Replayed",
+    "Run",
+    "Sampled",
+    "ScriptedPolicy",
+    "Streamed",
+    "parse_run",
+]
+
+Sampled = Replayed | BC
+"""Algorithms whose batches are rows that are sampled, any number of times."""
+
+
+_SAID = 300
+"""Characters of what was given that a sentence repeats."""
+
+
+class PolicyConfig(Learned):
+    """One policy: its algorithm, network, optimiser, ring and publication."""
+
+    algorithm: Annotated[PPO | IMPALA | IQN | DQN | C51 | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
+        default_factory=PPO
+    )
+    """How it learns."""
+    network: Network = Field(default_factory=Network, alias="model_config")
+    """What it computes with; `model_config` is the same key."""
+    segment_length: int = Field(default=64, ge=1, le=65_535)
+    """Steps of a segment."""
+    flow: Literal["block", "drop_oldest", "drop_newest"] | None = None
+    """What an actor does that has no credit: wait, overwrite its oldest segment (in replay only where its learner is
+    silent), or discard the new one; None: `drop_oldest` in replay, `block` otherwise and in lock-step."""
+    flush_after: float | None = Field(default=None, gt=0)
+    """Seconds after which a segment is sent although it is not full; None: never."""
+    sync_interval: int = Field(default=50, ge=1)
+    """Turns from one look for new weights to the next."""
+    ranks: int = Field(default=1, ge=1, le=1024)
+    """Learner processes that train this policy together, each on the segments of its own actors (data parallel)."""
+    compile: bool = False
+    """Let torch.compile make one kernel of many operations in the updates of ppo, impala, iqn and dqn; where there is
+    no compiler they run one operation at a time."""
+    record: bool = False
+    """Keep every segment that the learner receives in the run's folder, as a dataset."""
+    dataset: Dataset | None = None
+    """Learn from this instead of from actors."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alias(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            data = without_aliases(data)
+            if isinstance(data.get("algorithm"), Mapping):
+                data["algorithm"] = {"name": "ppo", **data["algorithm"]}
+                if (name := data["algorithm"]["name"]) in FIXED:
+                    raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
+        return data
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        algorithm = self.algorithm
+        self._static()
+        if self.compile:
+            check_compiled(self)
+        if self.network.recurrent is not None and not isinstance(algorithm, Streamed):
+            raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.recurrent")
+        if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
+            raise ConfigurationError("layers_not_shareable", key="network.share_layers")
+        if isinstance(algorithm, Replayed):
+            if algorithm.learning_starts > algorithm.buffer_capacity:
+                raise ConfigurationError(
+                    "learning_starts_unreachable",
+                    value=algorithm.learning_starts,
+                    limit=algorithm.buffer_capacity,
+                    key="algorithm.learning_starts",
+                )
+            if self.flow == "drop_newest":
+                raise ConfigurationError("drop_newest_with_replay", key="flow")
+        if isinstance(algorithm, Streamed):
+            if algorithm.zero_start and self.network.recurrent is None:
+                raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
+            segments = algorithm.segments
+            if segments is not None and segments % algorithm.minibatches:
+                raise ConfigurationError(
+                    "minibatches_do_not_divide",
+                    count=segments,
+                    minibatches=algorithm.minibatches,
+                    key="algorithm.segments",
+                )
+        return self
+
+    def _static(self) -> None:
+        """ValueError where algorithm, dataset and record do not go together."""
+        if isinstance(self.algorithm, BC) and self.dataset is None:
+            raise ConfigurationError("dataset_missing", key="dataset")
+        if self.dataset is not None and isinstance(self.algorithm, Streamed):
+            raise ConfigurationError("dataset_not_on_policy", algorithm=self.algorithm.name, key="dataset")
+        if self.dataset is not None and self.record:
+            raise ConfigurationError("record_with_dataset", key="record")
+
+
+class Run(Section):
+    """Everything a run is."""
+
+    environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
+    """What is played."""
+    policy: PolicyConfig = Field(default_factory=PolicyConfig)
+    """What every policy has in common."""
+    policies: dict[Label, Settings] = Field(default_factory=dict)
+    """Overrides by policy name, or what a policy is that does not learn (protocol/config/fixed_policy.py)."""
+    agents: dict[str, Label] = Field(default_factory=dict)
+    """agent -> policy; an agent not named has a policy of its own, called like the agent."""
+    auxiliaries: dict[Label, AuxiliaryConfig] = Field(default_factory=dict)
+    """What learns beside the policies from what their agents see, by name."""
+    actors: int = Field(default=1, ge=0, le=10_000)
+    """Actor processes; none where every policy has a dataset."""
+    schedule: Literal["asynchronous", "lockstep"] = "asynchronous"
+    """Actors never wait for learners, or all keep in step: the same bits with any number of actors, which share
+    `environment.copies` then (protocol/config/checks.py)."""
+    replay: str | None = None
+    """Folder of a run with `record`, whose learners learn again by themselves, in one process and to the same bits."""
+    act_block: int = Field(default=16, ge=4)
+    """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
+    cut_rounds: int = Field(default=100, ge=0)
+    """Lock-step: rounds between two cuts, to the last of which all go back when a worker dies; 0: to the beginning."""
+    learners: Learners = "process"
+    """Which policies and auxiliaries share a learner process (protocol/config/trainable.py)."""
+    num_learner_processes: int | None = Field(default=None, ge=1)
+    """Processes of `learners: cohort`, which a number alone implies; None: one."""
+    cohort: Computing = "auto"
+    """How several policies in one process are computed."""
+    steps: int = Field(default=10_000_000, ge=1)
+    """Agent steps until the run ends; without actors, rows that are trained on."""
+    until: int | None = Field(default=None, ge=1)
+    """Agent steps (rows) at which this run ends before `steps`, by which schedules go on as if it did not."""
+    seconds: float | None = Field(default=None, gt=0)
+    """Wall-clock limit, whichever comes first."""
+    target_return: float | None = Field(default=None, allow_inf_nan=False)
+    """The run ends once the newest hundred episodes or so of every policy that learns earned this in the mean."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of worlds, first weights and everything that is drawn."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where learners compute; auto: on a GPU if there is one."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of what learners' networks multiply, and of what their hidden layers say; weights, moments, gradients, losses and
+    what networks tell are float32."""
+    act_device: Literal["cpu", "cuda"] = "cpu"
+    """Where the policies of actors that tell a value compute; a GPU may be the learners' own."""
+    device_per_agent: bool = False
+    """Spread learners (and actors with `act_device: cuda`) over all GPUs of a node instead of using the first."""
+    transport: Literal["auto", "memory", "tcp"] = "auto"
+    """How segments and weights travel: shared memory where both ends see it, or always one of the two."""
+    actor_timeout: float = Field(default=10.0, gt=0)
+    """Seconds without a heartbeat until an actor is considered lost, and that it has to stop."""
+    learner_timeout: float = Field(default=10.0, gt=0)
+    """The same for a learner."""
+    monitor_period: float = Field(default=1.0, gt=0, le=60)
+    """Seconds between two looks at the workers' life."""
+    stall_timeout: float = Field(default=120.0, gt=0)
+    """Seconds without a turn of a worker's loop until it counts as hung, or without a step of anybody until it is told
+    who waits for what."""
+    lock_timeout: float = Field(default=1.0, gt=0, le=60)
+    """Seconds that a worker waits for the lock of a `ring: locked` before it gives up."""
+    starvation_sleep: float = Field(default=0.01, gt=0, le=10)
+    """Longest sleep of a starved learner between two looks; data wake it at once."""
+    restarts: int = Field(default=3, ge=0)
+    """Times a worker that died is started again."""
+    checkpoint_interval: float = Field(default=30.0, gt=0)
+    """Seconds between two checkpoints of a policy; one more is written at the end."""
+    checkpoint_steps: int | None = Field(default=None, ge=1)
+    """Agent steps between two checkpoints as well, counted through all restarts; None: by time alone."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    """How many of the newest checkpoints of a policy are kept, besides the best."""
+    logging: bool = True
+    """Write a log file for each worker."""
+    log_interval: int = Field(default=100, ge=1)
+    """Train steps between two lines in a learner's log."""
+    log_format: Literal["text", "json", "both"] = "text"
+    """`<worker>.log` for people, `<worker>.jsonl` for programs."""
+    log_mebibytes: int = Field(default=64, ge=1)
+    """Size at which a log file is put aside; three of them are kept."""
+    log_dir: str = "./logs"
+    """Where logs go, relative to the run's folder."""
+    loggers: tuple[Literal["wandb", "mlflow"], ...] = ()
+    """Who gets the measurements besides `metrics.jsonl` and TensorBoard; each needs the extra of its name."""
+    multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)
+    """Three keys by the names that other documents have for them."""
+    evaluation: EvaluationConfig | None = None
+    """How well the policies do without exploring, measured while they learn; None: it is not."""
+    league: LeagueConfig | None = None
+    """Who plays against whose past (protocol/config/league.py); None: all play with the newest weights of all."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        mode = self.multiprocessing.mode
+        if mode is not None:
+            given = "publish_mode" in self.policy.model_fields_set
+            if given and self.policy.publish_mode != mode:
+                raise ConfigurationError("publish_mode_conflict", key="multiprocessing.mode")
+            object.__setattr__(self, "policy", self.policy.model_copy(update={"publish_mode": mode}))
+        learning = []
+        learners = settled(self.learners, "learners" in self.model_fields_set, self.num_learner_processes)
+        object.__setattr__(self, "learners", learners)
+        for name in self.policies:
+            try:
+                if self.fixed(name) is None:
+                    learning.append(self.policy_config(name))
+            except ValidationError as fault:
+                model = FixedConfig if fault.title == FixedConfig.__name__ else PolicyConfig
+                raise complaint(fault, model, f"policies.{name}") from None
+        if self.until is not None and self.until > self.steps:
+            raise ConfigurationError("until_beyond_steps", value=self.until, limit=self.steps, key="until")
+        if self.target_return is not None and not self.actors:
+            raise ConfigurationError("target_return_without_actors", key="target_return")
+        if self.lockstep:
+            check_lockstep(self, [self.policy, *learning])
+        if self.league is not None:
+            check_league(self)
+        if self.replay is not None and any(config.record for config in (self.policy, *learning)):
+            raise ConfigurationError("record_with_replay", key="policy.record")
+        return self
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether all workers keep in step."""
+        return self.schedule == "lockstep"
+
+    @property
+    def end(self) -> int:
+        """Agent steps, or rows, that this run makes at most."""
+        return self.steps if self.until is None else self.until
+
+    @property
+    def cuts(self) -> bool:
+        """Whether cuts are made, to which all workers go back."""
+        return self.lockstep and self.cut_rounds > 0
+
+    @property
+    def groups(self) -> int:
+        """Groups of copies that are played in turn; in lock-step these are the blocks of all actors together."""
+        return self.environment.copies // self.act_block if self.lockstep else self.environment.async_factor
+
+    def fixed(self, name: str) -> Fixed | None:
+        """What policy `name` is if it does not learn; None if it does."""
+        algorithm = self.policies.get(name, {}).get("algorithm")
+        if not isinstance(algorithm, Mapping) or algorithm.get("name") not in FIXED:
+            return None
+        return FixedConfig.model_validate(self.policies[name]).algorithm
+
+    def policy_config(self, name: str) -> PolicyConfig:
+        """The configuration of policy `name`, which learns: the common one with its overrides, sections merged key by
+        key.
+
+        An override of `algorithm` that names another algorithm starts from that algorithm's defaults.
+        """
+        try:
+            override = without_aliases(self.policies.get(name, {}))
+        except ConfigurationError as fault:
+            raise fault.within(f"policies.{name}", key=f"policies.{name}.{fault.key}", policy=name) from None
+        base = self.policy.model_dump()
+        for key, value in override.items():
+            if key in ("algorithm", "network") and isinstance(value, Mapping):
+                other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
+                base[key] = dict(value) if other else {**base[key], **value}
+            else:
+                base[key] = value
+        return PolicyConfig.model_validate(base)
+
+    def ranks(self, name: str) -> int:
+        """Learner processes that train `name`, a policy or an auxiliary, together."""
+        if name in self.auxiliaries or self.fixed(name) is not None:
+            return 1
+        return self.policy_config(name).ranks
+
+    def policy_of(self, world: World) -> dict[str, str]:
+        """agent -> policy for every agent of `world`; raises ConfigurationError where the two do not fit."""
+        mapping = policy_map(world, self.agents)
+        expected = self.multiprocessing.num_agents
+        if expected is not None and expected != len(mapping):
+            raise ConfigurationError(
+                "agent_count_differs",
+                expected=expected,
+                environment=world.id,
+                count=len(mapping),
+                key="multiprocessing.num_agents",
+            )
+        players = self.league.players if self.league is not None else ()
+        for policy in self.policies:
+            if policy not in mapping.values() and policy not in players:
+                raise ConfigurationError(
+                    "policy_not_used", policy=policy, choices=sorted(set(mapping.values())), key="policies"
+                )
+        return mapping
+
+
+def parse_run(data: Mapping[str, Any]) -> Run:
+    """A `Run` from plain data; ConfigurationError with one sentence (key, fault, remedy) if it is not valid."""
+    try:
+        return Run.model_validate(dict(data))
+    except ValidationError as fault:
+        raise complaint(fault, Run) from None

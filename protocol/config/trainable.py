@@ -1,0 +1,69 @@
+"""The keys that everything trained has, be it a policy or an auxiliary: its optimiser, its ring, its publication."""
+
+# MERGED-DOC """Who shares a learner process: the key `learners` of a run.
+#
+# In flows: what is written under `learners` and `num_learner_processes`. Out flow: the one of them that says it all.
+# """
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocol.config.base import Section
+from protocol.errors import ConfigurationError
+from protocol.spaces import Label
+
+__all__ = ["Computing", "Learned", "Learners", "settled"]
+
+
+class Learned(Section):
+    """What a learner's member is told, whatever it learns."""
+
+    learning_rate: float = Field(default=0.00025, gt=0)
+    """Of Adam; at the start, where it is annealed."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Norm to which the gradient of an update is clipped."""
+    credits: int | None = Field(default=None, ge=1)
+    """Segments an actor may have unacknowledged, a multiple of `environment.copies`; None: twice its streams."""
+    compress: tuple[str, ...] = ()
+    """Fields of segments that travel compressed (zstd) to other nodes."""
+    ring: Literal["lock_free", "locked"] = "lock_free"
+    """How a learner on the same node reads an actor's memory: it checks each copy, or (the reference) it locks besides,
+    so that no slot is taken from under a copy; the actor then waits for its learners, up to `lock_timeout`."""
+    checksums: bool | None = None
+    """Check every copy by CRC-32 as well; None: only where a processor shows stores in another order."""
+    publish_mode: Literal["double_buffer", "snapshot"] = "snapshot"
+    """Weights in shared memory: two copies and a flip, or one copy."""
+    wire_weights: Literal["float32", "bf16"] = "float32"
+    """How float32 weights travel to other nodes: exactly, or rounded to half the bytes. Memory is exact always."""
+    publish_interval: int = Field(default=10, ge=1)
+    """Train steps from one publication of weights to the next."""
+
+
+Learners = Literal["process", "cohort", "auto"] | dict[Label, Annotated[tuple[Label, ...], Field(min_length=1)]]
+"""`process`: each policy has a process of its own; `cohort`: they share `num_learner_processes` (one); `auto`: those
+that can be computed as one share a process, where that is known to pay; or cohorts by name, each with its policies."""
+
+Computing = Literal["auto", "in_turn", "stacked", "branches"]
+"""How a process computes several policies: one after the other, those of one kind as one, or on CUDA all side by side;
+`auto`: as is known to pay."""
+
+
+def settled(learners: Learners, said: bool, processes: int | None) -> Learners:
+    """`learners`, of which `said` tells whether it was written down; ValueError where it does not go with the number of
+    `processes`, which alone asks for cohorts."""
+    if isinstance(learners, dict):
+        placed = [policy for policies in learners.values() for policy in policies]
+        for policy in placed:
+            if placed.count(policy) > 1:
+                raise ConfigurationError("policy_in_two_cohorts", policy=policy, key="learners")
+    if processes is None:
+        return learners
+    if not said:
+        return "cohort"
+    if learners != "cohort":
+        what = "lists cohorts" if isinstance(learners, dict) else f"is {learners}"
+        raise ConfigurationError("learners_conflict", reason=what, key="num_learner_processes")
+    return learners

@@ -1,0 +1,57 @@
+"""YAML files that people write. In flow: a path. Out flow: plain data or a run, or a sentence on what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from protocol.config.run import Run, parse_run
+from protocol.errors import ConfigurationError
+
+__all__ = ["fault_in", "read_mapping", "read_run"]
+
+_BYTES = 16 * 2**20
+_SAID = 500
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """What the file holds, nothing in it being {}; ConfigurationError if it cannot be read or is no mapping."""
+    try:
+        if path.stat().st_size > _BYTES:
+            raise ConfigurationError("document_too_large", file=path, limit=_BYTES)
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except ConfigurationError:
+        raise
+    except OSError as fault:
+        raise ConfigurationError("document_unreadable", file=path, reason=fault.strerror) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: no UTF-8, a date that is none
+        raise ConfigurationError("document_not_yaml", file=path, reason=" ".join(str(fault).split())[:_SAID]) from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigurationError("document_not_a_mapping", file=path)
+    return data
+
+
+def fault_in(
+    path: Path, fault: ValidationError, model: type[BaseModel], branches: tuple[str, ...] = ()
+) -> ConfigurationError:
+    """The first fault of a file for `model`. `branches`: what pydantic calls members of unions, which are no keys."""
+    first = fault.errors()[0]
+    key = ".".join(str(part) for part in first["loc"] if part not in (*branches, "[key]"))
+    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+        return ConfigurationError("settings_file_unknown_key", file=path, key=key, choices=list(model.model_fields))
+    told = first.get("ctx", {}).get("error")
+    if isinstance(told, ConfigurationError):
+        inner = ".".join(filter(None, (key, told.facts.get("key"))))
+        return told.within(f"{path}: {key}" if key else path, file=path, key=inner)
+    place = f"{key}: " if key else ""
+    return ConfigurationError("settings_file_invalid", file=path, prefix=place, reason=first["msg"], key=key)
+
+
+def read_run(path: Path) -> Run:
+    """The run in a file; ConfigurationError in one sentence."""
+    return parse_run(read_mapping(path))

@@ -1,0 +1,1 @@
+"""Requests to the coordinator, and the heartbeats that it receives."""

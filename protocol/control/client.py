@@ -1,0 +1,269 @@
+"""A worker's end of the control sockets: joining, heartbeats (`Beat`) out, commands and routes (`Pulse`) in, farewell.
+
+A membership whose heartbeats stop for a lease ends by itself. The client runs in a thread of its own, so that a long
+update costs nobody the lease; when the coordinator is away, the worker goes on and joins again when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import zmq
+
+from protocol.control.heartbeat import Report, Unheard, introduction
+from protocol.errors import Refused, Timeout, WireError
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Beat, Leave, Message, Pulse, Refusal, Role, Welcome
+from protocol.transport.sockets import arrived, connect, poll
+
+__all__ = ["ControlClient", "pause"]
+
+log = logging.getLogger(__name__)
+
+_ABANDONED = 10
+"""Leases of silence after which a worker that nobody supervises gives its coordinator up."""
+
+
+class ControlClient:
+    """One worker's membership. `report` is called by the client's thread before each heartbeat and must be quick."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "", node: str = ""
+    ) -> None:
+        self._coordinator = coordinator
+        # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
+        self._socket = connect(context, zmq.DEALER, coordinator, queue=False, server="coordinator")
+        self._join = introduction(role, name, node)
+        self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        self._orphaned = False
+        self._away = False
+        self._surplus = 0
+        """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
+        self._unheard = Unheard()
+        self._report: Callable[[], Report] = Report
+        self._last: Pulse | None = None
+        self.heard_at = 0.0
+        self.changed = threading.Event()
+        """Set at every pulse; the worker may clear it."""
+
+    def join(self, seconds: float) -> Welcome:
+        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent."""
+        end, told = time.monotonic() + seconds, time.monotonic() + 3
+        refused: Refused | None = None
+        while True:
+            answer = self._ask(end)
+            if isinstance(answer, Welcome):
+                return self._enter(answer)
+            if answer is not None:
+                refused = Refused.heard(answer.reason)
+                if not answer.retry:
+                    raise refused
+                time.sleep(min(0.2, max(0.0, end - time.monotonic())))
+            if self.orphaned:
+                raise Timeout("supervisor_gone")
+            left = end - time.monotonic()
+            if left <= 0:
+                if refused is not None:
+                    raise refused.within(f"after {seconds:g} s")
+                raise Timeout("no_coordinator_answered", peer=self._coordinator, seconds=seconds)
+            if time.monotonic() >= told:
+                told = time.monotonic() + 10
+                log.warning("event=waiting for=coordinator address=%s seconds_left=%.0f", self._coordinator, left)
+
+    def start(self, report: Callable[[], Report]) -> None:
+        """Begins the heartbeats, or tells something else by them from now on."""
+        self._report = report
+        if self._thread is not None:
+            return
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+        self._thread.start()
+
+    @property
+    def command(self) -> Literal["go", "pause", "drain", "stop"]:
+        """What the worker is to do now. An orphan has to stop."""
+        if self._orphaned:
+            return "stop"
+        last = self._last
+        return "go" if last is None or last.command == "rejoin" else last.command
+
+    @property
+    def token(self) -> str:
+        """By which the coordinator knows this process."""
+        return self._join.token
+
+    @property
+    def coordinator(self) -> str:
+        """Its address."""
+        return self._coordinator
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """The newest answer of the coordinator."""
+        return self._last
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the process that started this worker has died."""
+        if self._parent and os.getppid() != self._parent:
+            self._orphaned = True
+        return self._orphaned
+
+    def leave(self, error: str = "", seconds: float = 2.0) -> None:
+        """Ends the membership with the last report; waits at most `seconds` for the coordinator to hear it."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+            self._thread = None
+        if not hasattr(self, "welcome") or self._socket.closed:
+            return
+        last = self._report()
+        leave = Leave(
+            schema_number=self.welcome.schema_number,
+            name=self.welcome.name,
+            token=self._join.token,
+            incarnation=self.welcome.incarnation,
+            counters=last.counters,
+            metrics=last.metrics,
+            episodes=self._unheard.with_new(last.episodes),
+            error=error[-60_000:],
+        )
+        end = time.monotonic() + seconds
+        while not self._send(leave):
+            if time.monotonic() >= end:
+                return
+            time.sleep(0.05)
+        while (left := end - time.monotonic()) > 0 and poll([self._socket], int(left * 1000)):
+            message = self._receive()
+            if isinstance(message, Pulse) and message.command == "stop":
+                break
+
+    def close(self) -> None:
+        """Stops the thread and closes the socket."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+            self._thread = None
+        self._socket.close(linger=0)
+
+    def _ask(self, end: float) -> Welcome | Refusal | None:
+        """Sends the Join once more and waits a moment for its answer."""
+        sent = self._send(self._join)
+        self._surplus += sent
+        patience = 1000 if sent else 100
+        if not poll([self._socket], min(patience, max(1, int((end - time.monotonic()) * 1000)))):
+            return None
+        frames = arrived(self._socket)
+        if frames is None:  # what woke the poll could not be decrypted
+            return None
+        message, _ = decode(frames)
+        if not isinstance(message, Refusal | Welcome):
+            return None
+        self._surplus -= 1
+        return message
+
+    def _enter(self, welcome: Welcome) -> Welcome:
+        """From now on this worker is who the coordinator says."""
+        self.welcome = welcome
+        self._join = self._join.model_copy(update={"name": welcome.name, "incarnation": welcome.incarnation})
+        self.heard_at = time.monotonic()
+        return welcome
+
+    def _run(self) -> None:
+        interval = self.welcome.beat
+        beat_at, since = 0.0, time.monotonic()
+        try:
+            while not self._ending.is_set():
+                now = time.monotonic()
+                if now >= beat_at:
+                    waits = self._beat() in ("starting", "waiting")
+                    since = since if waits else now
+                    beat_at = now + (pause(now - since, interval) if waits else interval)
+                if self.orphaned:
+                    self.changed.set()
+                elif not self._parent and now - self.heard_at > _ABANDONED * self.welcome.lease:
+                    self._end(
+                        f"the coordinator at {self._coordinator} has been silent for {now - self.heard_at:.0f} s; "
+                        "start it again, then this worker"
+                    )
+                if poll([self._socket], 100):
+                    self._hear()
+        except Exception as fault:  # without heartbeats the worker would go on for ever, unseen
+            log.exception("event=control_failed error=%s", type(fault).__name__)
+            self._end("its heartbeats failed")
+
+    def _beat(self) -> str:
+        report = self._report()
+        beat = Beat(
+            schema_number=self.welcome.schema_number,
+            name=self.welcome.name,
+            token=self._join.token,
+            incarnation=self.welcome.incarnation,
+            state=report.state,
+            routes=report.routes,
+            counters=report.counters,
+            metrics=report.metrics,
+            episodes=self._unheard.with_new(report.episodes),
+        )
+        self._unheard.told(self._send(beat))
+        return report.state
+
+    def _receive(self) -> Message | None:
+        try:
+            message, _ = decode(self._socket.recv_multipart(zmq.NOBLOCK))
+        except (zmq.Again, WireError) as fault:
+            log.warning("event=control_message_refused reason=%s", fault)
+            return None
+        self.heard_at = time.monotonic()
+        return message
+
+    def _hear(self) -> None:
+        message = self._receive()
+        if isinstance(message, Pulse):
+            self._last = message
+            self.changed.set()
+            self._unheard.answered(known=message.command != "rejoin")
+            if message.command == "rejoin":
+                self._surplus = 0
+                self._send(self._join)
+        elif isinstance(message, Welcome | Refusal) and self._surplus > 0:
+            self._surplus -= 1
+        elif isinstance(message, Refusal) and not message.retry:
+            self._end(message.reason)
+        elif isinstance(message, Welcome) and _identity(message) != _identity(self.welcome):
+            self._end(
+                f"the coordinator knows this worker as {message.name}.{message.incarnation} of run {message.run} only"
+            )
+
+    def _end(self, reason: str) -> None:
+        log.error("event=refused reason=%s", reason)
+        self._orphaned = True
+        self.changed.set()
+
+    def _send(self, message: Message) -> bool:
+        """False while the coordinator is away: the next heartbeat says the same."""
+        try:
+            self._socket.send(encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            if not self._away:
+                log.warning("event=not_sent type=%s reason=coordinator_away", message.type)
+            self._away = True
+            return False
+        self._away = False
+        return True
+
+
+def pause(waited: float, interval: float) -> float:
+    """Seconds to the next heartbeat of a worker that has `waited` for something so long: at most a tenth more until it
+    hears of it, and a crowd that waits for long does not take all of its coordinator's time."""
+    return min(interval, max(0.1, waited / 10))
+
+
+def _identity(welcome: Welcome) -> tuple[str, str, int]:
+    return welcome.run, welcome.name, welcome.incarnation

@@ -1,0 +1,142 @@
+"""The coordinator's end of the control sockets: joins, heartbeats, farewells and wishes for files in, answers out.
+
+What a peer sends is checked before it is handed on; one that keeps sending what is no message is not listened to.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import zmq
+
+from protocol import SCHEMA
+from protocol.errors import Refused, RookeryError, WireError
+from protocol.messages import versioning
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Beat, Join, Leave, Message, Refusal
+from protocol.messages.file_fetch import Fetch
+from protocol.messages.versioning import Schemas
+from protocol.transport.sockets import peer_host, poll
+
+__all__ = ["ControlServer", "check_schemas", "refusal"]
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 1000
+_TOLD = 100
+"""Different refusals that are logged."""
+_FAULTS = 20
+"""Refused messages after which a peer is quarantined."""
+_PEERS = 1000
+"""Peers whose faults are remembered."""
+
+
+class ControlServer:
+    """The coordinator's end: requests in, answers out. A peer that keeps sending what is no message is not listened to
+    any more: quarantined."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer to a peer that is gone is an error, not silence
+        self._socket = socket
+        self.refused_messages = 0
+        """What was no message or no request."""
+        self.quarantined_peers = 0
+        self.quarantined_messages = 0
+        """What quarantined peers sent since."""
+        self._told: set[str] = set()
+        self._faults: dict[bytes, int] = {}
+        """peer -> messages that were refused."""
+        self._numbers: dict[bytes, int] = {}
+        """peer -> the schema its request is answered in."""
+        self.gone: set[bytes] = set()
+        """Peers of the newest requests that could not be answered: they have ended."""
+
+    def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
+        """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
+        found: list[tuple[bytes, Message]] = []
+        self._numbers.clear()
+        self.gone.clear()
+        if not poll([self._socket], milliseconds):
+            return found
+        for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
+            try:
+                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            peer = identity.bytes
+            if self._faults.get(peer, 0) >= _FAULTS:
+                self.quarantined_messages += 1
+                continue
+            try:
+                message = _request(frames)
+                _check_role(message, identity)
+            except WireError as fault:
+                self._refuse(identity, peer, fault.coded)
+                continue
+            self._numbers[peer] = _number(message)
+            found.append((peer, message))
+        return found
+
+    def answer(self, peer: bytes, message: Message, *frames: bytes) -> bool:
+        """Sends `message` to `peer`, in the schema of its request; False, and no error, if that one is gone."""
+        number = self._numbers.get(peer, SCHEMA)
+        if number != message.schema_number:
+            message = message.model_copy(update={"schema_number": number})
+        try:
+            self._socket.send_multipart([peer, encode(message), *frames], zmq.NOBLOCK)
+        except zmq.ZMQError as fault:
+            log.info("event=answer_not_sent type=%s reason=%s", message.type, fault.strerror)
+            if fault.errno == zmq.EHOSTUNREACH:
+                self.gone.add(peer)
+            return False
+        return True
+
+    def _refuse(self, identity: zmq.Frame, peer: bytes, reason: str) -> None:
+        self.refused_messages += 1
+        if len(self._faults) >= _PEERS and peer not in self._faults:
+            del self._faults[next(iter(self._faults))]  # the one known longest
+        self._faults[peer] = self._faults.get(peer, 0) + 1
+        if reason not in self._told and len(self._told) < _TOLD:
+            self._told.add(reason)
+            log.warning("event=message_refused host=%s reason=%s", peer_host(identity), reason)
+        if self._faults[peer] == _FAULTS:
+            self.quarantined_peers += 1
+            reason = Refused("connection_quarantined", count=_FAULTS, reason=reason).coded
+            log.warning("event=peer_quarantined host=%s messages=%d", peer_host(identity), _FAULTS)
+        self.answer(peer, Refusal(reason=reason))
+
+
+def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave | Fetch:
+    message, _ = decode(frames)
+    if not isinstance(message, Join | Beat | Leave | Fetch):
+        raise WireError("message_not_a_request", message=message.type)
+    return message
+
+
+def _check_role(message: Message, identity: zmq.Frame) -> None:
+    """WireError if somebody joins as another role than the one whose key it has."""
+    try:
+        role = identity.get("User-Id")
+    except zmq.ZMQError:  # no keys are used
+        return
+    if isinstance(message, Join) and role and message.role != role:
+        raise WireError("role_key_mismatch", role=message.role, expected=role)
+
+
+def _number(message: Message) -> int:
+    """The schema that a request is answered in."""
+    if isinstance(message, Join):
+        return versioning.agreed(Schemas(message.oldest_schema, message.newest_schema)) or SCHEMA
+    return message.schema_number
+
+
+def check_schemas(join: Join) -> Refused | None:
+    """None, or why a worker that speaks these schemas may not join."""
+    return versioning.disagreement(
+        f"this worker (release {join.release})", Schemas(join.oldest_schema, join.newest_schema)
+    )
+
+
+def refusal(fault: RookeryError, retry: bool = False) -> Refusal:
+    """What a worker is told that is refused something. `retry`: not yet."""
+    return Refusal(reason=fault.coded, retry=retry)

@@ -1,0 +1,320 @@
+"""What one policy's learner takes in: announced segments that are checked, fresh and in turn.
+
+In flow: opened messages. Out flow: `Arrival`s that wait for the learner; refusals as errors, before anything changed.
+"""
+
+# MERGED-DOC """Headers of segments as they wait in a socket: opened, and those of one way put together.
+#
+# In flow: the frames of messages. Out flow: headers, and piles of messages that may be checked and taken as one.
+# """
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.errors import SharedMemoryError, WireError
+from protocol.experience.ack_publisher import AckSender, Key
+from protocol.experience.layout import Layout
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.ring_buffer import RECORD, Place, Ring, copied, place_of
+from protocol.experience.shared_obs import Common
+from protocol.experience.validation import ActionCheck, check_final_rows, check_finite, read_columns, read_records
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX
+from protocol.memory.shared_obs_store import Lease, Shelf
+from protocol.memory.slot_allocator import Pool
+from protocol.messages.codec import around, decode, packed
+from protocol.messages.compression import unpacked
+from protocol.messages.core import Segments
+
+__all__ = ["Admission", "Arrival", "Opener", "Pile"]
+
+_TOGETHER = 1024
+"""Segments up to which arrivals of one actor are put together."""
+_PARKED = 4
+"""Pools that segments waiting for room may fill; actors that keep to their credit need less than one."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """Announced segments: where they lie and their records as announced. `owned` slots go back to the pool, used.
+    `common`: where the moments of their actor lie, where agents see something in common."""
+
+    actor: str
+    incarnation: int
+    ring: Ring
+    records: NDArray[np.void]
+    owned: bool
+    common: Common | None = None
+
+    def continues(self, other: Arrival) -> bool:
+        """Whether `other`, which came later, is more of the same."""
+        return (
+            self.ring is other.ring
+            and (self.actor, self.incarnation) == (other.actor, other.incarnation)
+            and self.common is other.common
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """Checked inline segments; `columns` are views on the frames that brought them."""
+
+    key: Key
+    records: NDArray[np.void]
+    columns: dict[str, NDArray]
+    common: Common | None
+    lease: Lease | None
+
+
+@dataclass(slots=True)
+class Admission:
+    """One policy's: what its actors announced, and where it lies."""
+
+    name: str
+    layout: Layout
+    ledger: Ledger
+    pool: Pool
+    check: ActionCheck | None
+    announced: dict[Key, int]
+    settled: dict[Key, int]
+    shelf: Shelf
+    acks: AckSender
+    counters: Counters
+    arrivals: deque[Arrival] = field(default_factory=deque)
+    parked: deque[_Parcel] = field(default_factory=deque)
+    rings: dict[Key, Ring] = field(default_factory=dict)
+    leases: dict[int, Lease] = field(default_factory=dict)
+    """By slot of the pool: the moments that the segment there refers to."""
+    left: list[Ring] = field(default_factory=list)
+    """Rings whose actors are announced in others since: of a relay that was started again."""
+
+    def accept(self, pile: Pile) -> int:
+        """Segments in memory. What they refer to is checked where it lies, before anything of it is used."""
+        header, layout = pile.header, self.layout
+        key = (header.actor, header.incarnation)
+        records = read_records(pile.records(), header.count * len(pile.messages), layout)
+        if len(pile.messages) > 1:
+            ends = records["number"][header.count - 1 : -1 : header.count]
+            if (ends < np.array(pile.afters[1:], np.uint64)).any():
+                raise WireError("messages_out_of_order")
+        ring = self._ring(key, header)
+        if int(records["slot"].max()) >= ring.slots or int(np.bitwise_or.reduce(records["sequence"])) & 1:
+            raise WireError("record_slot_not_readable", limit=ring.slots)
+        place = place_of(records["slot"])
+        if "final_row" in ring.columns:
+            check_final_rows(ring.columns["final_row"][place], layout)
+        self.check_in_place(ring, records, place)
+        common = self.shelf.near(key, header.common)
+        records = self.fresh(key, pile.afters[0], records)
+        self.acks.came(self.name, key, records["number"][(len(records) - 1) % header.count :: header.count].tolist())
+        return self.queue(Arrival(*key, ring, records, False, common))
+
+    def accept_inline(self, header: Segments, after: int, frames: Sequence[zmq.Frame]) -> int:
+        """Segments in frames: checked, then copied to the pool; where that has no room, they wait, announced all the
+        same."""
+        layout, key = self.layout, (header.actor, header.incarnation)
+        fields = len(layout.fields)
+        expected = 1 + fields + self.shelf.frames(header.common)
+        if len(frames) != expected:
+            raise WireError("segment_frames_wrong", count=len(frames), expected=expected)
+        records = read_records(frames[0].buffer, header.count, layout)
+        packed = frames[1 : fields + 1]
+        columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
+        if self.check is not None:
+            self.check(columns, records, layout)
+        common = self.shelf.put(key, header.common, frames[fields + 1 :])
+        return self._admit(key, after, records, columns, common)
+
+    def _admit(
+        self,
+        key: Key,
+        after: int,
+        records: NDArray[np.void],
+        columns: dict[str, NDArray],
+        common: Common | None,
+    ) -> int:
+        if sum(len(parcel.records) for parcel in self.parked) > _PARKED * self.pool.slots:
+            raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)
+        known = int(np.count_nonzero(records["number"] <= self.announced.get(key, 0)))
+        if known:
+            columns = {name: column[known:] for name, column in columns.items()}
+        if common is not None and not self.shelf.holds(key, columns, records[known:], self.layout):
+            self.counters.add("out_of_turn", len(records) - known)  # the message that brought the moments was lost
+            return 0
+        fresh = self._news(key, after, records)
+        if len(fresh) == 0:
+            return 0
+        room = not self.parked and self.pool.free >= len(fresh)
+        if room:
+            stored = self.pool.store(fresh, columns, checked=False)
+        else:
+            check_finite(columns, fresh, self.layout)
+        last = self.announced[key] = int(fresh["number"][-1])
+        self.acks.came(self.name, key, (last,))
+        lease = None if common is None else self.shelf.lend(key, columns, fresh, self.layout)
+        if room:
+            return self._stored(key, stored, common, lease)
+        self.parked.append(_Parcel(key, fresh, columns, common, lease))
+        self.counters.add(f"parked.{self.name}", len(fresh))
+        return 0
+
+    def retry(self) -> int:
+        """Takes what waited for room, as far as there is some now; how many segments."""
+        count = 0
+        while self.parked and self.pool.free >= len(self.parked[0].records):
+            parcel = self.parked.popleft()
+            stored = self.pool.store(parcel.records, parcel.columns, checked=True)
+            count += self._stored(parcel.key, stored, parcel.common, parcel.lease)
+        return count
+
+    def _stored(self, key: Key, records: NDArray[np.void], common: Common | None, lease: Lease | None) -> int:
+        if lease is not None:
+            self.leases.update(dict.fromkeys(records["slot"].tolist(), lease))
+        return self.queue(Arrival(*key, self.pool.ring, records, True, common))
+
+    def fresh(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+        """The records (always the last ones) that were not announced before; from now on they are. None at all if
+        something announced before them has not come: their actor will announce both again."""
+        fresh = self._news(key, after, records)
+        if len(fresh):
+            self.announced[key] = int(fresh["number"][-1])
+        return fresh
+
+    def _news(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+        """`fresh`, which they are not yet taken for announced."""
+        known = self.announced.get(key, 0)
+        if int(records["number"][0]) <= known:
+            count = len(records)
+            records = records[records["number"] > known]
+            self.counters.add("repeated_headers", count - len(records))
+        if after > known:
+            self.counters.add("out_of_turn", len(records))
+            return records[:0]
+        return records
+
+    def queue(self, arrival: Arrival) -> int:
+        """Put together with what waits at the end, if that is the same actor's."""
+        count, waiting = len(arrival.records), self.arrivals
+        if count == 0:
+            return 0
+        last = waiting[-1] if waiting else None
+        if last is not None and last.continues(arrival) and len(last.records) + count <= _TOGETHER:
+            last.records = copied(last.records, arrival.records)
+        else:
+            waiting.append(arrival)
+        return count
+
+    def _ring(self, key: Key, header: Segments) -> Ring:
+        """The actor's, or that of a relay, which many actors share; each has an attachment of its own."""
+        known = self.rings.get(key)
+        if known is not None and known.nonce == header.nonce:
+            return known
+        path = Path(header.ring)
+        if not path.name.startswith(PREFIX):
+            raise SharedMemoryError("ring_name_invalid", value=header.ring)
+        ring = Ring.attach(path, self.layout, self.counters)
+        if ring.nonce != header.nonce:
+            ring.close()
+            raise SharedMemoryError("ring_not_of_actor", ring=header.ring, peer=header.actor, key="transport")
+        if known is not None:
+            self.left.append(known)
+        self.rings[key] = ring
+        return ring
+
+    def check_in_place(self, ring: Ring, records: NDArray[np.void], place: Place) -> None:
+        """The actions in an actor's own memory, in slots `place`, before they become indices."""
+        if self.check is not None:
+            columns = {name: ring.columns[name][place] for name in self.check.columns}
+            self.check(columns, records, self.layout)
+
+
+_AFTER = b"\xa5after"
+_MOST_KNOWN = 4096
+"""Headers that are remembered: more than actors that one learner has."""
+_LARGEST = 4096
+"""Bytes of a header that is worth remembering."""
+
+
+class Opener:
+    """Decodes headers. From one message of an actor to its next only `after` differs: of a header that is, byte for
+    byte, one that was decoded and checked before but for that number, the number alone is decoded."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Segments, bytes]] = {}
+        """What comes before the number -> the header and what comes behind it."""
+
+    def open(self, frames: list[zmq.Frame]) -> tuple[Segments, int]:
+        """The header and its own `after`: that in a remembered header is another message's. WireError for anything
+        else."""
+        raw = frames[0].bytes
+        cut = raw.find(_AFTER) + len(_AFTER)
+        known = self._known.get(raw[:cut])
+        if known is not None and raw.endswith(known[1]):
+            after = _count(raw[cut : len(raw) - len(known[1])])
+            if after is not None:
+                return known[0], after
+        header, _ = decode(frames)
+        if not isinstance(header, Segments):
+            raise WireError("message_not_segments", message=header.type)
+        if len(raw) <= _LARGEST and (header.common is None or not header.inline):
+            self._remember(raw, header)
+        return header, header.after
+
+    def _remember(self, raw: bytes, header: Segments) -> None:
+        """If it is what this release sends: then the bytes around the number are the same in the actor's next one."""
+        start, rest = around(header, "after")
+        if raw != start + packed(header.after) + rest:
+            return
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[start] = (header, rest)
+
+
+@dataclass(slots=True)
+class Pile:
+    """Messages about one actor's ring that came one behind the other, of one header but for `after`."""
+
+    header: Segments
+    afters: list[int] = field(default_factory=list)
+    messages: list[list[zmq.Frame]] = field(default_factory=list)
+
+    def add(self, after: int, frames: list[zmq.Frame]) -> None:
+        """One more, the newest."""
+        self.afters.append(after)
+        self.messages.append(frames)
+
+    def records(self) -> Any:
+        """The records of all of them, one behind the other; WireError unless each message has as many as it says."""
+        frames = [records_frame(frames) for frames in self.messages]
+        if len(frames) == 1:
+            return frames[0]
+        expected = self.header.count * RECORD.itemsize
+        if any(len(frame) != expected for frame in frames):
+            raise WireError("record_frames_wrong_size", expected=expected, size=RECORD.itemsize)
+        return b"".join(frames)
+
+
+def records_frame(frames: list[zmq.Frame]) -> Any:
+    """The records, the one frame behind a header of segments in memory."""
+    if len(frames) != 2:
+        raise WireError("record_frames_miscounted", count=len(frames) - 1)
+    return frames[1].buffer
+
+
+def _count(packed: bytes) -> int | None:
+    """The count that is all of `packed`, or None."""
+    try:
+        number = msgpack.unpackb(packed)
+    except (ValueError, msgpack.exceptions.UnpackException):
+        return None
+    return number if number.__class__ is int and 0 <= number < 2**63 else None

@@ -1,0 +1,267 @@
+"""Experience on its way in: announced segments of all actors, for a learner.
+
+The receiver hands the learner `Arrival`s: records that point into a ring, be it the actor's own memory or, for an actor
+that does not share memory, the policy's pool, into which the frames were copied once. What arrives is checked before it
+is believed, and taken only when all that was announced before it has come. The other end is `protocol/experience/sender.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.errors import RookeryError, WireError
+from protocol.experience.ack_publisher import AckSender, Key, Window
+from protocol.experience.layout import Layout
+from protocol.experience.policy_inbox import Admission, Arrival, Opener, Pile
+from protocol.experience.receipt_log import Ledger
+from protocol.experience.recovery import Roll, finished_beyond
+from protocol.experience.ring_buffer import Ring, place_of
+from protocol.experience.validation import ActionCheck
+from protocol.memory.counters import Counters
+from protocol.memory.shared_obs_store import Shelf
+from protocol.memory.slot_allocator import POOL, Pool
+from protocol.messages.core import Segments
+from protocol.transport.sockets import arrived, peer_host
+
+__all__ = ["Arrival", "ExperienceReceiver"]
+
+log = logging.getLogger(__name__)
+
+_STRANGERS = 64
+_AT_ONCE = 1000
+_BYTES_AT_ONCE = 2**22
+"""Bytes that are copied before the learner is given what came: settling it keeps the next ones coming meanwhile."""
+
+
+class ExperienceReceiver:
+    """The learner's end for all policies it serves and all actors that it `concerns`: one PULL socket in, arrivals out,
+    one XPUB socket for acknowledgements back."""
+
+    def __init__(
+        self,
+        pull: zmq.Socket[bytes],
+        acks: zmq.Socket[bytes],
+        run: str,
+        incarnation: int,
+        counters: Counters,
+        concerns: Callable[[str], bool] = lambda actor: True,
+    ):
+        self._pull, self._run, self._counters = pull, run, counters
+        self._acks = AckSender(acks, incarnation, self._state, counters)
+        self.sockets = [pull, acks]
+        """What to wait on."""
+        self._intakes: dict[str, Admission] = {}
+        self._roll = Roll(run, concerns)
+        self._strangers: set[Key] = set()
+        """Actor incarnations that sent something and were never members, as far as is known."""
+        self._shelf = Shelf(run)
+        self._quarantined: set[str] = set()
+        self._opener = Opener()
+
+    def add_policy(
+        self,
+        policy: str,
+        layout: Layout,
+        ledger: Ledger,
+        pool_slots: int,
+        check: ActionCheck | None = None,
+        window: Window = Window(),  # noqa: B008 - frozen
+    ) -> None:
+        """Accepts segments of `policy` whose actions pass `check`; a pool of `pool_slots` slots is made when the first
+        remote actor sends some. `window`: what one actor may have in flight."""
+        self._acks.expect(policy, window)
+        settled = ledger.entries()
+        pool = Pool(layout, pool_slots)
+        self._intakes[policy] = Admission(
+            policy, layout, ledger, pool, check, dict(settled), settled, self._shelf, self._acks, self._counters
+        )
+
+    def add_common(self, layout: Layout, blocks: int) -> None:
+        """Accepts common observations of `layout`, and `blocks` blocks of them from actors that do not share memory."""
+        self._shelf.expect(layout, blocks)
+
+    def receive(self) -> int:
+        """Takes in waiting messages, a bounded number at once, never waits; returns how many segments arrived."""
+        count = copied = 0
+        for intake in self._intakes.values():
+            taken = intake.retry()
+            count, copied = count + taken, copied + taken * intake.layout.segment_bytes
+        piles: dict[tuple[str, str, int], Pile] = {}
+        for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
+            frames = arrived(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
+            if frames is None:
+                break
+            try:
+                header, after = self._opener.open(frames)
+                way = (header.policy, header.actor, header.incarnation)
+                pile = piles.get(way)
+                if pile is not None and pile.header is not header:
+                    count += self._take(piles.pop(way))
+                    pile = None
+                if header.inline:
+                    intake = self._intake_of(header)
+                    taken = intake.accept_inline(header, after, frames[1:])
+                    count, copied = count + taken, copied + taken * intake.layout.segment_bytes
+                else:
+                    pile = piles.setdefault(way, Pile(header)) if pile is None else pile
+                    pile.add(after, frames)
+            except RookeryError as fault:
+                self._quarantine(fault, peer_host(frames[0]))
+        return count + sum(self._take(pile) for pile in piles.values())
+
+    def arrivals(self, policy: str) -> deque[Arrival]:
+        """What is there to be used, oldest first; the caller takes from the left."""
+        return self._intakes[policy].arrivals
+
+    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+        """`count` more segments of this actor, up to number `upto`, are in the learner's hands: ledger, then answer."""
+        intake = self._intakes[policy]
+        key = (arrival.actor, arrival.incarnation)
+        intake.ledger.settle(*key, upto, count)
+        intake.settled[key] = max(upto, intake.settled.get(key, 0))
+        self._acks.settled(policy, key)
+
+    def answer(self) -> None:
+        """What is settled is told to all actors; to be called before anything that takes long."""
+        self._acks.answer()
+
+    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+        """Pool slots that are no longer needed."""
+        intake = self._intakes[policy]
+        intake.pool.give_back(slots)
+        if intake.leases:
+            for slot in slots.tolist():
+                self._shelf.give_back(intake.leases.pop(slot))
+
+    def living(self, actors: set[Key], salvage: bool = True) -> None:
+        """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
+        its ring, if it is to be (`salvage`); its memory is let go once everything in it was used."""
+        attached = {policy: intake.rings for policy, intake in self._intakes.items()}
+        self._strangers -= actors
+        self._shelf.living(actors)
+        for policy, key, path in self._roll.call(actors, attached):
+            if salvage:
+                self._salvage(self._intakes[policy], key, path)
+
+    def forget(self, policy: str, actor: str, incarnation: int) -> None:
+        """Lets go of a dead actor's ring."""
+        self._acks.forget(policy, (actor, incarnation))
+        ring = self._intakes[policy].rings.pop((actor, incarnation), None)
+        if ring is not None:
+            ring.remove()
+        if not any((actor, incarnation) in other.rings for other in self._intakes.values()):
+            self._shelf.forget((actor, incarnation))
+
+    def let_go(self, policy: str, used: Callable[[Ring], bool]) -> None:
+        """Lets go of rings that nothing more will be announced in, once all that was is copied, and they are not
+        `used`."""
+        intake = self._intakes[policy]
+        waiting = {id(arrival.ring) for arrival in intake.arrivals}
+        for key, ring in list(intake.rings.items()):
+            if key not in self._roll and id(ring) not in waiting and not used(ring):
+                self.forget(policy, *key)
+        for ring in list(intake.left):
+            if id(ring) not in waiting and not used(ring):
+                intake.left.remove(ring)
+                ring.remove()
+
+    def is_living(self, actor: str, incarnation: int) -> bool:
+        """Whether this actor incarnation is a member, as far as is known."""
+        return (actor, incarnation) in self._roll
+
+    def rings(self, policy: str) -> dict[Key, Ring]:
+        """The attached rings by (actor, incarnation)."""
+        return self._intakes[policy].rings
+
+    def beacon(self, now: float) -> None:
+        """To be called each turn. Answers new listeners at once, and once a second repeats every listener's cumulative
+        acknowledgement, so that a lost one stalls nobody."""
+        self._acks.beacon(now)
+
+    def close(self) -> None:
+        """Lets go of all memory; the sockets belong to the caller."""
+        for intake in self._intakes.values():
+            intake.arrivals.clear()
+            intake.parked.clear()
+            for ring in [*intake.rings.values(), *intake.left]:
+                ring.remove()
+            intake.rings.clear()
+            intake.left.clear()
+            intake.pool.close()
+        self._shelf.close()
+
+    def _state(self, policy: str, key: Key) -> tuple[int, int] | None:
+        intake = self._intakes.get(policy)
+        return None if intake is None else (intake.settled.get(key, 0), intake.announced.get(key, 0))
+
+    def _take(self, pile: Pile) -> int:
+        """What came from one actor, as if it were one message where that comes to the same: what it costs to look at a
+        message hardly depends on how many segments are in it. Where something is wrong each is looked at by itself."""
+        intake = self._intakes.get(pile.header.policy)
+        known = 0 if intake is None else intake.announced.get((pile.header.actor, pile.header.incarnation), 0)
+        if len(pile.messages) > 1 and pile.afters[0] <= known:
+            try:
+                return self._intake_of(pile.header).accept(pile)
+            except RookeryError:
+                log.debug("event=pile_taken_apart policy=%s actor=%s", pile.header.policy, pile.header.actor)
+        count = 0
+        for after, frames in zip(pile.afters, pile.messages, strict=True):
+            try:
+                count += self._intake_of(pile.header).accept(Pile(pile.header, [after], [frames]))
+            except RookeryError as fault:
+                self._quarantine(fault, peer_host(frames[0]))
+        return count
+
+    def _intake_of(self, header: Segments) -> Admission:
+        if header.run != self._run:
+            raise WireError("segments_of_other_run", value=header.run, expected=self._run)
+        intake = self._intakes.get(header.policy)
+        self._admit((header.actor, header.incarnation))
+        if intake is None:
+            raise WireError("segments_of_unserved_policy", policy=header.policy)
+        if header.layout != intake.layout.hash:
+            raise WireError("segments_layout_differs", value=header.layout, expected=intake.layout.hash)
+        if header.inline and header.count > intake.pool.slots:
+            raise WireError("segments_exceed_pool", count=header.count, limit=intake.pool.slots)
+        return intake
+
+    def _admit(self, key: Key) -> None:
+        """WireError for one actor too many of which the coordinator has never told: whoever can send could otherwise
+        fill the ledger under ever new names. One that has just joined is heard of within a beat."""
+        if key in self._roll or key in self._strangers:
+            return
+        if len(self._strangers) >= _STRANGERS:
+            raise WireError("segments_of_unknown_actor", peer=key[0], limit=_STRANGERS)
+        self._strangers.add(key)
+
+    def _salvage(self, intake: Admission, key: Key, path: Path | None) -> None:
+        try:
+            if path is not None:
+                intake.rings[key] = Ring.attach(path, intake.layout, self._counters)
+            ring = intake.rings[key]
+            if ring.path is not None and ring.path.suffix == POOL:
+                return  # a relay's: what it received it announces itself
+            common = self._shelf.left(key)
+            records = finished_beyond(ring, intake.announced.get(key, 0), intake.layout)
+            if len(records):
+                intake.check_in_place(ring, records, place_of(records["slot"]))
+                fresh = intake.fresh(key, 0, records)
+                count = intake.queue(Arrival(*key, ring, fresh, False, common))
+                self._counters.add("salvaged", count)
+                log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", intake.name, *key, count)
+        except RookeryError as fault:
+            self._quarantine(fault)
+
+    def _quarantine(self, fault: RookeryError, host: str = "here") -> None:
+        self._counters.add("quarantined_messages")
+        reason = fault.coded
+        if reason not in self._quarantined and len(self._quarantined) < 100:
+            self._quarantined.add(reason)
+            log.warning("event=message_refused host=%s reason=%s", host, reason)

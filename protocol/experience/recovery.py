@@ -1,0 +1,235 @@
+"""What an earlier incarnation of an actor finished and nobody took, sent by its successor.
+
+A learner that shares the memory takes it from the ring itself (`protocol/experience/recovery.py`); for any other the actor that
+returns under the same name does this. In flows: ring files of the name, the learner's acknowledgements. Out flow: the
+segments nobody has, under the numbers they were given.
+"""
+
+# MERGED-DOC """What dead actors left in memory: rings nobody told this learner of, and finished segments nobody announced.
+#
+# In flows: the files of a run, the rings of actors that are members no more. Out flow: records of whole segments.
+# """
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Container, Mapping, Set
+from pathlib import Path
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.errors import RookeryError, SharedMemoryError, WireError
+from protocol.experience.ack_publisher import ack_topic
+from protocol.experience.flow_control import Block, Credit
+from protocol.experience.layout import Layout
+from protocol.experience.ring_buffer import FINISHED, Ring
+from protocol.experience.sender import LARGEST_ACK, ExperienceSender
+from protocol.experience.shared_obs import COMMON, CommonWriter
+from protocol.experience.validation import check_final_rows, read_records, shown
+from protocol.memory.counters import Counters
+from protocol.memory.shared_file import PREFIX, files, memory_dir
+from protocol.messages.codec import decode
+from protocol.messages.core import Ack, Route
+from protocol.transport.sockets import arrived, connect, poll
+
+__all__ = ["Roll", "deliver_inheritance", "finished_beyond", "rings_left_behind", "rings_of"]
+
+log = logging.getLogger(__name__)
+
+
+def rings_of(run: str, actor: str, before: int, policy: str) -> list[tuple[int, Path]]:
+    """(incarnation, file) of the rings that incarnations of `actor` earlier than `before` left on this node."""
+    name = re.compile(re.escape(f"{PREFIX}{run}-{actor}.") + r"(\d+)-" + re.escape(policy) + r"\.ring")
+    matches = ((name.fullmatch(path.name), path) for path in files(run))
+    found = [(int(match[1]), path) for match, path in matches if match is not None]
+    return sorted((incarnation, path) for incarnation, path in found if incarnation < before)
+
+
+def deliver_inheritance(
+    context: zmq.Context[zmq.Socket[bytes]],
+    run: str,
+    actor: str,
+    before: int,
+    route: Route,
+    layout: Layout,
+    block: int,
+    counters: Counters,
+    seconds: float,
+    on_wait: Callable[[], None],
+    common: Layout | None = None,
+) -> int:
+    """Sends what the rings of earlier incarnations hold beyond what the learner at `route` settled, and removes them.
+    `counters` are not the present incarnation's, whose levels would be mixed up. `common`: the layout of what agents
+    see in common, if they do; its rings stay, as other policies' segments refer to them too.
+
+    Returns how many segments it delivered; what cannot be delivered in `seconds` stays where it is, and is told.
+    """
+    delivered = 0
+    for incarnation, path in rings_of(run, actor, before, route.policy):
+        end = time.monotonic() + seconds
+        try:
+            ring = Ring.attach(path, layout)
+        except RookeryError as fault:  # taken by a sweep, or damaged by the death: nothing to save in it
+            log.warning(
+                "event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
+            )
+            continue
+        settled = _settled(context, route, actor, incarnation, seconds, on_wait)
+        blocks = _blocks(ring, settled or 0, layout, block)
+        try:
+            moments = _moments(run, actor, incarnation, common, ring, blocks, block)
+        except RookeryError as fault:
+            log.warning(
+                "event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
+            )
+            ring.remove()
+            continue
+        count = sum(each.segments for each in blocks)
+        credit = Credit.of_flight(ring.slots // block, blocks)
+        sender = ExperienceSender(
+            context, run, actor, incarnation, route.policy, ring, credit, block, counters, common=moments
+        )
+        whole = False
+        try:
+            if settled is not None:
+                sender.route(route, inline=True)
+                whole = sender.drain(max(0.0, end - time.monotonic()), on_wait)
+        finally:  # what nobody took stays for a later incarnation
+            sender.close() if whole else sender.detach()
+            if moments is not None:
+                moments.ring.close()
+        if whole:
+            delivered += count
+        else:
+            log.warning("event=undelivered policy=%s incarnation=%d segments=%d", route.policy, incarnation, count)
+    return delivered
+
+
+def _moments(
+    run: str, actor: str, incarnation: int, common: Layout | None, ring: Ring, blocks: list[Block], size: int
+) -> CommonWriter | None:
+    """The moments that `blocks` refer to, held for them; None where nothing is common. Raises RookeryError if they are
+    not all there."""
+    if common is None:
+        return None
+    path = memory_dir() / f"{PREFIX}{run}-{actor}.{incarnation}-{COMMON}.ring"
+    moments = CommonWriter.inherited(Ring.attach(path, common))
+    for block in blocks:
+        slots = slice(block.index * size, (block.index + 1) * size)
+        records = ring.segments(slots)
+        referred = ring.columns["moment"][records["slot"]][shown(records, ring.layout)]
+        oldest, newest = int(referred.min()), int(referred.max())
+        if not moments.has(oldest, newest):
+            moments.ring.close()
+            raise SharedMemoryError("inherited_moments_missing", file=path, oldest=oldest, newest=newest)
+        moments.hold((ring.nonce, slots.start), oldest, newest)
+    return moments
+
+
+def _blocks(ring: Ring, settled: int, layout: Layout, block: int) -> list[Block]:
+    """The blocks of whole segments beyond number `settled`, in order."""
+    records = finished_beyond(ring, settled, layout)
+    index = records["slot"] // block
+    numbers = {int(i): records["number"][index == i] for i in dict.fromkeys(index.tolist())}
+    return sorted((Block(i, int(n[0]), int(n[-1])) for i, n in numbers.items()), key=lambda each: each.first)
+
+
+def _settled(
+    context: zmq.Context[zmq.Socket[bytes]],
+    route: Route,
+    actor: str,
+    incarnation: int,
+    seconds: float,
+    on_wait: Callable[[], None],
+) -> int | None:
+    """What the learner has of this incarnation, which it says to every subscriber at once; None if it does not."""
+    end = time.monotonic() + seconds
+    socket = connect(context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
+    socket.setsockopt(zmq.SUBSCRIBE, ack_topic(route.policy, actor, incarnation))
+    try:
+        while time.monotonic() < end:
+            poll([socket], 50)
+            on_wait()
+            frames = arrived(socket)
+            if frames is None:
+                continue
+            try:
+                ack, _ = decode(frames[1:])
+            except WireError as fault:
+                log.warning("event=message_refused policy=%s reason=%s", route.policy, fault.coded)
+                continue
+            if isinstance(ack, Ack) and (ack.actor, ack.incarnation) == (actor, incarnation):
+                return ack.settled
+        return None
+    finally:
+        socket.close(linger=0)
+
+
+class Roll:
+    """Who is a member, as far as is known, and whose rings are to be looked through because they are none any more:
+    those of actors that this learner `concerns`."""
+
+    def __init__(self, run: str, concerns: Callable[[str], bool] = lambda actor: True) -> None:
+        self._run, self._concerns = run, concerns
+        self._living: set[tuple[str, int]] = set()
+        self._strangers: set[tuple[str, tuple[str, int]]] = set()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._living
+
+    def call(
+        self, actors: Set[tuple[str, int]], attached: Mapping[str, Container[tuple[str, int]]]
+    ) -> list[tuple[str, tuple[str, int], Path | None]]:
+        """The members now, and the rings `attached` by policy; returns those to be looked through as (policy, (actor,
+        incarnation), file), the file None for one that is attached.
+
+        The ring of an actor that was never a member is taken for a dead one's when it is told twice: its actor was not
+        just about to join.
+        """
+        lost, self._living = self._living - actors, set(actors)
+        found: list[tuple[str, tuple[str, int], Path | None]] = []
+        strangers = set()
+        for policy, rings in attached.items():
+            for key, path in rings_left_behind(self._run, policy, self._living, rings):
+                if not self._concerns(key[0]):
+                    continue
+                strangers.add((policy, key))
+                if (policy, key) in self._strangers or key in lost:
+                    found.append((policy, key, path))
+            found += [(policy, key, None) for key in lost if key in rings]
+        self._strangers = strangers
+        return found
+
+
+def rings_left_behind(
+    run: str, policy: str, living: Container[tuple[str, int]], attached: Container[tuple[str, int]]
+) -> list[tuple[tuple[str, int], Path]]:
+    """Rings of `policy` on this node as ((actor, incarnation), file) whose actor is not `living` and that are not
+    `attached`: their actor died while no learner was there."""
+    name = re.compile(re.escape(f"{PREFIX}{run}-") + r"(.+)\.(\d+)-" + re.escape(policy) + r"\.ring")
+    found = []
+    for path in files(run):
+        match = name.fullmatch(path.name)
+        if match is not None:
+            key = (match[1], int(match[2]))
+            if key not in living and key not in attached:
+                found.append((key, path))
+    return found
+
+
+def finished_beyond(ring: Ring, number: int, layout: Layout) -> NDArray[np.void]:
+    """Records of the whole segments in a dead actor's ring with numbers beyond `number`, in order, checked like all
+    that arrives (WireError)."""
+    table = ring.table.copy()
+    table["slot"] = np.arange(ring.slots)  # nobody believes what a slot says of its own place
+    records = table[(table["state"] == FINISHED) & (table["sequence"] % 2 == 0)]
+    records = np.sort(records[records["number"] > number], order="number")
+    if len(records):
+        records = read_records(records.tobytes(), len(records), layout)
+        if "final_row" in ring.columns:
+            check_final_rows(ring.columns["final_row"][records["slot"]], layout)
+    return records

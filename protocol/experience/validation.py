@@ -1,0 +1,233 @@
+"""What a receiver believes of a message from elsewhere: everything in it is checked before any of it is used.
+
+In flows: raw frames after a `Segments` header. Out flow: records and columns that fit their layout, or a WireError.
+Legend: `n` segments of a message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from protocol.errors import WireError
+from protocol.experience.layout import Field, Layout
+from protocol.experience.ring_buffer import RECORD
+from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
+
+__all__ = [
+    "ActionCheck",
+    "check_final_rows",
+    "check_finite",
+    "check_rows",
+    "check_rows_finite",
+    "doubtful",
+    "largest_frame",
+    "read_columns",
+    "read_frame",
+    "read_records",
+    "shown",
+]
+
+_MOST = 2**63
+_ONE = np.uint16(1)
+_LEAST_FRAME = 65_536
+"""Bytes that a frame may have whatever the layout is: more than any header of segments."""
+
+
+def largest_frame(layout: Layout, segments: int) -> int:
+    """Bytes of the largest frame in a message of at most `segments` segments: compressed ones may grow a little."""
+    largest = max(RECORD.itemsize, *(layout.slot_bytes(field) for field in layout.fields)) * segments
+    return max(_LEAST_FRAME, largest + largest // 128 + 1024)
+
+
+def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
+    """[n] of RECORD, a copy: numbers that grow, rows that the layout has."""
+    buffer = _buffer(frame)
+    if len(buffer) != count * RECORD.itemsize or count == 0:
+        raise WireError("records_wrong_size", value=len(buffer), count=count, expected=RECORD.itemsize)
+    records = np.frombuffer(bytearray(buffer), RECORD)
+    numbers = records["number"]
+    if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not (numbers[1:] > numbers[:-1]).all():
+        raise WireError("segment_numbers_not_growing")
+    check_rows(records, layout)
+    return records
+
+
+def check_rows(records: NDArray[np.void], layout: Layout) -> None:
+    """WireError unless every record has 1..T valid rows and no more history than `layout`."""
+    valid, before = records["valid"], records["before"]
+    if int((valid - _ONE).max()) >= layout.length or int(before.max()) > layout.before:  # 0 - 1 is the largest
+        raise WireError(
+            "record_rows_beyond_layout",
+            least=int(valid.min()),
+            most=int(valid.max()),
+            history=int(before.max()),
+            limit=layout.length,
+            history_limit=layout.before,
+        )
+
+
+def read_columns(frames: Sequence[Any], count: int, layout: Layout) -> dict[str, NDArray]:
+    """Views on the frames, one a field in the layout's order, each [n, ...]; nothing is copied.
+
+    Truth values are 0 or 1: whatever computes with others may take them for both.
+    """
+    columns = {}
+    for form, frame in zip(layout.forms, frames, strict=True):
+        buffer = frame.buffer if frame.__class__ is zmq.Frame else frame
+        if len(buffer) != form.nbytes * count:
+            raise WireError(
+                "frame_wrong_size",
+                what=f"field {form.name!r}",
+                value=len(buffer),
+                expected=form.nbytes * count,
+                field=form.name,
+            )
+        column = np.frombuffer(buffer, form.dtype)
+        if form.truth and len(buffer) and int(column.view(np.uint8).max()) > 1:
+            raise WireError("segment_truth_value_wrong", field=form.name)
+        columns[form.name] = column.reshape(count, *form.shape)
+    if "final_row" in columns:
+        check_final_rows(columns["final_row"], layout)
+    return columns
+
+
+def read_frame(frame: Any, expected: int, what: str) -> Any:
+    """The bytes of a frame, of which there must be so many."""
+    buffer = _buffer(frame)
+    if len(buffer) != expected:
+        raise WireError("frame_wrong_size", what=what, value=len(buffer), expected=expected)
+    return buffer
+
+
+def shown(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+    """[n, R]: the rows that hold an observation: history, valid ones and the one for bootstrapping."""
+    row = np.arange(layout.rows) - layout.before
+    return np.asarray((row >= -records["before"][:, None].astype(int)) & (row <= records["valid"][:, None]))
+
+
+def check_final_rows(final_row: NDArray, layout: Layout) -> None:
+    """WireError unless every entry [n, K] of the side table names one of the T rows, or none (-1)."""
+    if final_row.size and (int(final_row.min()) < -1 or int(final_row.max()) >= layout.length):
+        raise WireError("final_row_outside_layout", limit=layout.length - 1, field="final_row")
+
+
+def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
+    """WireError if a row of segments [n] that is real has a number that is not finite; what is not a row may hold any.
+
+    One number tells it of a whole field; only where that is not finite is looked at every row.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        check_rows_finite(
+            [f.name for f in layout.forms if f.real and doubtful(columns[f.name])], columns, records, layout
+        )
+
+
+def check_rows_finite(
+    names: Collection[str], columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout
+) -> None:
+    """`check_finite` of these fields, row by row."""
+    if not names:
+        return
+    for field in layout.fields:
+        if field.name in names and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
+            raise WireError("segment_field_not_finite", field=field.name)
+
+
+def doubtful(column: NDArray) -> bool:
+    """Whether any number in `column` may be one that is not finite: one is, or they are large. The squares of wide
+    numbers are added up a few times as fast as the numbers themselves; those of narrow ones soon grow too large."""
+    if column.dtype.itemsize < 4:
+        return not math.isfinite(column.sum(dtype=np.float64))
+    flat = column.reshape(-1)
+    return not math.isfinite(flat.dot(flat))
+
+
+def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+    """[n, ...]: which entries of a field mean something."""
+    if field.name.startswith("final_"):
+        return np.asarray(columns["final_row"] >= 0)
+    if field.per == "slot":
+        return np.ones(len(records), np.bool_)
+    if field.name.partition(".")[0] == "observation":
+        return shown(records, layout)
+    row = np.arange(layout.rows) - layout.before
+    return np.asarray((row >= 0) & (row < records["valid"][:, None].astype(int)))
+
+
+class ActionCheck:
+    """What the actions of a policy may be: choices become indices, and one that was not legal has no probability.
+
+    `columns`: those it looks at.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._ranges: list[tuple[str, Any, Any, bool]] = []
+        """A leaf's first and last index, and whether these are one number for all its elements."""
+        self._numbers: list[str] = []
+        self._masked: list[tuple[str, str, Any, tuple[int, ...]]] = []
+        masks = {leaf.name: leaf for leaf in (place.masked.leaves if place.masked is not None else ())}
+        for leaf in place.acted.leaves:
+            space = leaf.space
+            if isinstance(space, Box) and space.dtype.startswith("float"):
+                self._numbers.append(leaf.name)
+                continue
+            low, high, sizes = _range(space)
+            self._ranges.append((leaf.name, low, high, np.ndim(low) == 0 and np.ndim(high) == 0))
+            mask = leaf.name.replace("action", "action_mask", 1)
+            if mask in masks:
+                self._masked.append((leaf.name, mask, low, sizes))
+        self.columns = (*(name for name, *_ in self._ranges), *self._numbers, *masks)
+
+    def __call__(self, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
+        """WireError unless every action in a valid row of segments [n] is one that there is, and was legal."""
+        valid = records["valid"]
+        real = None if int(valid.min()) == layout.length else np.arange(layout.length) < valid[:, None]
+        rows = slice(layout.before, layout.before + layout.length)
+
+        def taken(name: str) -> NDArray:
+            return columns[name][:, rows] if real is None else columns[name][:, rows][real]
+
+        for name, low, high, alike in self._ranges:
+            action = taken(name)
+            if alike:
+                outside = bool(action.size) and (int(action.min()) < low or int(action.max()) > high)
+            else:
+                outside = bool(((action < low) | (action > high)).any())
+            if outside:
+                raise WireError("segment_action_outside_space", field=name, expected=_span(low, high))
+        for name in self._numbers:
+            if not np.isfinite(taken(name)).all():
+                raise WireError("segment_action_not_finite", field=name)
+        for name, mask, low, sizes in self._masked:
+            legal = taken(mask)
+            index = (taken(name) - low).reshape(*legal.shape[:-1], len(sizes))
+            index = index + np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+            if not np.take_along_axis(legal, index, -1).all():
+                raise WireError("segment_action_not_legal", field=name)
+
+
+def _range(space: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """First and last value of each element (one number where there is one for all), and how many values each has."""
+    if isinstance(space, Discrete):
+        return space.start, space.start + space.n - 1, (space.n,)
+    if isinstance(space, MultiDiscrete):
+        start = np.array(space.start).reshape(space.shape if isinstance(space.start, tuple) else ())
+        return start, start + np.array(space.nvec).reshape(space.shape) - 1, space.nvec
+    if isinstance(space, MultiBinary):
+        return 0, 1, ()
+    low, high = (np.array(bound).reshape(space.shape if np.ndim(bound) else ()) for bound in (space.low, space.high))
+    return (low, high, ()) if low.ndim or high.ndim else (int(low), int(high), ())
+
+
+def _span(low: Any, high: Any) -> str:
+    return f"{low}..{high}" if np.ndim(low) == 0 and np.ndim(high) == 0 else "the choices of its elements"
+
+
+def _buffer(frame: Any) -> Any:
+    return frame.buffer if isinstance(frame, zmq.Frame) else frame

@@ -1,0 +1,1 @@
+"""Shared memory, and what lies in it."""

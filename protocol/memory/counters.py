@@ -1,0 +1,89 @@
+"""Counters in a file of their own: named 64-bit numbers that survive the death of their worker.
+
+The file begins with a line of JSON (names, padded to a page), then one float64 or int64 a name.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from protocol.memory.shared_file import reserve
+
+__all__ = ["Counters", "read_counters"]
+
+_PAGE = 4096
+
+
+class Counters:
+    """`add` and `set` by name; whole numbers stay exact up to 2**63. `path` None keeps them in memory only; a file's
+    room is reserved at once: SharedMemoryError where there is none."""
+
+    def __init__(self, path: Path | None, names: Sequence[str], seconds: Sequence[str] = ()) -> None:
+        self._index = {name: i for i, name in enumerate((*names, *seconds))}
+        self._whole = len(names)
+        head = json.dumps({"counters": list(names), "seconds": list(seconds)}).encode() + b"\n"
+        offset = -(-len(head) // _PAGE) * _PAGE
+        size = offset + 8 * len(self._index)
+        if path is None:
+            self._map = mmap.mmap(-1, size)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = path.with_name(f".{path.name}")
+            descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                reserve(descriptor, aside, size, "free some or give another --run-dir")
+                self._map = mmap.mmap(descriptor, size)
+            except BaseException:
+                aside.unlink()
+                raise
+            finally:
+                os.close(descriptor)
+        self._map[: len(head)] = head
+        if path is not None:
+            aside.rename(path)  # whoever finds the page finds a whole one
+        self._int = np.ndarray((len(self._index),), np.int64, buffer=self._map, offset=offset)
+        self._float = self._int.view(np.float64)
+
+    def add(self, name: str, value: float = 1) -> None:
+        """Adds to a counter."""
+        index = self._index[name]
+        if index < self._whole:
+            self._int[index] += int(value)
+        else:
+            self._float[index] += value
+
+    def set(self, name: str, value: float) -> None:
+        """Sets a counter that is a level."""
+        index = self._index[name]
+        if index < self._whole:
+            self._int[index] = int(value)
+        else:
+            self._float[index] = value
+
+    def __getitem__(self, name: str) -> float:
+        index = self._index[name]
+        return int(self._int[index]) if index < self._whole else float(self._float[index])
+
+    def snapshot(self) -> dict[str, float]:
+        """All of them by name."""
+        return {name: self[name] for name in self._index}
+
+
+def read_counters(path: Path) -> dict[str, float]:
+    """What a page of a worker, dead or alive, says."""
+    data = path.read_bytes()
+    head = json.loads(data[: data.index(b"\n")])
+    names, seconds = head["counters"], head["seconds"]
+    offset = -(-(data.index(b"\n") + 1) // _PAGE) * _PAGE
+    whole = np.frombuffer(data, np.int64, len(names), offset)
+    real = np.frombuffer(data, np.float64, len(seconds), offset + 8 * len(names))
+    return {
+        **{n: int(v) for n, v in zip(names, whole, strict=True)},
+        **{n: float(v) for n, v in zip(seconds, real, strict=True)},
+    }

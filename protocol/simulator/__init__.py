@@ -1,0 +1,1 @@
+"""The simulators' SDK: one class to connect a simulator to an actor."""

@@ -1,0 +1,113 @@
+"""A simulator's connection to an actor: found where the run says it is, opened anew when it moves.
+
+In flows: frames. Out flows: frames; nothing is queued for an actor that is away.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import zmq
+
+from protocol.transport.sockets import Ear, connect, dispatch, open_context
+
+__all__ = ["Line", "addresses_of", "ended"]
+
+_FAREWELL_MS = 500
+
+
+class Line:
+    """To `endpoint`: an actor's address, or the folder of a run. `context`: one to share, else its own with `keys`."""
+
+    def __init__(self, endpoint: str | Path, keys: str, context: zmq.Context[zmq.Socket[bytes]] | None) -> None:
+        self._endpoint = endpoint
+        self._context = context or open_context(keys, "simulator")
+        self._owns_context = context is None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._ear: Ear | None = None
+        self.address = ""
+
+    def open(self, seconds: float, elsewhere: bool = False) -> None:
+        """To where an actor is now, if that is known: where it was, or `elsewhere` if there are others; waits so long
+        until it can be spoken to."""
+        known = addresses_of(self._endpoint)
+        address = self.address
+        if known and (elsewhere or address not in known):
+            address = known[(known.index(address) + 1) % len(known)] if address in known else known[0]
+        if address and (self._socket is None or address != self.address):
+            self.drop()
+            self.address = address
+            # What were queued for an actor that is away, it could make no sense of when it is back.
+            self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
+            self._ear = Ear(self._socket)
+        if self._socket is not None:
+            self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
+
+    @property
+    def moved(self) -> bool:
+        """Whether the run says that its actors are elsewhere now."""
+        known = addresses_of(self._endpoint)
+        return bool(known) and self.address not in known
+
+    @property
+    def over(self) -> bool:
+        """Whether the run says that it has ended."""
+        return ended(self._endpoint)
+
+    def send(self, frames: list[bytes]) -> None:
+        """What cannot be sent is found out when the answer does not come."""
+        if self._socket is None:
+            return
+        try:
+            dispatch(self._socket, frames)
+        except zmq.Again:
+            return  # the next ping, or hello, tells whether the actor knows of it
+
+    def receive(self, seconds: float) -> list[bytes] | None:
+        """The next message, if one comes in time."""
+        if self._ear is None:
+            time.sleep(min(seconds, 0.1))
+            return None
+        return self._ear.hear(int(seconds * 1000))
+
+    def drop(self, linger: int = 0) -> None:
+        """Closes the connection; what is to be said yet has `linger` milliseconds."""
+        if self._socket is not None:
+            self._socket.close(linger=linger)
+            self._socket = self._ear = None
+
+    def close(self) -> None:
+        """Closes everything."""
+        self.drop(_FAREWELL_MS)
+        if self._owns_context:
+            self._context.destroy()
+
+
+def addresses_of(endpoint: str | Path) -> list[str]:
+    """The address of an actor; of all that a run's folder tells of, none if none has served yet."""
+    if _is_address(endpoint):
+        return [str(endpoint)]
+    files = sorted((Path(endpoint) / "simulators").glob("[!.]*.json"))
+    return [str(json.loads(path.read_text())["address"]) for path in files]
+
+
+def ended(endpoint: str | Path) -> bool:
+    """Whether a run's folder has a summary, and no coordinator has gone on with it since."""
+    if _is_address(endpoint):
+        return False
+    told, begun = (_written(Path(endpoint) / name) for name in ("summary.json", "coordinator.json"))
+    return told > 0 and told >= begun
+
+
+def _written(path: Path) -> int:
+    """When, in nanoseconds; 0: not yet."""
+    try:
+        return path.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _is_address(endpoint: str | Path) -> bool:
+    return str(endpoint).startswith("tcp://")

@@ -1,0 +1,1 @@
+"""ZeroMQ sockets, their encryption, and which node this is."""

@@ -1,0 +1,152 @@
+"""Who may talk to whom: CURVE keys by role, and a doorkeeper that lets each role in only where it has a right to be.
+
+A folder of keys (`rookery keys new DIR`) holds `<role>.public` for every role and `<role>.secret` for those that run on
+this machine. A socket that is bound proves to be its role's and asks whoever connects for a key it knows. In flows:
+key files. Out flow: sockets that are encrypted and authenticated before the first message.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
+
+from protocol.errors import ConfigurationError
+
+__all__ = ["RIGHTS", "ROLES", "GuardedContext", "Keys", "new_keys"]
+
+ROLES = ("coordinator", "learner", "actor", "relay", "evaluation", "supervisor", "simulator")
+RIGHTS: dict[str, frozenset[str]] = {
+    "control": frozenset({"learner", "actor", "relay", "evaluation", "supervisor"}),
+    "experience": frozenset({"actor", "relay"}),
+    "weights": frozenset({"actor", "learner", "relay", "evaluation", "supervisor"}),
+    "acknowledgements": frozenset({"actor", "relay"}),
+    "simulators": frozenset({"simulator"}),
+}
+"""Which roles may connect to which kind of socket. Nobody connects to publish weights: only a socket that proves to be
+the learner's (or a relay's) is ever listened to."""
+_Z85_KEY = 40
+_PRIVATE, _LENT = 0o600, 0o640
+
+
+@dataclass(frozen=True)
+class Keys:
+    """One role's own pair and the public keys of all roles, in Z85."""
+
+    role: str
+    public: bytes
+    secret: bytes = field(repr=False)
+    known: Mapping[str, bytes]
+
+    @classmethod
+    def load(cls, folder: Path, role: str) -> Keys:
+        """Reads `folder`; ConfigurationError if a key is missing, is none, or could be read by others."""
+        known: dict[str, bytes] = {other: _read(folder / f"{other}.public") for other in ROLES}
+        path = folder / f"{role}.secret"
+        secret = _read(path)
+        status = path.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        lent = status.st_uid == 0 and os.geteuid() != 0  # by root to our group: how Kubernetes mounts a Secret
+        if mode & ~(_LENT if lent else _PRIVATE):
+            raise ConfigurationError("key_file_readable_by_others", file=path, mode=mode)
+        if zmq.curve_public(secret) != known[role]:
+            raise ConfigurationError("key_pair_mismatch", file=path, role=role)
+        return cls(role, known[role], secret, known)
+
+    def serve(self, socket: zmq.Socket[bytes], door: str) -> None:
+        """Before `bind`: this socket proves to be our role's and is guarded as `door`."""
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
+        socket.setsockopt(zmq.ZAP_DOMAIN, door.encode())
+
+    def join(self, socket: zmq.Socket[bytes], server: str) -> None:
+        """Before `connect`: this socket speaks to nobody but a `server`."""
+        socket.setsockopt(zmq.CURVE_SERVERKEY, self.known[server])
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
+
+
+class GuardedContext(zmq.Context[zmq.Socket[bytes]]):
+    """A context whose connections are all encrypted and authenticated with `keys`; see `protocol/transport/sockets.py`.
+
+    Its doorkeeper answers ZeroMQ's question (ZAP, RFC 27) about every connection to the sockets bound here; messages
+    then carry the role they came from as `User-Id`.
+    """
+
+    keys: Keys | None = None
+    _doorkeeper: ThreadAuthenticator | None = None
+
+    @classmethod
+    def make(cls, keys: Keys) -> GuardedContext:
+        """Starts the doorkeeper, before there is any socket to guard."""
+        context = cls(1)
+        context.keys = keys
+        doorkeeper = _Roles(context, keys)
+        for door in RIGHTS:
+            doorkeeper.configure_curve_callback(door, doorkeeper)
+        doorkeeper.start()
+        context._doorkeeper = doorkeeper
+        return context
+
+    def destroy(self, linger: int | None = None) -> None:
+        """Ends the doorkeeper and closes everything."""
+        if self._doorkeeper is not None:
+            self._doorkeeper.stop()
+            self._doorkeeper = None
+        super().destroy(linger)
+
+
+class _Roles(ThreadAuthenticator):
+    """Allows by role instead of by single keys."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
+        super().__init__(context)
+        self._role_of = {key: role for role, key in keys.known.items()}
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Whether the role with this public key may come in at `domain`."""
+        return self._role_of.get(key, "") in RIGHTS.get(domain, frozenset())
+
+    def curve_user_id(self, client_public_key: bytes) -> str:
+        """What messages of this connection carry as `User-Id`."""
+        return self._role_of.get(z85.encode(client_public_key), "")
+
+
+def new_keys(folder: Path) -> list[Path]:
+    """Makes a pair of keys for every role; ConfigurationError if `folder` holds keys already."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(folder.glob("*.secret")):
+        raise ConfigurationError("keys_exist_already", file=folder)
+    written = []
+    for role in ROLES:
+        public, secret = zmq.curve_keypair()
+        for path, key, mode in (
+            (folder / f"{role}.public", public, 0o644),
+            (folder / f"{role}.secret", secret, _PRIVATE),
+        ):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(key + b"\n")
+            written.append(path)
+    return written
+
+
+def _read(path: Path) -> bytes:
+    try:
+        key = path.read_bytes().strip()
+    except OSError as fault:
+        raise ConfigurationError("key_file_unreadable", file=path, reason=fault.strerror, folder=path.parent) from None
+    try:
+        whole = len(key) == _Z85_KEY and len(z85.decode(key)) == 32
+    except (ValueError, KeyError, IndexError):
+        whole = False
+    if not whole:
+        raise ConfigurationError("key_file_malformed", file=path, folder=path.parent)
+    return key

@@ -1,0 +1,355 @@
+"""Sockets with the same manners everywhere: blocks of ports, no lingering, bounded waits."""
+
+# MERGED-DOC """Taking in messages at the least cost: many in a row, and the first of them waited for by the socket itself.
+#
+# In flow: a socket. Out flow: the frames of each message as bytes.
+# """
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import random
+import socket as system
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import zmq
+from zmq.backend import Socket as Bare
+
+from protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from protocol.transport.curve import Keys
+
+__all__ = [
+    "BLOCK",
+    "HIGH_WATER",
+    "HTTP",
+    "LARGEST",
+    "LAST_BASE",
+    "MEETING",
+    "Ear",
+    "Ports",
+    "arrived",
+    "check_bind",
+    "connect",
+    "dispatch",
+    "endpoint_host",
+    "heard",
+    "is_loopback",
+    "open_context",
+    "peer_host",
+    "pending",
+    "poll",
+]
+
+BLOCK = 10
+"""Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +4 meeting of ranks, +9 HTTP."""
+MEETING = 4
+"""Of the first rank of a policy: where the others find it. What is spoken there is torch.distributed's affair."""
+HTTP = 9
+_DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
+_READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
+_send = Bare.send  # what lies over it, for sockets of other kinds, costs as much again
+_MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
+LAST_BASE = 65_536 - BLOCK
+HIGH_WATER = 100_000
+"""Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
+LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 4096}
+"""Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
+one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
+_DEAD_AFTER = 5_000
+"""Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
+packets, so that a large message on a slow network is not taken for silence."""
+_BEAT = 1_000
+"""Milliseconds between two heartbeats: on an idle connection they are the packets that a dead network leaves
+unanswered."""
+_HANGS_AFTER = 30_000
+"""Milliseconds without an answer to a heartbeat, though packets are answered: the peer's process hangs."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, keys: str, insecure: bool) -> None:
+    """Refuses an address that others can reach without keys, unless told `--insecure`."""
+    if not keys and not insecure and not is_loopback(host):
+        raise ConfigurationError("bind_without_keys", peer=host)
+
+
+def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
+    """A worker's context: with the keys in the folder `keys`, guarded by them; ConfigurationError if they are wrong."""
+    if not keys:
+        return zmq.Context(1)
+    from protocol.transport.curve import GuardedContext, Keys  # costs a tenth of a second, and few need it
+
+    return GuardedContext.make(Keys.load(Path(keys), role))
+
+
+class Ports:
+    """Binds sockets of one worker to consecutive ports of `host`; base 0 finds a free block by itself."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        host: str,
+        base: int,
+        advertise: str = "",
+        doors: Mapping[int, str] = _DOORS,
+    ) -> None:
+        self._context, self._doors = context, doors
+        self._host = host
+        self._advertise = advertise or host
+        self._chosen = base
+        self.sockets: dict[int, zmq.Socket[bytes]] = {}
+        self.http: system.socket | None = None
+        """Listens at base + 9, if asked for."""
+
+    def bind(
+        self,
+        kinds: dict[int, int],
+        largest: dict[int, int] | None = None,
+        waiting: int = HIGH_WATER,
+        http: bool = False,
+    ) -> dict[int, str]:
+        """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others.
+
+        `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says. `waiting`:
+        most messages of one peer that wait, in each direction. `http`: besides, a plain socket at base + 9.
+        """
+        if self._chosen > LAST_BASE:  # ZeroMQ would bind another port instead
+            raise ConfigurationError("port_out_of_range", value=self._chosen + BLOCK - 1, limit=LAST_BASE)
+        for attempt in range(200):
+            base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
+            try:
+                for offset, kind in kinds.items():
+                    socket = self._open_one(kind, self._doors.get(offset, ""), (largest or {}).get(offset), waiting)
+                    self.sockets[offset] = self._bind_one(socket, base + offset)
+                if http:
+                    self.http = _listen(self._host, base + HTTP)
+                    return {**self._addresses(kinds, base), HTTP: f"http://{bracketed(self._advertise)}:{base + HTTP}"}
+                return self._addresses(kinds, base)
+            except (zmq.ZMQError, OSError) as fault:
+                self.close()
+                if self._chosen or attempt == 199 or fault.errno != errno.EADDRINUSE:
+                    raise ConfigurationError(
+                        "ports_not_bindable", first=base, last=base + BLOCK - 1, peer=self._host, reason=fault.strerror
+                    ) from None
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Closes all sockets without waiting for peers."""
+        for socket in self.sockets.values():
+            socket.close(linger=0)
+        self.sockets.clear()
+        if self.http is not None:
+            self.http.close()
+            self.http = None
+
+    def _addresses(self, kinds: dict[int, int], base: int) -> dict[int, str]:
+        return {offset: f"tcp://{bracketed(self._advertise)}:{base + offset}" for offset in kinds}
+
+    def _open_one(self, kind: int, door: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        _manners(socket, kind, largest)
+        socket.setsockopt(zmq.SNDHWM, waiting)
+        socket.setsockopt(zmq.RCVHWM, waiting)
+        keys = _keys_of(self._context)
+        if keys is not None:
+            keys.serve(socket, door)
+        if kind == zmq.XPUB:
+            socket.setsockopt(
+                zmq.XPUB_VERBOSER, 1
+            )  # every subscriber of a topic must get the current value, not only the first
+        return socket
+
+    def _bind_one(self, socket: zmq.Socket[bytes], port: int) -> zmq.Socket[bytes]:
+        try:
+            socket.bind(f"tcp://{bracketed(self._host)}:{port}")
+        except zmq.ZMQError:
+            socket.close(linger=0)
+            raise
+        return socket
+
+
+def _listen(host: str, port: int) -> system.socket:
+    """A plain listening socket; OSError if there is none to be had."""
+    host = "" if host == "*" else host.strip("[]")
+    (family, *_, address), *_ = system.getaddrinfo(host or None, port, type=system.SOCK_STREAM, flags=system.AI_PASSIVE)
+    socket = system.socket(family, system.SOCK_STREAM)
+    try:
+        socket.setsockopt(system.SOL_SOCKET, system.SO_REUSEADDR, 1)
+        socket.bind(address)
+        socket.listen(64)
+    except OSError:
+        socket.close()
+        raise
+    return socket
+
+
+def connect(
+    context: zmq.Context[zmq.Socket[bytes]],
+    kind: int,
+    address: str,
+    queue: bool = True,
+    largest: int | None = None,
+    server: str = "learner",
+) -> zmq.Socket[bytes]:
+    """A socket connected to `address`; ConfigurationError if that is no tcp address.
+
+    `server`: the role that must be there, where keys are used; anybody else is not talked to.
+    `queue` False: while the peer is away nothing is kept for it, sending raises zmq.Again at once.
+    `largest`: bytes of the largest frame that is taken in, if other than `LARGEST` says.
+    """
+    refused = ConfigurationError("address_malformed", value=address)
+    try:
+        parts = urlsplit(address)
+        valid = parts.scheme == "tcp" and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise refused
+    socket = context.socket(kind)
+    _manners(socket, kind, largest)
+    socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
+    keys = _keys_of(context)
+    if keys is not None:
+        keys.join(socket, server)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError:
+        socket.close(linger=0)
+        raise refused from None
+    return socket
+
+
+def _keys_of(context: zmq.Context[zmq.Socket[bytes]]) -> Keys | None:
+    return getattr(context, "keys", None)
+
+
+def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
+    """Waits until one of `sockets` can be read; False when the time is up."""
+    poller = zmq.Poller()
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)
+    return bool(poller.poll(milliseconds))
+
+
+def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
+    """The next message's frames, or None if none waits; asked first, because raising costs more than asking."""
+    if not int(socket.getsockopt(_EVENTS)) & _READABLE:
+        return None
+    if copy:
+        return pending(socket)
+    try:
+        frame = socket.recv(_LAST, copy=False)
+        frames = [frame]
+        while frame.more:  # what `recv_multipart` does takes three times as long
+            frame = socket.recv(_LAST, copy=False)
+            frames.append(frame)
+    except zmq.Again:  # its connection ended between the question and the answer
+        return None
+    return frames
+
+
+def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
+    """The next message's frames, waited for until `end` of the monotonic clock; None if none comes."""
+    while True:
+        frames = arrived(socket)
+        if frames is not None:
+            return frames
+        left = end - time.monotonic()
+        if left <= 0 or not poll([socket], int(left * 1000) + 1):
+            return None
+
+
+def dispatch(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:
+    """Sends a message at once, or raises zmq.Again where there is no room for it."""
+    last = len(frames) - 1
+    for i in range(last):
+        _send(socket, frames[i], _MORE, copy)
+    _send(socket, frames[last], _LAST, copy)
+
+
+def peer_host(frame: zmq.Frame) -> str:
+    """Where a message came from, as far as its socket tells."""
+    try:
+        return str(frame.get("Peer-Address")).removeprefix("::ffff:")
+    except zmq.ZMQError:
+        return "unknown"
+
+
+def endpoint_host(address: str) -> str:
+    """The host in tcp://HOST:PORT."""
+    return urlsplit(address).hostname or ""
+
+
+def _manners(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> None:
+    socket.setsockopt(zmq.MAXMSGSIZE, LARGEST.get(kind, -1) if largest is None else largest)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HANGS_AFTER)
+    socket.setsockopt(zmq.TCP_MAXRT, _DEAD_AFTER)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, 2_000)  # else the kernel tries for two minutes, ever more seldom
+    socket.setsockopt(zmq.HANDSHAKE_IVL, _DEAD_AFTER)
+    socket.setsockopt(zmq.RECONNECT_IVL, 100)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)  # each time the name is looked up anew
+    socket.setsockopt(zmq.IPV6, 1 if system.has_ipv6 else 0)
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands in an address: IPv6 addresses in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+_NOW, _PATIENCE = int(zmq.NOBLOCK), int(zmq.RCVTIMEO)  # the enumerations are slower
+
+
+def pending(socket: zmq.Socket[bytes], flags: int = _NOW, routed: bool = False) -> list[bytes] | None:
+    """The next message's frames, or None if none waits: for whoever takes in many in a row, where to raise once at
+    their end costs less than to ask before each. `routed`: the first frame says whose it is, and is not the last."""
+    receive = socket.recv
+    frames: list[bytes] = []
+    try:
+        if routed:
+            frames.append(receive(flags))
+            flags = _NOW
+        frame = receive(flags, False)  # one that knows whether it is the last costs less than to ask the socket
+        frames.append(frame.bytes)
+        while frame.more:
+            frame = receive(_NOW, False)
+            frames.append(frame.bytes)
+    except zmq.Again:
+        return None
+    return frames
+
+
+class Ear:
+    """At one socket, whose own patience nobody else uses."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket, self._routed = socket, socket.type == zmq.ROUTER
+        self._patience = -1
+        """Milliseconds that the socket waits now."""
+
+    def hear(self, milliseconds: int) -> list[bytes] | None:
+        """The next message, waited for at most so long. To wait by receiving is one call, to poll first three."""
+        if milliseconds <= 0:
+            return pending(self._socket, _NOW, self._routed)
+        if milliseconds != self._patience:
+            self._socket.setsockopt(_PATIENCE, milliseconds)
+            self._patience = milliseconds
+        return pending(self._socket, 0, self._routed)

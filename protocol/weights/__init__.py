@@ -1,0 +1,1 @@
+"""Weights on their way from learners to actors."""
