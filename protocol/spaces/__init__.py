@@ -6,9 +6,14 @@ from and to Gymnasium and PettingZoo are in `protocol.spaces.gymnasium` and `pro
 
 from __future__ import annotations
 
-from protocol.spaces.base import Label
-from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
-from protocol.spaces.nodes import (
+from protocol.spaces.agent_slots import Leaf, Place
+from protocol.spaces.composite import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, nest, unflatten
+from protocol.spaces.model import Label
+from protocol.spaces.policy_map import policy_map, symmetries
+from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.rewards import Payoffs
+from protocol.spaces.row_format import Record
+from protocol.spaces.tree import (
     Action,
     Agent,
     ArrayPopulation,
@@ -19,11 +24,6 @@ from protocol.spaces.nodes import (
     Population,
     space_of,
 )
-from protocol.spaces.payoffs import Payoffs
-from protocol.spaces.places import Leaf, Place
-from protocol.spaces.records import Record
-from protocol.spaces.sharing import policy_map, symmetries
-from protocol.spaces.space import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, nest, unflatten
 from protocol.spaces.world import World, parse_world
 
 __all__ = [

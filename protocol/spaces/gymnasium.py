@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from protocol.errors import ConfigurationError
 from protocol.spaces.arrays import limits
-from protocol.spaces.base import fault_of
-from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
-from protocol.spaces.nodes import Agent, space_of
-from protocol.spaces.space import Dict, Space, Tuple
+from protocol.spaces.composite import Dict, Space, Tuple
+from protocol.spaces.model import fault_of
+from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.tree import Agent, space_of
 from protocol.spaces.world import World
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from protocol.errors import ConfigurationError
+from protocol.spaces.agent_slots import Place
+from protocol.spaces.composite import elements
 from protocol.spaces.gymnasium import agent_from_gymnasium, to_gymnasium, world_of
-from protocol.spaces.nodes import Agent, space_of
-from protocol.spaces.places import Place
-from protocol.spaces.space import elements
+from protocol.spaces.tree import Agent, space_of
 from protocol.spaces.world import World
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from protocol.errors import ConfigurationError, WireError
-from protocol.spaces.base import Node, fault_of
-from protocol.spaces.limits import check_places, check_size
-from protocol.spaces.nodes import Agent, ArrayPopulation, Population, deployed, space_of
-from protocol.spaces.places import Leaf, Place, places_of
-from protocol.spaces.space import elements
+from protocol.spaces.agent_slots import Leaf, Place, places_of
+from protocol.spaces.composite import elements
+from protocol.spaces.model import Node, fault_of
+from protocol.spaces.tree import Agent, ArrayPopulation, Population, deployed, space_of
+from protocol.spaces.validation import check_places, check_size
 
 __all__ = ["World", "parse_world"]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Box, Leaf, Place, Record
-from protocol.spaces.leaves import Discrete, MultiBinary, MultiDiscrete
+from protocol.spaces.primitive import Discrete, MultiBinary, MultiDiscrete
 
 __all__ = ["Actions"]
 

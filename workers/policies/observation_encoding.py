@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Box, Leaf, Place
-from protocol.spaces.leaves import Discrete, MultiDiscrete, Text
+from protocol.spaces.primitive import Discrete, MultiDiscrete, Text
 
 __all__ = ["Part", "Shown"]
 

@@ -14,7 +14,7 @@ from typing import Any
 from protocol.simulator.client import RunOver, Simulator
 from protocol.spaces import Place
 from protocol.spaces.gymnasium import to_gymnasium
-from protocol.spaces.nodes import space_of
+from protocol.spaces.tree import space_of
 
 STEPS = 50
 """Of an episode, on average."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protocol.spaces import Agent, ArrayPopulation, Place, Record, World
-from protocol.spaces.base import ELEMENTS
+from protocol.spaces.model import ELEMENTS
 from tests.protocol.spaces_strategies import SLOW, spaces
 from tests.workers.environments.test_any_space import usable
 from workers.environments.base import Outcome, Present, Turn

@@ -1,4 +1,4 @@
-"""Whether what a world pays keeps to the payoffs that it declares, while it runs (`protocol/spaces/payoffs.py`).
+"""Whether what a world pays keeps to the payoffs that it declares, while it runs (`protocol/spaces/rewards.py`).
 
 In flow: the turns of one group of copies. Out flow: nothing, or an EnvironmentFault.
 

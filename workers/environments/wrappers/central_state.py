@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Component, Dict, Observation, Place, World
-from protocol.spaces.base import fault_of
-from protocol.spaces.nodes import Population
+from protocol.spaces.model import fault_of
+from protocol.spaces.tree import Population
 
 __all__ = ["CENTRAL", "OWN", "components", "field_within", "refuse_second", "tagged", "with_central"]
 

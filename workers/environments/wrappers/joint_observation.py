@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
-from protocol.spaces.nodes import space_of
-from protocol.spaces.records import field_of
+from protocol.spaces.row_format import field_of
+from protocol.spaces.tree import space_of
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.wrappers.central_state import CENTRAL, field_within, with_central
 

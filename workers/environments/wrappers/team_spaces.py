@@ -28,7 +28,7 @@ from protocol.spaces import (
     World,
     space_of,
 )
-from protocol.spaces.nodes import deployed
+from protocol.spaces.tree import deployed
 
 __all__ = ["Team", "part_of", "team_world"]
 

@@ -21,7 +21,7 @@ from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.memory.counters import Counters
 from protocol.spaces import Box
-from protocol.spaces.leaves import Discrete
+from protocol.spaces.primitive import Discrete
 from workers.algorithms.common.batches import Observations, Segments, Transitions, foreign
 from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
 from workers.learning.diagnostics.finite import not_finite

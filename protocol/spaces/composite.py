@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces.base import Key, Node
-from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.model import Key, Node
+from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
 
 __all__ = [
     "Dict",

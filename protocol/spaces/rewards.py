@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces.nodes import Payoff
+from protocol.spaces.tree import Payoff
 from protocol.spaces.world import World
 
 __all__ = ["Payoffs"]

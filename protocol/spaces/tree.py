@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.spaces.base import ELEMENTS, Key, Label, Node
-from protocol.spaces.leaves import Box, Discrete, MultiBinary, MultiDiscrete, Text
-from protocol.spaces.space import Dict, Element, Space, Tuple, elements, flatten, sorted_by_name
+from protocol.spaces.composite import Dict, Element, Space, Tuple, elements, flatten, sorted_by_name
+from protocol.spaces.model import ELEMENTS, Key, Label, Node
+from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
 
 __all__ = [
     "Action",

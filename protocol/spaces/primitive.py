@@ -17,7 +17,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.arrays import array_of, holds, limits, within
-from protocol.spaces.base import ELEMENTS, Node
+from protocol.spaces.model import ELEMENTS, Node
 
 __all__ = ["Bounds", "Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from protocol.errors import ConfigurationError
-from protocol.spaces.base import DEPTH, LEAF_NAME, LEAVES, NODES, Node
-from protocol.spaces.places import Place
+from protocol.spaces.agent_slots import Place
+from protocol.spaces.model import DEPTH, LEAF_NAME, LEAVES, NODES, Node
 
 __all__ = ["check_places", "check_size"]
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from protocol.spaces.leaves import Box
-from protocol.spaces.nodes import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
-from protocol.spaces.records import Record, field_of
-from protocol.spaces.space import LeafSpace, elements
+from protocol.spaces.composite import LeafSpace, elements
+from protocol.spaces.primitive import Box
+from protocol.spaces.row_format import Record, field_of
+from protocol.spaces.tree import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
 
 __all__ = ["Leaf", "Place", "Role", "places_of"]
 
