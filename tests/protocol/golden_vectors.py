@@ -22,7 +22,7 @@ from unittest.mock import patch
 import numpy as np
 
 from protocol.config.run import PolicyConfig
-from protocol.conformance.vectors import GOLDEN as FOLDER
+from protocol.conformance.golden import GOLDEN as FOLDER
 from protocol.experience.layout import Layout, segment_layout
 from protocol.experience.ring_buffer import RECORD, Ring
 from protocol.messages.codec import encode

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.conformance import Finding, check_server, check_simulator, listener, server, server_checks
+from protocol.conformance import Finding, check_actor, check_server, check_simulator
 from protocol.errors import RookeryError
 from protocol.messages.codec import decode, encode
 from protocol.messages.simulator import Observe, Pong
@@ -23,7 +23,6 @@ from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, W
 from tests.faults import kinds_in
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
-from workers.environments.simulators import server
 from workers.environments.simulators.message_validation import Hearing
 from workers.environments.simulators.session import Names
 
@@ -63,7 +62,7 @@ def test_an_actor_holds_to_all_that_is_checked_I8(world: World) -> None:
     with serving(world, policy=idle) as served:
         findings = [*check_server(served.address)]
     assert [finding.holds for finding in findings if finding.good] == [finding.holds for finding in findings], findings
-    assert len(findings) == len(server_checks.CHECKS)
+    assert len(findings) == len(check_actor.CHECKS)
 
 
 def rewards(self: Any, message: Any, rows: Any) -> list[float]:
@@ -71,12 +70,12 @@ def rewards(self: Any, message: Any, rows: Any) -> list[float]:
     return (message.rewards or [0.0] * len(rows))[: len(rows)]
 
 
-def give(self: server.Door, guest: Any, number: int, *more: Any) -> bool:
+def give(self: check_actor.Door, guest: Any, number: int, *more: Any) -> bool:
     """To another observe."""
     return GIVE(self, guest, number + 1, *more)
 
 
-def blame(self: server.Door, guest: Any, fault: Any) -> None:
+def blame(self: check_actor.Door, guest: Any, fault: Any) -> None:
     """Always for the same."""
     fault.code = "value"
     BLAME(self, guest, fault)
@@ -87,25 +86,25 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME, GIVE = server.Door.blame, server.Door.give
+BLAME, GIVE = check_actor.Door.blame, check_actor.Door.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
-    "answers another observe": (server.Door, "give", give, server_checks.plays, "act_answers_other_observe", " 2 "),
-    "loses the clock": (server, "Pong", pong, server_checks.pings, "pong_clock_wrong", "7.0"),
+    "answers another observe": (check_actor.Door, "give", give, check_actor.plays, "act_answers_other_observe", " 2 "),
+    "loses the clock": (check_actor, "Pong", pong, check_actor.pings, "pong_clock_wrong", "7.0"),
     "takes any reward": (
         Hearing,
         "_rewards",
         rewards,
-        server_checks.refuses,
+        check_actor.refuses,
         "answer_of_wrong_type",
         "a reward too many",
     ),
-    "has one code": (server.Door, "blame", blame, server_checks.refuses, "refusal_code_wrong", "value ("),
-    "is patient": (server, "STRIKES", 30, server_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
+    "has one code": (check_actor.Door, "blame", blame, check_actor.refuses, "refusal_code_wrong", "value ("),
+    "is patient": (check_actor, "STRIKES", 30, check_actor.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts no incarnations": (
         Names,
         "incarnation_of",
         lambda *_: 1,
-        server_checks.identity,
+        check_actor.identity,
         "incarnation_not_rising",
         "1",
     ),
@@ -116,7 +115,7 @@ BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
 def test_a_server_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, broken, check, kind, fact = BROKEN_SERVERS[case]
     monkeypatch.setattr(where, name, broken)
-    monkeypatch.setattr(server, "CHECKS", (check,))
+    monkeypatch.setattr(check_actor, "CHECKS", (check,))
     with serving(copies=2) as served:
         (finding,) = check_server(served.address, patience=20.0)
     assert kinds_in(finding.flaw)[-1] == kind
@@ -275,7 +274,7 @@ def test_a_simulator_holds_to_all_that_is_checked_I8(drives: bool) -> None:
 def test_a_simulator_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, broken, kind, fact, section = BROKEN_SIMULATORS[case]
     monkeypatch.setattr(where, name, broken)
-    monkeypatch.setattr(listener, "_ALIVE", 3.0)
+    monkeypatch.setattr(check_simulator, "_ALIVE", 3.0)
     *good, finding = findings_of()
     assert all(one.good for one in good), good
     assert kinds_in(finding.flaw) == [kind]

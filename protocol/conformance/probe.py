@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import zmq
 
-from protocol.conformance.arrays import drawn, flaw, nbytes
-from protocol.conformance.findings import Flaw
+from protocol.conformance.result import Flaw
+from protocol.conformance.samples import drawn, flaw, nbytes
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message

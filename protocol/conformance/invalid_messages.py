@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.conformance.exchange import Talk
+from protocol.conformance.probe import Talk
 from protocol.messages.codec import encode
 from protocol.messages.simulator import End, Observe, Ping, Pong
 

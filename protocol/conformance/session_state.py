@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.conformance.arrays import flaw, mask_flaw, nbytes
-from protocol.conformance.findings import Flaw
+from protocol.conformance.result import Flaw
+from protocol.conformance.samples import flaw, mask_flaw, nbytes
 from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World
 

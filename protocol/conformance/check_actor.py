@@ -1,24 +1,68 @@
-"""What is looked for in an actor that serves simulators: a function for each thing that must hold, which it says.
+"""Checks an actor that serves simulators (a policy service): plays by the rules, then breaks each.
 
-In flow: connections. Out flow: a Flaw where it does not hold.
+In flow: an address. Out flow: a Finding for each check, as it is made.
 """
+
+# MERGED-DOC """What is looked for in an actor that serves simulators: a function for each thing that must hold, which it says.
+#
+# In flow: connections. Out flow: a Flaw where it does not hold.
+# """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from protocol.conformance.exchange import Talk
-from protocol.conformance.findings import Flaw
-from protocol.conformance.refusals import wrongs
-from protocol.conformance.vectors import golden, wide
+import zmq
+
+from protocol.conformance.golden import golden, wide
+from protocol.conformance.invalid_messages import wrongs
+from protocol.conformance.probe import Talk
+from protocol.conformance.result import Finding, Flaw
 from protocol.messages.codec import encode
 from protocol.messages.simulator import Admit, Bye, Fault, Ping, Pong, facts_of
 from protocol.spaces import parse_world
+from protocol.transport.sockets import open_context
 
-__all__ = ["CHECKS", "Server"]
+__all__ = ["CHECKS", "Server", "check_server"]
+
+
+class _Server:
+    """The actor at `address`, to be met in new connections."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, patience: float) -> None:
+        self._context, self._address, self._patience = context, address, patience
+        self._group, self._count = f"conform-{secrets.token_hex(3)}", 0
+
+    @contextmanager
+    def met(self, name: str = "") -> Iterator[Talk]:
+        """A connection that has said nothing yet."""
+        self._count += 1
+        talk = Talk(self._context, self._address, name or f"{self._group}-{self._count}", self._patience)
+        try:
+            yield talk
+        finally:
+            talk.close()
+
+
+def check_server(address: str, keys: str = "", patience: float = 30.0) -> Iterator[Finding]:
+    """All checks; `patience`: seconds in which an answer must come, and a copy of the world be free."""
+    context = open_context(keys, "simulator")
+    try:
+        server = _Server(context, address, patience)
+        for check in CHECKS:
+            holds = (check.__doc__ or "").strip().rstrip(".")
+            try:
+                check(server)
+                yield Finding(holds)
+            except Flaw as flaw:
+                yield Finding(holds, flaw.coded, flaw.section)
+    finally:
+        context.destroy(linger=500)
+
 
 _REFUSED = "What is refused of simulators"
 _STRIKES = 20

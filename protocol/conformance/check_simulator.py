@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import zmq
 
-from protocol.conformance.arrays import drawn
-from protocol.conformance.findings import Finding, Flaw
-from protocol.conformance.said import Said
-from protocol.conformance.vectors import wide
+from protocol.conformance.golden import wide
+from protocol.conformance.result import Finding, Flaw
+from protocol.conformance.samples import drawn
+from protocol.conformance.session_state import Said
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
