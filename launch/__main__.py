@@ -1,6 +1,6 @@
 """`python -m launch`: the `rookery` command."""
 
-from launch.entry import main
+from launch.cli.exec import main
 
 if __name__ == "__main__":
     main()

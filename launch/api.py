@@ -14,10 +14,10 @@ from typing import Any
 
 from rich.console import Console
 
-from launch import local
-from launch.configuration import load
-from launch.console import Display, Plain, Silent
-from launch.folder import folder_for
+from launch.cli.display import Display, Plain, Silent
+from launch.config_loader import load
+from launch.local import supervisor
+from launch.run_dir import folder_for
 
 __all__ = ["Trained", "train"]
 
@@ -53,7 +53,7 @@ def train(
     run = load(source, changes, env=env, steps=steps, seed=seed)
     folder = folder_for(source or env or "", None if run_dir is None else Path(run_dir))
     console = Console(stderr=True)
-    how = local.train_sequential if sequential or run.multiprocessing.enabled is False else local.train
+    how = supervisor.train_sequential if sequential or run.multiprocessing.enabled is False else supervisor.train
     display = Silent(console)
     if progress:
         display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)

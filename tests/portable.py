@@ -128,7 +128,7 @@ def measured_bits() -> dict[str, dict[str, str]]:
 def probe() -> str:
     """What 1,000 updates in this process make of a policy: of its products, which are numpy's, of what torch
     differentiates, and of what it does next."""
-    from launch.configuration import load
+    from launch.config_loader import load
     from tests.learning.greedy import make_run
 
     with tempfile.TemporaryDirectory() as folder:

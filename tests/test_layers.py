@@ -25,7 +25,7 @@ PICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal", "jo
 PICKLING = {"recv_pyobj", "send_pyobj"}
 TOP_LEVEL = {"workers", "protocol", "launch", "tests", "k8s"}
 TOP_LEVEL |= {"pyproject.toml", "README.md", "Makefile", "LICENSE", "CHANGELOG.md"}
-TORCHLESS = ("workers/coordinator.py", "workers/relay.py", "launch/cli.py")
+TORCHLESS = ("workers/coordinator.py", "workers/relay.py", "launch/cli/main.py")
 """Must start without torch: it takes seconds and hundreds of megabytes."""
 
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launch.curves import groups_of, read_run
-from launch.plot import draw
+from launch.cli.plot import draw
+from launch.sweeps.curves import groups_of, read_run
 from workers.tools.bench.pipeline.pipeline import watch
 from workers.tools.bench.pipeline.workloads import workload
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import yaml
 
-from launch.configuration import PRESETS, load
+from launch.config_loader import PRESETS, load
 from protocol.config.run import parse_run
 from protocol.errors import RookeryError
 from tests.fuzz.mutations import Mutator

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from launch.configuration import load
+from launch.config_loader import load
 from protocol.transport.curve import ROLES
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.kubernetes import Placement
-from launch.outline import outline_of
+from launch.kubernetes.overlay import Placement
+from launch.run_plan import outline_of
 from protocol.config.run import parse_run
 from tests.faults import kinds_in
 from tests.flows import runs

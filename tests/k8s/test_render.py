@@ -11,10 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch.cli import main
-from launch.configuration import load
-from launch.kubernetes import Placement, render
-from launch.outline import Outline
+from launch.cli.main import main
+from launch.config_loader import load
+from launch.kubernetes.overlay import Placement, render
+from launch.run_plan import Outline
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import launch
-from launch import local
-from launch.configuration import load
+from launch.config_loader import load
+from launch.local import supervisor
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 
@@ -17,13 +17,13 @@ from tests.faults import raises
 def test_train_makes_the_run_that_the_command_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def run(*given: Any) -> local.Outcome:
+    def run(*given: Any) -> supervisor.Outcome:
         asked.append(given)
         given[2]({"policies": {}})
-        return local.Outcome(True, {"agent_steps": 10})
+        return supervisor.Outcome(True, {"agent_steps": 10})
 
-    monkeypatch.setattr(local, "train", run)
-    monkeypatch.setattr(local, "train_sequential", run)
+    monkeypatch.setattr(supervisor, "train", run)
+    monkeypatch.setattr(supervisor, "train_sequential", run)
     done = launch.train(
         "cartpole",
         settings={"policy.learning_rate": 0.01, "policy.network.hidden": [8]},

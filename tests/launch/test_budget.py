@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.budget import Budget
+from launch.local.restart_budget import Budget
 
 
 def lives(budget: Budget, *seconds: float) -> list[float | None]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.configuration import load, preset_names, sentence
+from launch.config_loader import load, preset_names, sentence
 from protocol.config.run import IQN, Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launch import console as module
-from launch.console import Display, Plain, Silent, render, sparkline, summary_table
+from launch.cli import display as module
+from launch.cli.display import Display, Plain, Silent, render, sparkline, summary_table
 from protocol.config.run import Run
 from workers.metrics.run_metrics import Books
 

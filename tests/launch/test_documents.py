@@ -13,8 +13,8 @@ import yaml
 from pydantic import BaseModel
 
 from launch import train
-from launch.cli import main
-from launch.configuration import load
+from launch.cli.main import main
+from launch.config_loader import load
 from protocol.config.run import parse_run
 from tests.configuration_reference import PATH, SECTIONS, keys, reference
 from tests.readme import blocks

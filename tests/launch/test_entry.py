@@ -8,20 +8,20 @@ import sys
 import pytest
 
 import launch
-from launch.cli import main
-from launch.entry import BECOMES
+from launch.cli.exec import BECOMES
+from launch.cli.main import main
 
 CODE = """
 import os, sys
 
 def become(program, command):
     print(*command[1:])
-    print(*sorted({"click", "pydantic", "zmq", "launch.cli"} & set(sys.modules)))
+    print(*sorted({"click", "pydantic", "zmq", "launch.cli.main"} & set(sys.modules)))
     raise SystemExit
 
 os.execv = become
 sys.argv = ["rookery", *sys.argv[1:]]
-from launch.entry import main
+from launch.cli.exec import main
 main()
 """
 

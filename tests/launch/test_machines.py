@@ -11,11 +11,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch import sweep as module
-from launch.cli import main
-from launch.grid import Trial, read_sweep, trials_of
-from launch.machines import Machines
-from launch.sweep import run_all
+from launch.cli import sweep as module
+from launch.cli.main import main
+from launch.cli.sweep import run_all
+from launch.sweeps.executors import Machines
+from launch.sweeps.grid import Trial, read_sweep, trials_of
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.launch.test_hosts import SSH

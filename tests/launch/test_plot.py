@@ -12,9 +12,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch import plot
-from launch.cli import main
-from launch.curves import groups_of, read_run, smooth
+from launch.cli import plot
+from launch.cli.main import main
+from launch.sweeps.curves import groups_of, read_run, smooth
 from protocol.errors import DiskFault
 from tests.faults import kinds_in
 

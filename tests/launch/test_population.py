@@ -11,11 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch.cli import main
-from launch.grid import Trial
-from launch.population import Population
-from launch.population_file import read_population
-from launch.trainer import Runs, Together, Trainer, train
+from launch.cli.main import main
+from launch.sweeps.grid import Trial
+from launch.sweeps.pbt import Population, Runs, Together, Trainer, train
+from launch.sweeps.pbt_spec import read_population
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
 
@@ -146,7 +145,7 @@ class Here:
     """Plays each run in this process."""
 
     def __call__(self, trials: list[Trial]) -> list[Trial]:
-        from launch.folder import take_checkpoints
+        from launch.run_dir import take_checkpoints
         from workers.sequential import Sequential
 
         for trial in trials:

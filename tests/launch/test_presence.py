@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from launch.presence import Presence, Silence
+from launch.local.hang_detector import Presence, Silence
 
 ME = {"name": "actor-0", "incarnation": 1, "pid": 7, "host": platform.node(), "silent": 1.0}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.processes import Process, begin, end_all
+from launch.local.process import Process, begin, end_all
 from tests.waiting import until
 
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.processes import Process, begin
-from launch.revival import Revival, RunFailed
+from launch.local.process import Process, begin
+from launch.local.restarts import Revival, RunFailed
 from tests.faults import raises
 
 CRASHES = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from launch.cli import main
-from launch.configuration import load
-from launch.scaffold import new_project
+from launch.cli.main import main
+from launch.cli.new import new_project
+from launch.config_loader import load
 from protocol.config.run import EvaluationConfig
 from protocol.errors import DiskFault
 from tests.faults import kinds_in

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from launch.simulate import simulate
+from launch.cli.simulate import simulate
 from protocol.errors import ConfigurationError
 from protocol.simulator.client import Simulator
 from protocol.spaces import World
@@ -43,7 +43,7 @@ def test_who_plays_in_the_folder_of_a_run_that_has_ended_is_told_why_nothing_was
 def test_a_simulator_that_is_wrong_fails_the_check(tmp_path: Path) -> None:
     """As a process, which says where it listens."""
     (tmp_path / "world.json").write_text(World(id="hall", agents=HALL.agents[1:]).model_dump_json())
-    command = [sys.executable, "-m", "launch.simulate", "--listen", "127.0.0.1:0", "--world", "world.json"]
+    command = [sys.executable, "-m", "launch.cli.simulate", "--listen", "127.0.0.1:0", "--world", "world.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as checking:
         assert checking.stdout is not None
         address = checking.stdout.readline().split()[-1]

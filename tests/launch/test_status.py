@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from launch.cli import main
-from launch.status import find
+from launch.cli.main import main
+from launch.cli.status import find
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.workers.web.asking import serving

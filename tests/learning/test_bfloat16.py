@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.configuration import load
+from launch.config_loader import load
 from tests.learning.test_presets import SEEDS
 from tests.learning.test_recurrent import learn
 from workers.algorithms.common.adam import FlatAdam

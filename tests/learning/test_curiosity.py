@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.configuration import load
+from launch.config_loader import load
 from tests.learning.greedy import greedy_returns
 from tests.learning.test_presets import SEEDS, last, train
 from tests.learning.test_recurrent import learn

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from launch.configuration import load
+from launch.config_loader import load
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.tools import skip_or_fail

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from launch.configuration import load
+from launch.config_loader import load
 from protocol.config.run import EnvironmentConfig
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.configuration import load
+from launch.config_loader import load
 from protocol.config.run import Run
 from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.configuration import load
+from launch.config_loader import load
 from protocol.config.run import EnvironmentConfig
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from launch.console import environments_table
+from launch.cli.display import environments_table
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.memory.counters import Counters, read_counters

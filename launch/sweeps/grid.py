@@ -14,8 +14,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from launch.configuration import load, preset_names
-from launch.machines import NamedMachines, check_fits
+from launch.config_loader import load, preset_names
+from launch.sweeps.executors import NamedMachines, check_fits
 from protocol.config.base import Section
 from protocol.config.run import Run
 from protocol.config.yaml_file import fault_in, read_mapping

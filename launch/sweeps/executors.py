@@ -15,10 +15,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from launch import processes, ssh
-from launch.hosts import Command, Host, Hosts, There, no_option
-from launch.processes import Process
-from launch.ssh import HostFailed, Remote
+from launch.cluster import ssh
+from launch.cluster.plan import Command, Host, Hosts, There, no_option
+from launch.cluster.ssh import HostFailed, Remote
+from launch.local import process
+from launch.local.process import Process
 from protocol.config.base import Section
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
@@ -66,7 +67,7 @@ class Machines:
         """Starts `rookery WORDS` there; what it writes goes to the file `output`."""
         self.take(name, cores)
         if name == HERE:
-            return processes.begin("run", ["launch", *words], output)
+            return process.begin("run", ["launch", *words], output)
         there = self._all[name]
         command = Command(name, "run", output.stem, there.folder, (there.rookery, *words))
         return Remote(self._hosts, command, output.parent, _END_SECONDS, 0)
@@ -105,7 +106,7 @@ def end_all(running: Sequence[Running], seconds: float) -> None:
     for one in running:  # all of them first: they end side by side
         if isinstance(one, Remote):
             one.tell()
-    processes.end_all([one for one in running if isinstance(one, Process)], seconds)
+    process.end_all([one for one in running if isinstance(one, Process)], seconds)
     ssh.end_all([one for one in running if isinstance(one, Remote)], seconds)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from launch.curves import Group, groups_of, read_run
+from launch.sweeps.curves import Group, groups_of, read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 
 __all__ = ["draw", "plot"]

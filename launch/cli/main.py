@@ -11,21 +11,21 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from launch import local
-from launch.completion import presets_and_files
-from launch.configuration import load, preset_names, sentence
-from launch.console import Display, Plain, Silent, environments_table, summary_table
-from launch.doctor import diagnosis, preflight, short_run
-from launch.entry import BECOMES, become
-from launch.folder import folder_for, make_folder, write_config
-from launch.hosts_command import hosts
-from launch.kubernetes_command import k8s
-from launch.plot import plot
-from launch.population_command import pbt
-from launch.processes import python
-from launch.scaffold import new
-from launch.status import status
-from launch.sweep import sweep as sweep_command
+from launch.cli.completion import presets_and_files
+from launch.cli.display import Display, Plain, Silent, environments_table, summary_table
+from launch.cli.doctor import diagnosis, preflight, short_run
+from launch.cli.exec import BECOMES, become
+from launch.cli.hosts import hosts
+from launch.cli.k8s import k8s
+from launch.cli.new import new
+from launch.cli.pbt import pbt
+from launch.cli.plot import plot
+from launch.cli.status import status
+from launch.cli.sweep import sweep as sweep_command
+from launch.config_loader import load, preset_names, sentence
+from launch.local import supervisor
+from launch.local.process import python
+from launch.run_dir import folder_for, make_folder, write_config
 from protocol import RELEASE
 from protocol.errors import told_in_a_sentence
 from protocol.memory.shared_file import files, sweep
@@ -96,7 +96,11 @@ def train(
     run = load(source, settings, env=env, steps=steps, seed=seed, replay=replay)
     folder = folder_for(source or env or "", run_dir)
     console = Console(stderr=True)
-    how = local.train_sequential if sequential or run.replay or run.multiprocessing.enabled is False else local.train
+    how = (
+        supervisor.train_sequential
+        if sequential or run.replay or run.multiprocessing.enabled is False
+        else supervisor.train
+    )
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
     with display:
         outcome = how(run, folder, display.show, display.tell)

@@ -1,6 +1,6 @@
 """`rookery pbt`: population-based training of one or several populations within a budget of cores.
 
-In flow: a YAML file (launch/population_file.py). Out flows: a folder of runs; `population.json`: who took over from
+In flow: a YAML file (launch/sweeps/pbt_spec.py). Out flows: a folder of runs; `population.json`: who took over from
 whom with which settings, and which member is the best. The same command goes on where it was interrupted.
 """
 
@@ -13,12 +13,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from launch.grid import Trial
-from launch.machines import Machines
-from launch.population import Population
-from launch.population_file import read_population
-from launch.sweep import run_all, told_first
-from launch.trainer import Together, train
+from launch.cli.sweep import run_all, told_first
+from launch.sweeps.executors import Machines
+from launch.sweeps.grid import Trial
+from launch.sweeps.pbt import Population, Together, train
+from launch.sweeps.pbt_spec import read_population
 
 __all__ = ["pbt"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from launch.kubernetes_pods import evaluation, further_actors, simulators
-from launch.outline import Outline
+from launch.kubernetes.pods import evaluation, further_actors, simulators
+from launch.run_plan import Outline
 from protocol import RELEASE
 from protocol.config.run import Run
 

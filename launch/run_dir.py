@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from launch.configuration import DEFAULT
+from launch.config_loader import DEFAULT
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError, disk_fault
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.budget import Budget
+from launch.local.restart_budget import Budget
 from protocol.errors import ConfigurationError
 
 __all__ = ["FATAL", "FATAL_AT_FIRST", "INCOMPLETE", "REFUSED", "Process", "begin", "end_all", "python", "start"]

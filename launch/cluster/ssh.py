@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.budget import Budget
-from launch.hosts import Command, Hosts
+from launch.cluster.plan import Command, Hosts
+from launch.local.restart_budget import Budget
 from protocol.errors import RookeryError
 from protocol.transport.curve import ROLES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from launch.configuration import preset_names, sentence
+from launch.config_loader import preset_names, sentence
 
 __all__ = ["presets_and_files"]
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from launch.configuration import preset_names
-from launch.machines import NamedMachines
+from launch.config_loader import preset_names
+from launch.sweeps.executors import NamedMachines
 from protocol.config.base import Section
 from protocol.config.yaml_file import fault_in, read_mapping
 from protocol.errors import ConfigurationError

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 from rich.console import Console
 
-from launch.console import Display, Plain, Silent, render, summary_table
+from launch.cli.display import Display, Plain, Silent, render, summary_table
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.transport.sockets import HTTP
 

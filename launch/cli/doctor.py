@@ -10,10 +10,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from launch import local
-from launch.console import Silent
-from launch.folder import write_config
-from launch.processes import python
+from launch.cli.display import Silent
+from launch.local import supervisor
+from launch.local.process import python
+from launch.run_dir import write_config
 from protocol.config.run import Run
 
 __all__ = ["diagnosis", "preflight", "short_run"]
@@ -40,9 +40,9 @@ def _said(command: list[str]) -> tuple[int, str]:
 def short_run(run: Run, folder: Path, display: Silent) -> None:
     """Trains `run` in `folder`; a worker that cannot be kept alive is told, and is a finding like any other.
     ConfigurationError if nothing could begin."""
-    how = local.train_sequential if run.multiprocessing.enabled is False else local.train
+    how = supervisor.train_sequential if run.multiprocessing.enabled is False else supervisor.train
     with display:
         try:
             how(run, folder, lambda _view: None, display.tell)
-        except local.RunFailed as fault:
+        except supervisor.RunFailed as fault:
             display.tell(fault.coded)

@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.folder import write_config
-from launch.processes import python
+from launch.local.process import python
+from launch.run_dir import write_config
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from launch.hosts import Command, Hosts, plan
-from launch.outline import Outline
-from launch.processes import FATAL, INCOMPLETE
+from launch.cluster.plan import Command, Hosts, plan
+from launch.local.process import FATAL, INCOMPLETE
+from launch.run_plan import Outline
 from protocol.config.run import Run
 
 __all__ = ["batch"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from launch.processes import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
+from launch.local.process import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
 from protocol.errors import RookeryError
 
 __all__ = ["Revival", "RunFailed"]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from launch.outline import Outline
+from launch.run_plan import Outline
 from protocol.config.base import Section
 from protocol.config.run import Run
 from protocol.config.yaml_file import fault_in

@@ -1,4 +1,4 @@
-"""The front door of the `rookery` command: a worker's becomes that worker at once, any other is `launch/cli.py`.
+"""The front door of the `rookery` command: a worker's becomes that worker at once, any other is `launch/cli/main.py`.
 
 In flow: the command line. Out flow: another program in this process's place. To import the whole command first would
 cost each worker a fifth of the processor time of its start.
@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.processes import python
+from launch.local.process import python
 from protocol.errors import told_in_a_sentence
 
 __all__ = ["BECOMES", "become", "main"]
@@ -32,7 +32,7 @@ BECOMES = {
         "workers.bench",
         "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline",
     ),
-    "simulate": ("launch.simulate", "A simulator to try the wire with, or a check of one"),
+    "simulate": ("launch.cli.simulate", "A simulator to try the wire with, or a check of one"),
 }
 """Command -> the module that it becomes, and what that does."""
 
@@ -50,7 +50,7 @@ def main() -> None:
         with told_in_a_sentence():
             become(BECOMES[name][0], sys.argv[2:])
     gc.disable()  # all that is imported stays; to look for garbage in it takes a seventh of a short command's time
-    from launch.cli import main as command
+    from launch.cli.main import main as command
 
     gc.freeze()
     gc.enable()

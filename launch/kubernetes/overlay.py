@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from launch.kubernetes_placement import Placement, patches
-from launch.kubernetes_pods import between_learners, evaluation
-from launch.outline import Outline
+from launch.kubernetes.patches import Placement, patches
+from launch.kubernetes.pods import between_learners, evaluation
+from launch.run_plan import Outline
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 

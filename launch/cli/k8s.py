@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from launch.configuration import load
-from launch.kubernetes import Placement, render, way_to, write
-from launch.outline import outline_of
+from launch.config_loader import load
+from launch.kubernetes.overlay import Placement, render, way_to, write
+from launch.run_plan import outline_of
 from protocol.errors import ConfigurationError
 
 __all__ = ["k8s"]

@@ -18,12 +18,12 @@ from typing import TextIO
 import click
 import yaml
 
-from launch.configuration import load
-from launch.hosts import Command, Hosts, as_plain, plan, read_hosts
-from launch.outline import outline_of
-from launch.processes import FATAL
-from launch.slurm import batch
-from launch.ssh import LOST, HostFailed, Remote, copies, end_all, ssh
+from launch.cluster.plan import Command, Hosts, as_plain, plan, read_hosts
+from launch.cluster.slurm import batch
+from launch.cluster.ssh import LOST, HostFailed, Remote, copies, end_all, ssh
+from launch.config_loader import load
+from launch.local.process import FATAL
+from launch.run_plan import outline_of
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 

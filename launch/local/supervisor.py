@@ -16,12 +16,12 @@ from typing import Any
 
 import zmq
 
-from launch.folder import make_folder, remove, write_config
-from launch.interrupt import END_SECONDS, Interrupt
-from launch.presence import Presence, Silence
-from launch.processes import INCOMPLETE, Process, begin, end_all
-from launch.revival import Revival, RunFailed
-from launch.status import find
+from launch.cli.status import find
+from launch.local.hang_detector import Presence, Silence
+from launch.local.process import INCOMPLETE, Process, begin, end_all
+from launch.local.restarts import Revival, RunFailed
+from launch.local.signals import END_SECONDS, Interrupt
+from launch.run_dir import make_folder, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report

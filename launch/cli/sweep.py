@@ -2,7 +2,7 @@
 
     trials that are not done -> started while cores are free -> ended -> scores of all, by setting
 
-In flow: a YAML file (launch/grid.py). Out flows: a folder of runs, `sweep.json`, `curves.png`. What is done stays so:
+In flow: a YAML file (launch/sweeps/grid.py). Out flows: a folder of runs, `sweep.json`, `curves.png`. What is done stays so:
 the same command goes on where it was interrupted.
 """
 
@@ -20,12 +20,12 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from launch.curves import groups_of, read_run
-from launch.folder import remove, take_checkpoints
-from launch.grid import Trial, read_sweep, trials_of
-from launch.interrupt import Interrupt
-from launch.machines import HERE, Machines, Running, end_all
-from launch.plot import draw
+from launch.cli.plot import draw
+from launch.local.signals import Interrupt
+from launch.run_dir import remove, take_checkpoints
+from launch.sweeps.curves import groups_of, read_run
+from launch.sweeps.executors import HERE, Machines, Running, end_all
+from launch.sweeps.grid import Trial, read_sweep, trials_of
 from protocol.config.run import parse_run
 from protocol.config.yaml_file import read_mapping
 from protocol.errors import ConfigurationError

@@ -1,0 +1,1 @@
+"""Workers of other machines: by SSH, by Slurm."""

@@ -1,0 +1,1 @@
+"""Workers on Kubernetes: the manifests of a run."""

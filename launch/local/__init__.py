@@ -1,0 +1,1 @@
+"""Workers of this machine: started, watched, restarted."""
