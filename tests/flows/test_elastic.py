@@ -19,7 +19,7 @@ from protocol.config.run import Run
 from protocol.memory.counters import read_counters
 from tests.flows import runs
 from tests.flows.crowd import Crowd, Forked, crowd
-from tests.workers.web.asking import ask
+from tests.workers.coordination.dashboard.asking import ask
 from workers.environments.registry import describe
 from workers.planning.policy_plan import plan_policies
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.flows import runs
-from tests.workers.web.asking import Answer, ask
+from tests.workers.coordination.dashboard.asking import Answer, ask
 
 
 def test_a_run_is_watched_paused_saved_and_ended_from_its_page(tmp_path: Path, memory_dir: Path) -> None:

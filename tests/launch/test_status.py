@@ -15,8 +15,8 @@ from launch.cli.main import main
 from launch.cli.status import find
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
-from tests.workers.web.asking import serving
-from tests.workers.web.pages import shown
+from tests.workers.coordination.dashboard.asking import serving
+from tests.workers.coordination.dashboard.pages import shown
 from workers.runtime.http_server import Response
 
 

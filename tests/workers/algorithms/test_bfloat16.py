@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from protocol.config.run import DQN, IQN
-from tests.workers.algorithms import test_c51, test_central_critic, test_decomposition, test_rnd, test_sac
-from tests.workers.algorithms import test_stacked as streamed
-from tests.workers.algorithms import test_stacked_values as replayed
+from tests.workers.algorithms import test_c51, test_central_critic, test_rnd, test_sac, test_value_decomposition
+from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
+from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
@@ -50,8 +50,8 @@ def _c51() -> tuple[Any, Any]:
 
 
 def _team() -> tuple[Any, Any]:
-    update = test_decomposition.updater(name="qmix")
-    return update, test_decomposition.transitions(update.policy)
+    update = test_value_decomposition.updater(name="qmix")
+    return update, test_value_decomposition.transitions(update.policy)
 
 
 QUICK = {"ppo", "iqn", "sac"}

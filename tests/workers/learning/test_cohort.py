@@ -14,7 +14,7 @@ from protocol.config.run import IQN, PPO
 from protocol.errors import TrainingFault
 from protocol.weights.version import Version
 from tests.faults import raises
-from tests.workers.learning.test_member import COPIES, REPLAY, STREAM, Bench, run_of
+from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
 from workers.learning.cohort import Cohort
 

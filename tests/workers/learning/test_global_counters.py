@@ -14,7 +14,7 @@ from protocol.memory.counters import Counters, read_counters
 from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from tests.workers.learning.test_member import COPIES, STREAM, Bench, run_of
+from tests.workers.learning.test_policy_learner import COPIES, STREAM, Bench, run_of
 from workers.coordination.assignments import Places
 from workers.learning.buffers.batch_assembler import Stage
 from workers.metrics.run_metrics import Books

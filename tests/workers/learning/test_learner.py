@@ -19,7 +19,7 @@ from protocol.messages.core import Welcome
 from protocol.weights.shared_snapshot import Mailbox
 from tests.faults import raises
 from tests.workers import scripted
-from tests.workers.learning.test_member import STREAM, run_of
+from tests.workers.learning.test_policy_learner import STREAM, run_of
 from workers.learner import Learner
 from workers.planning.policy_plan import plan_policies
 from workers.runtime.health import Identity, Vitals

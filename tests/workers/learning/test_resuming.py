@@ -26,8 +26,8 @@ from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.weights.version import Version, pack
 from tests.faults import raises
 from tests.workers import scripted
-from tests.workers.datasets.test_recorded import whole
-from tests.workers.learning.test_member import Bench
+from tests.workers.learning.datasets.test_reader import whole
+from tests.workers.learning.test_policy_learner import Bench
 from workers.learning import checkpoint_writer
 from workers.learning.buffers.replay_checkpoint import kept_arrays, restored
 from workers.learning.policy_learner import Member

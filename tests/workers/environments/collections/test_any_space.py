@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.workers.environments.adapters.masked_games import ACTIONS, Alone, InTurn, Together
+from tests.workers.environments.adapters.test_masked_games import played
 from tests.workers.environments.collections.worlds import collection
-from tests.workers.environments.masked_games import ACTIONS, Alone, InTurn, Together
-from tests.workers.environments.test_masked_games import played
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
+from tests.workers.environments.adapters.random_games import NAMES
 from tests.workers.environments.collections.worlds import (
     APART,
     Crowd,
@@ -23,8 +24,7 @@ from tests.workers.environments.collections.worlds import (
     collection,
     numbered,
 )
-from tests.workers.environments.random_games import NAMES
-from tests.workers.environments.table import Table
+from tests.workers.environments.worlds.table import Table
 from workers.environments.base import Environment, Outcome, Turn
 
 KINDS = [NumberedTogether, NumberedTurns]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.config.environment import EnvironmentConfig
 from protocol.spaces import Agent, ArrayPopulation, Box, Discrete, World
-from tests.workers.environments.random_games import InTurns, Row, Together
+from tests.workers.environments.adapters.random_games import InTurns, Row, Together
 from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment, Outcome, Present, Turn

@@ -1,0 +1,67 @@
+"""A page without a run behind it: views as a coordinator's books make them, as large as one likes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from protocol.config.run import Run
+from tests.workers.coordination.dashboard.asking import serving
+from workers.coordination.controls import Controls
+from workers.coordination.dashboard.dashboard import Dashboard
+from workers.metrics.run_metrics import Books
+
+__all__ = ["Shown", "shown"]
+
+
+class Shown:
+    """What a coordinator would have, made up."""
+
+    def __init__(self, folder: Path, policies: int, workers: int) -> None:
+        self.policies = [f"agent_{i}" for i in range(policies)]
+        self.folder, self.made, self.looks = folder, 0, 0
+        credits = dict.fromkeys(self.policies, 16)
+        self.books = Books(Run(steps=1_000_000), self.policies, folder, credits=credits)
+        self.controls = Controls(threading.Event())
+        self.stage, self.stalled = "running", ""
+        self.league: dict[str, Any] = {}
+        self._workers = [self._worker(i) for i in range(workers)]
+
+    def look(self) -> dict[str, Any]:
+        """Half a second goes on; the new view."""
+        self.looks, self.made = self.looks + 1, self.made + 1_000
+        self.books.acting_since = self.books.acting_since or 1.0
+        for i, policy in enumerate(self.policies):
+            self.books.episodes(policy, self.made, 10, 100.0 * (self.looks % 50) + 10.0 * i)
+        actor = {"env_steps": self.made // 2, "agent_steps": self.made}
+        learner: dict[str, float] = {}
+        for policy in self.policies:
+            actor |= {f"produced.{policy}": self.looks * 8, f"flight.{policy}": 8}
+            learner |= {f"version.{policy}": self.looks, f"steps_made.{policy}": self.looks * 4}
+            learner |= {f"received.{policy}": self.looks * 8, f"waits.data.{policy}": self.looks * 0.1}
+        workers = [dict(worker) for worker in self._workers]
+        self.books.observe({("actor-0", 1): actor}, {("learner-0", 1): learner}, workers, {"actor-0": 2})
+        return self.books.view
+
+    def told(self) -> dict[str, Any]:
+        """What the page gets."""
+        told = {"id": "0123abcd", "stage": self.stage, "paused": self.controls.paused, "stalled": self.stalled}
+        return {**self.books.view, **told, **({"league": self.league} if self.league else {})}
+
+    def _worker(self, index: int) -> dict[str, Any]:
+        role, state = ("actor", "acting") if index % 2 == 0 else ("learner", "learning")
+        name = {"name": f"{role}-{index // 2}", "role": role, "state": state, "incarnation": 1}
+        return {**name, "host": "here", "pid": 100 + index, "silent": 0.1}
+
+
+@contextmanager
+def shown(folder: Path, policies: int = 2, workers: int = 3, host: str = "127.0.0.1") -> Iterator[tuple[Shown, str]]:
+    """The made-up run and its page's URL. `host`: where the server believes to be."""
+    folder.mkdir()
+    run = Shown(folder, policies, workers)
+    page = Dashboard(folder, Run(steps=1_000_000), run.controls, run.told, run.books.history, host)
+    with closing(run.books), serving(page.routes()) as url:
+        yield run, url

@@ -1,0 +1,103 @@
+"""The page in a real browser: its numbers are the run's, its buttons act, and it stays quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.waiting import until
+from tests.workers.coordination.dashboard.browser import browser
+from tests.workers.coordination.dashboard.pages import shown
+
+TAB, ENTER = "\ue004", "\ue007"
+LEAGUE = {
+    "members": [
+        {"name": "red.1", "elo": -80.4, "games": 30, "chance": 0.25},
+        {"name": "blue.2", "elo": 80.4, "games": 40, "chance": 0.75},
+    ],
+    "win_rates": [[None, 0.25], [0.75, None]],
+}
+CELLS = "return [...document.querySelectorAll(arguments[0])].map((cell) => cell.textContent)"
+
+
+def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, run_dir: Path) -> None:
+    with shown(run_dir) as (run, url), browser(tmp_path, width=420, height=900, dark=True) as window:
+        window.open(url)
+        run.stalled = "nothing moved for 60 s: actor-0 waits for credit"
+        run.league = LEAGUE
+        view = run.look()
+        (run_dir / "logs").mkdir()
+        (run_dir / "logs" / "actor-0.log").write_text("event=<b>acting</b>\n")
+        window.until("return document.getElementById('made').textContent.startsWith('1,000 of 1,000,000')")
+        assert window.text("health").startswith(run.stalled)
+        assert window.text("verdict") == view["verdict"]
+        assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
+        assert window.do(CELLS, "#workers tbody tr:first-child td")[:4] == ["actor-0", "acting", "here", "100"]
+        assert window.do(CELLS, "#league tbody td") == [
+            "1. blue.2",
+            "80",
+            "40",
+            "75 %",
+            "2. red.1",
+            "-80",
+            "30",
+            "25 %",
+        ]
+        assert window.do(CELLS, "#wins tbody *:is(th, td)") == ["1. blue.2", "–", "75 %", "2. red.1", "25 %", "–"]
+        assert window.text("loop-queue") == "queue 50 % full, 16 on their way"
+        assert window.do("return matchMedia('(prefers-color-scheme: dark)').matches")
+        assert window.do("return document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out on a phone
+        edge = "return document.querySelector('#workers button').getBoundingClientRect().right <= innerWidth"
+        assert window.do(edge), "logs are reached there without scrolling sideways"
+        fits = "return [...document.querySelectorAll('.scroll')].every((box) => box.scrollWidth <= box.clientWidth)"
+        assert window.do(fits), "nor is any table cut off"
+        window.do("document.querySelector('#workers button').click()")
+        window.until("return document.getElementById('log').textContent === 'event=<b>acting</b>\\n'")
+        curves, drawn = (
+            run.books.history.curves,
+            "return document.querySelector('#curves .scatterlayer') && Curves.points()",
+        )
+        until(lambda: window.do(drawn) == 2 * len(curves("return")["agent_0"][1]), what="both curves are drawn")
+
+        window.do("document.getElementById('pause').focus()")  # all by keyboard from here
+        window.press(ENTER)
+        window.until("return document.getElementById('ask').open")
+        window.press("wrong" + ENTER)
+        window.until("return document.getElementById('refused').textContent !== ''")
+        assert run.controls.paused is False
+        window.do("document.getElementById('token').value = ''")
+        window.press((run_dir / "token").read_text().strip() + ENTER)
+        window.until("return document.getElementById('stage').textContent === 'paused'")
+        assert run.controls.paused is True
+        window.do("document.getElementById('checkpoint').click()")
+        window.do("document.getElementById('pause').click()")
+        window.until("return document.getElementById('stage').textContent === 'running'")
+        assert (run.controls.paused, run.controls.checkpoints) == (False, 1)
+        window.do("document.getElementById('stop').click(); document.getElementById('end').focus()")
+        assert not run.controls.stopping.is_set()
+        window.press(ENTER)
+        assert run.controls.stopping.wait(60)
+        run.stage = "ended"
+        window.until("return document.getElementById('stage').textContent === 'ended'")
+        strange = [line for line in window.complaints() if "401" not in line]  # refused tokens are told there, too
+        assert strange == []
+
+
+def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Path, run_dir: Path) -> None:
+    """Of some updates the quickest: others may have the machine meanwhile."""
+    with shown(run_dir, policies=110, workers=100) as (run, url), browser(tmp_path) as window:
+        for step in range(950):
+            run.books.history.add(step, {f"{policy}/return": float(step) for policy in run.policies})
+        run.made = 10_000
+        run.look()
+        window.open(url)
+        window.until("return document.querySelectorAll('#workers tbody tr').length === 100")
+        window.until("return Curves.points() > 100000 && document.querySelector('#curves .scatterlayer')")
+        took = [1_000.0]
+        while min(took) >= 100 and len(took) < 60:
+            before = window.do("return Page.views")
+            run.look()
+            window.until(f"return Page.views > {before}")
+            took.append(window.do("return Page.last"))
+        assert min(took) < 100, took
+        assert window.do("return document.querySelector('#policies td:nth-child(2)').textContent") != "–"
+        assert window.complaints() == []

@@ -1,0 +1,78 @@
+"""Agents that come, go and act in turn: adapter, guard and seats write what the game's own books say, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.workers.environments.adapters.random_games import NAMES, InTurns, Together
+from tests.workers.environments.worlds.table import Table
+from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.environments.base import Environment
+
+COPIES = 3
+
+
+def check(table: Table, games: list[Any]) -> None:
+    """Every closed row of the books is in the segments once and in order, but for those of the last block; the returns
+    of all episodes are those of the books."""
+    for k, name in enumerate(NAMES):
+        missing = 0
+        for copy, (found, game) in enumerate(zip(table.found(k), games, strict=True)):
+            books = list(game.books.rows[name])
+            if game.books.open[name] is not None and copy in table.next.get(k, ()):
+                books.append(game.books.open[name])
+            assert found == books[: len(found)]
+            missing += len(books) - len(found)
+        assert table.seats[k].open_rows == missing
+        episodes, returns = 0, 0.0
+        for game in games:
+            total = 0.0
+            for row in game.books.rows[name]:
+                total += row.reward
+                if row.terminated or row.truncated:
+                    episodes, returns, total = episodes + 1, returns + total, 0.0
+        told, total = table.seats[k].take_episodes()
+        assert told == episodes
+        assert total == pytest.approx(returns)
+
+
+def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed: int, turns: int) -> tuple[int, Any]:
+    games: list[Any] = []
+
+    def make_one() -> Any:
+        games.append(game(COPIES * seed + len(games)))
+        return games[-1]
+
+    table = Table(adapter("random", make_one, COPIES))
+    steps = table.play(turns)
+    check(table, games)
+    return steps, games
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**20), turns=st.integers(1, 120))
+def test_random_games_in_turns_count_every_reward_once_in_the_right_row(seed, turns):
+    """K5 D2: random order, the same agent several times in a row, deaths at any moment, rewards between turns."""
+    steps, _ = played(PettingZooTurns, InTurns, seed, turns)
+    assert 0 <= steps <= COPIES * turns
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**20), turns=st.integers(1, 120), busy=st.sampled_from([0.5, 0.8, 1.0]))
+def test_random_parallel_games_count_every_reward_once_in_the_right_row(seed, turns, busy):
+    """K5 I5: agents die, come, come back and are absent for whole episodes."""
+    steps, _ = played(PettingZooEnvironment, lambda one: Together(one, busy), seed, turns)
+    assert steps == COPIES * turns
+
+
+def test_the_random_games_have_all_that_they_promise():
+    _, games = played(PettingZooTurns, InTurns, 1, 400)
+    rows = [row for game in games for name in NAMES for row in game.books.rows[name]]
+    assert {(row.terminated, row.truncated) for row in rows} == {(False, False), (True, False), (False, True)}
+    assert len(rows) == COPIES * 400 - sum(game.books.open[name] is not None for game in games for name in NAMES)

@@ -1,0 +1,146 @@
+"""Probes and metrics of one worker."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from protocol.memory.counters import Counters
+from tests.faults import kinds_in
+from tests.workers.coordination.dashboard.asking import Answer, ask, serving
+from workers import relay
+from workers.coordination.dashboard.run_exposition import run_text
+from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.runtime import health as module
+from workers.runtime.health import Identity, Vitals
+from workers.runtime.metric_names import FLOW, METRICS, RUN, place
+from workers.runtime.process import Life, Options
+
+README = Path(__file__).parents[3] / "launch" / "README.md"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What it is by the worker's clock."""
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def member(heard_at: float = 1000.0) -> Any:
+    """A client that has joined."""
+    return SimpleNamespace(heard_at=heard_at, welcome=SimpleNamespace(lease=10.0))
+
+
+def metrics(answer: Answer) -> dict[tuple[str, ...], float]:
+    """(name, label values by label name) -> value, read by Prometheus' own parser."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_a_loop_that_turns_no_more_is_not_well_and_a_dead_dependency_is_no_fault_of_it(clock: list[float]) -> None:
+    vitals = Vitals(Identity("r", "actor", "actor-0", 1), client=member())
+    vitals.watch(lambda: "acting", None)
+    with serving(vitals.routes()) as url:
+        clock[0] += 1000  # no loop yet, and the coordinator was not heard of for long
+        assert ask(f"{url}/healthz").status == 200
+        vitals.beat()
+        assert ask(f"{url}/healthz").json["state"] == "acting"
+        clock[0] += 61
+        assert ask(f"{url}/healthz").status == 503
+        vitals.beat()
+        assert ask(f"{url}/healthz").status == 200
+        clock[0] += 61
+        vitals.rest()  # the loop has ended: it drains
+        assert ask(f"{url}/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("state", "silent", "ready"),
+    [("acting", 0.0, True), ("learning", 9.0, True), ("waiting", 0.0, False), ("acting", 11.0, False)],
+)
+def test_who_is_connected_and_has_weights_is_ready(clock: list[float], state: str, silent: float, ready: bool) -> None:
+    vitals = Vitals(client=member())
+    vitals.watch(lambda: state, None)
+    clock[0] += silent
+    with serving(vitals.routes()) as url:
+        assert (ask(f"{url}/readyz").status == 200) is ready
+    vitals.client = SimpleNamespace()  # type: ignore[assignment]  # has not joined
+    assert vitals.connected is False
+
+
+def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
+    policies, members = ["a.b", "c"], ["m1"]
+    reports = [*ActorReport.names(policies, members, ["rooms"], ["f"]), *LearnerReport.names(policies)]
+    names = dict.fromkeys(name for report in [*reports, relay._names(policies)] for name in report)
+    told = {name: float(i) for i, name in enumerate(names)}
+    counters = Counters(None, list(told))
+    for name, value in told.items():
+        counters.set(name, value)
+    vitals = Vitals(Identity("r", "learner", "learner-c", 2))
+    vitals.watch(lambda: "learning", counters, lambda: {"adopted.c": 7, "staleness.a.b": 3})
+    with serving(vitals.routes()) as url:
+        found = metrics(ask(f"{url}/metrics"))
+    assert found["rookery_env_steps_total",] == told["env_steps"]
+    assert found["rookery_segments_produced_total", "a.b"] == told["produced.a.b"]
+    assert found["rookery_segments_dropped_total", "stale", "c"] == told["dropped.stale.c"]
+    assert found["rookery_wait_seconds_total", "data", "a.b"] == told["waits.data.a.b"]
+    assert found["rookery_member_episodes_total", "m1", "f"] == told["episodes.f/m1"]
+    assert found["rookery_environment_total", "rooms"] == told["rooms"]
+    assert (found["rookery_adopted_version", "c"], found["rookery_staleness", "a.b"]) == (7, 3)
+    assert [name for name in told if place(name)[0] == "environment"] == ["rooms"]
+    assert len([name for name in found if name[0].startswith("rookery_")]) == len(told) + 5
+
+
+def test_a_process_that_answers_is_one_that_has_not_joined_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Answer] = []
+
+    def body(life: Life) -> None:
+        http = life._http
+        assert http is not None
+        url = "http://{}:{}".format(*http._server.server_address[:2])
+        said.extend(ask(f"{url}/{path}") for path in ("healthz", "readyz", "metrics"))
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert Life("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 0.2)).guard(body) == 0
+    assert [answer.status for answer in said] == [200, 503, 200]
+    assert metrics(said[2])["rookery_connected",] == 0
+
+
+def test_nobody_is_told_over_the_network_without_keys_or_consent(capsys: pytest.CaptureFixture[str]) -> None:
+    options = Options("tcp://127.0.0.1:1", "", "0.0.0.0:0", "", False, 0.2)
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        assert Life("actor", options).guard(lambda _: None) == 2
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    assert kinds_in(capsys.readouterr().err) == ["bind_without_keys"]
+
+
+def rows() -> Iterator[str]:
+    """Of the tables in the documentation."""
+    for table in (METRICS, RUN, FLOW):
+        for metric in table.values():
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.says} |"
+
+
+def test_the_documentation_names_every_metric() -> None:
+    missing = [row for row in rows() if row not in README.read_text().splitlines()]
+    assert missing == []
+
+
+def test_the_coordinator_tells_of_a_run_that_has_not_begun() -> None:
+    text = run_text(Identity("r", "coordinator", "coordinator", 1), {}, 0.5).body
+    assert isinstance(text, bytes)
+    assert b"rookery_loop_silent_seconds 0.5" in text
