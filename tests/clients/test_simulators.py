@@ -16,8 +16,8 @@ import pytest
 from protocol.conformance import check_simulator
 from protocol.transport.curve import new_keys
 from tests.clients.languages import LANGUAGES, driver
-from tests.protocol.test_conformance import HALL
-from tests.protocol.test_golden import GOLDEN
+from tests.protocol.conformance.test_conformance import HALL
+from tests.protocol.conformance.test_golden import GOLDEN
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
 

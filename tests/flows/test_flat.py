@@ -12,7 +12,7 @@ import pytest
 from protocol.weights.version import Version
 from tests.flows import runs
 from tests.protocol.parts import BLOCK, Actor, Learner
-from tests.protocol.test_weights import MAILBOX, Publisher, Subscriber
+from tests.protocol.weights.test_publisher import MAILBOX, Publisher, Subscriber
 from tests.waiting import until
 
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from protocol.errors import ConfigurationError
 from protocol.simulator.client import Simulator
 from protocol.spaces import World
 from tests.faults import raises
-from tests.protocol.test_conformance import HALL, idle
+from tests.protocol.conformance.test_conformance import HALL, idle
 from tests.workers.environments.simulators.serving import serving
 
 

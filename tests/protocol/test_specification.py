@@ -15,8 +15,8 @@ from protocol.experience.ring_buffer import RECORD
 from protocol.messages import codec
 from protocol.messages.core import CommonRows, PolicyFacts, Route
 from protocol.messages.simulator import Column, PlaceFacts
+from tests.protocol.conformance.test_golden import GOLDEN
 from tests.protocol.strategies import CLASSES
-from tests.protocol.test_golden import GOLDEN
 from tests.tools import ROOT
 
 TEXT = (ROOT / "protocol" / "README.md").read_text()

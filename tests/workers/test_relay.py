@@ -29,7 +29,7 @@ from protocol.weights.publisher import WeightPublisher
 from protocol.weights.version import Version
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
-from tests.protocol.test_weights import Publisher, Subscriber
+from tests.protocol.weights.test_publisher import Publisher, Subscriber
 from tests.waiting import until
 from workers.coordination.member_store import Member
 from workers.coordination.membership import Membership

@@ -17,7 +17,7 @@ from mpe2 import simple_spread_v3
 
 from protocol.spaces import Agent, Box, Discrete, Place, Tuple, World, elements, unflatten
 from protocol.spaces.gymnasium import to_gymnasium
-from tests.protocol.spaces_strategies import SLOW, spaces
+from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.worlds import gridworld
 from workers.environments.adapters.dm_env_adapter import DmEnv
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment

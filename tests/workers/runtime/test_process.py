@@ -15,7 +15,7 @@ from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
 from protocol.messages.core import Beat, Welcome
 from tests.faults import kinds_in, raises, words_in
-from tests.protocol.test_control import coordinator
+from tests.protocol.control.test_control import coordinator
 from tests.waiting import until
 from workers.runtime.process import Life, Options, Stop, claim, run_dir_of
 

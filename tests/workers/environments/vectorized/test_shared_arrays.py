@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Agent, ArrayPopulation, Place, Record, World
 from protocol.spaces.model import ELEMENTS
-from tests.protocol.spaces_strategies import SLOW, spaces
+from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.test_any_space import usable
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.vectorized.actor_side import Group

@@ -27,7 +27,7 @@ from protocol.spaces import (
     World,
 )
 from tests.faults import raises
-from tests.protocol.spaces_strategies import SLOW
+from tests.protocol.spaces.spaces_strategies import SLOW
 from tests.workers.environments.adapters.masked_games import Alone, InTurn, Together
 from tests.workers.environments.test_any_space import FULL, SPACES
 from tests.workers.environments.worlds.scenes import Scenes

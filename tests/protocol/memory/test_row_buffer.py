@@ -31,7 +31,7 @@ NAMES = ["lock_free", "locked", "checksums"]
 WRITER = """
 import sys
 from protocol.memory.row_buffer import Rows
-from tests.protocol.test_rows import SPEC, put
+from tests.protocol.memory.test_row_buffer import SPEC, put
 rows = Rows("rows", SPEC)
 put(rows, range(17))
 print(rows.description.name, rows.description.layout, flush=True)
@@ -47,7 +47,7 @@ import json
 import sys
 import numpy as np
 from protocol.memory.row_buffer import Rows
-from tests.protocol.test_rows import FAST
+from tests.protocol.memory.test_row_buffer import FAST
 rows = Rows("rows", FAST, **json.loads(sys.argv[1]))
 print(rows.description.name, rows.description.layout, flush=True)
 at = 0

@@ -333,7 +333,7 @@ def test_moments_of_what_is_in_flight_are_kept_for_a_learner_that_stalls_J9(
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from tests.protocol.test_common import Writers
+from tests.protocol.experience.test_shared_obs import Writers
 writers = Writers(Path(sys.argv[1]), flow="drop_oldest")
 for _ in range(3):
     writers.write()

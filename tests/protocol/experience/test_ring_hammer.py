@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from protocol.experience.ring_buffer import Ring
-from tests.protocol.hammering import WIDE
+from tests.protocol.experience.hammering import WIDE
 from tests.protocol.parts import line, python
 
 READERS = 3
-PROCESS = "from tests.protocol.hammering import main; main()"
+PROCESS = "from tests.protocol.experience.hammering import main; main()"
 MODES = {"lock_free": (False, None), "locked": (False, 1.0), "checksums": (True, None)}
 
 

@@ -24,7 +24,7 @@ from protocol.spaces import (
     symmetries,
 )
 from tests.faults import raises
-from tests.protocol.spaces_strategies import SLOW, worlds
+from tests.protocol.spaces.spaces_strategies import SLOW, worlds
 
 
 def _agent(name: str, n: int = 2, **more: Any) -> Agent:

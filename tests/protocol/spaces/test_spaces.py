@@ -28,7 +28,7 @@ from protocol.spaces import (
     parse_world,
 )
 from tests.faults import raises
-from tests.protocol.spaces_strategies import SLOW, worlds
+from tests.protocol.spaces.spaces_strategies import SLOW, worlds
 
 
 def _agent(name: str) -> Agent:

@@ -35,7 +35,7 @@ from protocol.spaces import (
 from protocol.spaces.gymnasium import from_gymnasium, to_gymnasium, world_from_gymnasium
 from protocol.spaces.pettingzoo import to_pettingzoo, world_from_pettingzoo
 from tests.faults import raises
-from tests.protocol.spaces_strategies import SLOW, spaces, worlds
+from tests.protocol.spaces.spaces_strategies import SLOW, spaces, worlds
 from tests.tools import ROOT
 
 ANY: TypeAdapter[Any] = TypeAdapter(Space)

@@ -16,8 +16,8 @@ from protocol.experience.policy_inbox import Opener
 from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Segments
 from tests.faults import raises
+from tests.protocol.experience.test_sender import Stranger
 from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing
-from tests.protocol.test_experience import Stranger
 from tests.waiting import until
 
 NUMBERS = st.one_of(st.integers(0, 2**63 - 1), st.sampled_from([0, 1, 127, 128, 255, 256, 2**16, 2**32, 2**63 - 1]))
