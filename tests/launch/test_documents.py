@@ -135,7 +135,7 @@ def test_every_training_in_the_documents_has_a_valid_configuration(path: Path) -
                 next(words, None)
             elif not word.startswith("--"):
                 sources.append(word)
-        # a run's own file, and that of a new project, which tests/launch/test_scaffold.py loads, are not here
+        # a run's own file, and that of a new project, which tests/launch/cli/test_new.py loads, are not here
         if not any(source.startswith("runs/") or source == "train.yaml" for source in sources):
             load(sources[0] if sources else None, settings, env=env)
 

@@ -18,7 +18,7 @@ from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Trial, read_sweep, trials_of
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
-from tests.launch.test_hosts import SSH
+from tests.launch.cluster.test_plan import SSH
 
 ROOKERY = f"""#!/bin/sh
 '''exec' "{sys.executable}" "$0" "$@"
