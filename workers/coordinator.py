@@ -1,16 +1,10 @@
-"""The coordinator's loop: who takes part, what the run wants, how far it is. Training never waits for it.
+"""The coordinator of one run: who takes part, what the run wants, how far it is. Training never waits for it.
 
-    serve ( join  beat  leave ) -> actors done -> learners drain -> summary -> end
+    describe the environment -> open the ports -> serve ( join  beat  leave ) -> actors done -> learners drain -> summary
 
-In flows: joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the run's folder.
+In flows: a configuration; joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the
+run's folder. As an executable: `rookery coordinator`, `python -m workers.coordinator`.
 """
-
-# MERGED-DOC """The coordinator of one run, as an executable: `rookery coordinator`, `python -m workers.coordinator`.
-#
-#     describe the world -> open the doors -> the loop of `workers/coordinator.py` -> summary -> end
-#
-# In flow: a configuration. Out flow: a run that workers can join, and its folder.
-# """
 
 from __future__ import annotations
 

@@ -4,15 +4,10 @@ and settings of the best after each generation, and explore from there.
     generation: all members learn a part of their steps -> scores -> who takes over from whom -> the next
 
 In flow: a population's file (launch/sweeps/pbt_spec.py). Out flow: a folder for each member and generation, whose
-summaries say all that is needed to go on. A generation is as many runs as there are members, each begun with the
-checkpoints of what it goes on from; schedules follow the steps of all generations together.
+summaries say all that is needed to go on. A generation is a trainer of as many runs as there are members, each begun
+with the checkpoints of what it goes on from; schedules follow the steps of all generations together. A trainer's work
+lies in folders: the same trainer made again goes on where it was.
 """
-
-# MERGED-DOC """Trainers: programmes that train by iterations, have a name, and may consist of other trainers.
-#
-# What a trainer has done lies in folders, so that the same trainer made again goes on where it was. None of these knows
-# an algorithm: a run is a configuration and a command.
-# """
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What all sections of a configuration share: typed, frozen, an unknown key is an error, and what is written is read
-again as it was."""
-
-# MERGED-DOC """What is wrong with a configuration. In flow: pydantic's fault. Out flow: an error of ours with the key."""
+"""What all sections of a configuration share: they are typed and frozen, an unknown key is an error, and what was
+written is read again as it was. What pydantic finds wrong becomes an error with the key at fault.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,15 @@
-"""What `compile: true` cannot go with, of a policy. Pure.
+"""What cannot go together in a run: `compile: true` with some policies, lock-step with some settings. Pure.
 
-In flow: a policy's configuration. Out flow: ValueError in one sentence.
+In lock-step the workers wait for one another, so that a run's bits do not depend on how many there are. The copies of
+the environment are dealt to the actors in blocks of `act_block`: a block is an environment of its own, with a seed and
+noise of its own, and its agents are evaluated together, whoever plays it. All agents act in every turn, so that each
+stream fills a segment of T rows in T turns: a *round*. The last row of a segment is complete, and the segment shipped,
+in the next turn (the row after it is the observation to bootstrap from). Learners take a round when all its streams
+are there, in the order of the streams, learn from it and publish once; before turn (k + 1) * T + 1, counted from 0,
+actors wait for what was published after round k.
+
+In flow: a run's configuration. Out flows: errors, which actor plays which blocks, when a round ends.
 """
-
-# MERGED-DOC """Lock-step: a run whose workers wait for one another, so that its bits do not depend on how many there are. Pure.
-#
-# The copies of the world are dealt to the actors in blocks of `act_block`: a block is a world of its own, with a seed and
-# noise of its own, and what acts in it is evaluated for the whole block at once, whoever plays it. All agents act in
-# every turn, so that each stream fills a segment of T rows in T turns: a *round*. Its last row is whole, and the segment
-# shipped, in the next turn (the row behind it is the observation to bootstrap from). Learners take a round when it is
-# there from all streams, in the order of the streams, learn all that can be learnt of it and publish once; before turn
-# (k + 1) * T + 1, counted from 0, actors wait for what was published after round k.
-#
-# In flow: a run's configuration. Out flows: why it cannot be kept in step, who plays which blocks, when a round ends.
-# """
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
-"""Which world a run plays, or which several and when: the section `environment` of a run's configuration.
+"""Which environment a run plays, or which several and when: the section `environment` of a run's configuration.
 
-In flow: its keys. Out flow: a frozen `EnvironmentConfig`, whose parts are known to fit.
+In flow: its keys. Out flow: a frozen `EnvironmentConfig`, whose parts fit and name each other's IDs rightly.
 """
-
-# MERGED-DOC """Several environments with string IDs, and the structure that says when each of them is played.
-#
-# In flows: keys below `environment`. Out flows: frozen sections, known to name each other's IDs rightly.
-# """
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The keys that everything trained has, be it a policy or an auxiliary: its optimiser, its ring, its publication."""
+"""The keys of everything that is trained, policy or auxiliary, and the key `learners`: who shares a learner process.
 
-# MERGED-DOC """Who shares a learner process: the key `learners` of a run.
-#
-# In flows: what is written under `learners` and `num_learner_processes`. Out flow: the one of them that says it all.
-# """
+In flows: what is written under `learners` and `num_learner_processes`. Out flow: the one of them that says it all.
+"""
 
 from __future__ import annotations
 

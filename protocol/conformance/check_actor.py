@@ -1,12 +1,8 @@
 """Checks an actor that serves simulators (a policy service): plays by the rules, then breaks each.
 
-In flow: an address. Out flow: a Finding for each check, as it is made.
+In flow: an address. Out flow: a Finding for each check, as it is made; a check is a function that raises a Flaw where
+its sentence does not hold.
 """
-
-# MERGED-DOC """What is looked for in an actor that serves simulators: a function for each thing that must hold, which it says.
-#
-# In flow: connections. Out flow: a Flaw where it does not hold.
-# """
 
 from __future__ import annotations
 

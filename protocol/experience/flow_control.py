@@ -1,32 +1,23 @@
-"""Who may write, announce and overwrite what: a pure state machine that accounts for every segment.
+"""Who may write, announce and overwrite which block, how many blocks one message announces, and how fast an actor goes on
+without a learner. Pure, with time passed in.
 
-The unit is a block: the slots of all streams of one group, which are written and finish together. A block is free,
-being written, in the backlog (finished, not announced), in flight (announced, not acknowledged) or kept (replay:
-acknowledged, still sampled). A block in flight is never overwritten, so no announced segment is ever lost by a living
-writer, and at most `credits` blocks are in flight, so no queue between the two ends can grow.
+`Credit` is a state machine that accounts for every segment. The unit is a block: the slots of all streams of one group,
+which are written and finished together. A block is free, being written, in the backlog (finished, not announced), in
+flight (announced, not acknowledged) or kept (replay: acknowledged, still sampled). A block in flight is never
+overwritten, so no announced segment is lost by a living writer; and at most `credits` blocks are in flight, so no queue
+between the two ends can grow.
+
+`Holding` coalesces: what a message costs both ends hardly depends on how much is in it. A block is held while the
+learner has sixteen other messages to take and blocks come within a millisecond of one another, so that the next is
+about to come. What took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `pump`
+(with each heartbeat), `drain` and the end send what is held. An actor whose blocks take many turns never holds any.
+
+`Pace` is for replay with `drop_oldest`. A learner's rate limiter paces its actors by acknowledging late, and they wait
+for it as long as they hear from it. A learner that is stopped or dead says nothing, as a busy one does; so the actor
+goes on without it at the pace at which its segments were acknowledged until then, and overwrites the oldest. It neither
+stands still nor runs away with the steps of the run, and a learner that comes back finds about as many new rows as if
+it had never been away.
 """
-
-# MERGED-DOC """Finished blocks that may travel together: held for a moment while the next ones are about to come.
-#
-# What a message costs both ends hardly depends on how much is in it. A block is therefore held while the learner has
-# sixteen other messages to take and blocks are begun and finished within a millisecond of the one before, so that the
-# next is about to come. Who writes like this calls again at once, and nothing waits for what may not come: a block that
-# took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `pump` (with each pulse),
-# `drain` and the end send what is held. An actor whose blocks take many turns of its environment never holds any, and a
-# window of credit of no more than sixteen messages never lets one be held.
-#
-# In flow: blocks as credit lets them go, and when each was begun. Out flow: runs of blocks for one message each. Pure.
-# """
-# MERGED-DOC """The pace of an actor in replay whose flow is `drop_oldest`: pure, with time passed in.
-#
-# The governor of a learner paces its actors by settling late, and as long as the learner is heard of they keep to it: who
-# has finished a segment and no credit waits. A learner that is stopped or dead says nothing, which nobody else can
-# tell from one that is busy; so the actor goes on without it, at the pace at which its segments were settled until then,
-# writing over the oldest. It neither stands still nor runs away with the steps of the run, and a learner that comes back
-# finds about as many new rows as if it had never been away.
-#
-# In flows: acknowledgements. Out flow: seconds to wait.
-# """
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""What one policy's learner takes in: announced segments that are checked, fresh and in turn.
+"""What one policy's learner takes in: announced segments that are checked, fresh and in order.
 
-In flow: opened messages. Out flow: `Arrival`s that wait for the learner; refusals as errors, before anything changed.
+In flow: frames of messages; their headers are decoded, and those of one sender that wait together are checked and taken
+as one. Out flow: `Arrival`s that wait for the learner; refusals as errors, before anything changed.
 """
-
-# MERGED-DOC """Headers of segments as they wait in a socket: opened, and those of one way put together.
-#
-# In flow: the frames of messages. Out flow: headers, and piles of messages that may be checked and taken as one.
-# """
 
 from __future__ import annotations
 

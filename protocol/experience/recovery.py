@@ -1,14 +1,9 @@
-"""What an earlier incarnation of an actor finished and nobody took, sent by its successor.
+"""Finished segments that a dead actor left in memory, and who takes them.
 
-A learner that shares the memory takes it from the ring itself (`protocol/experience/recovery.py`); for any other the actor that
-returns under the same name does this. In flows: ring files of the name, the learner's acknowledgements. Out flow: the
-segments nobody has, under the numbers they were given.
+A learner that shares the memory takes them from the ring itself: `Roll` finds rings that nobody announced, and records
+of whole segments in them. For any other learner, the actor that returns under the same name sends what its predecessor
+finished and nobody took, under the numbers that it was given.
 """
-
-# MERGED-DOC """What dead actors left in memory: rings nobody told this learner of, and finished segments nobody announced.
-#
-# In flows: the files of a run, the rings of actors that are members no more. Out flow: records of whole segments.
-# """
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Sockets with the same manners everywhere: blocks of ports, no lingering, bounded waits."""
-
-# MERGED-DOC """Taking in messages at the least cost: many in a row, and the first of them waited for by the socket itself.
-#
-# In flow: a socket. Out flow: the frames of each message as bytes.
-# """
+"""Sockets with the same options everywhere: blocks of ports, no lingering, bounded waits; and the cheapest way to
+receive: many messages in a row, of which the socket itself waits for the first.
+"""
 
 from __future__ import annotations
 

@@ -1,18 +1,11 @@
-"""Proximal policy optimisation on whole segments, corrected for lag by V-trace; and IMPALA, which differs in how a
-row's action is raised (workers/algorithms/ppo.py).
+"""Proximal policy optimisation on whole segments, corrected for lag by V-trace; and IMPALA, which differs in its policy
+gradient alone (Espeholt et al. 2018, section 4.2).
 
 In flow: `Segments` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
 changed in place, and metrics.
 
 Legend: `T` segment length, `b` segments of a minibatch.
 """
-
-# MERGED-DOC """IMPALA's policy gradient (Espeholt et al. 2018, section 4.2), as a pure function on [T, B] tensors.
-#
-# What surrounds it, V-trace and the losses of values and entropy, it shares with PPO (workers/algorithms/ppo.py).
-#
-# Legend: `T` time, `B` batch of streams.
-# """
 
 from __future__ import annotations
 

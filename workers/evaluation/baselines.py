@@ -1,9 +1,8 @@
-"""What a run's returns are compared with, by policy; never a reason for a run to end late or without its summary."""
+"""What scripted and random players earn in an environment: the baselines that training is compared with.
 
-# MERGED-DOC """What given players earn in a world: the yardsticks that training is compared with.
-#
-# In flows: an environment and a player for each agent. Out flow: mean return of an episode, and its standard error.
-# """
+In flows: an environment and a player for each agent. Out flow: mean return of an episode and its standard error, by
+policy. A baseline is never a reason for a run to end late or without its summary.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""What an actor does in lock-step: when a round has ended for it, and which weights it goes on with.
+"""An actor in lock-step: which weights it needs before it goes on, and its part of a checkpoint.
 
-In flows: turns made, seats. Out flow: the version that each policy must have before the next turn.
+In flows: turns made, the agents' collectors, the environment. Out flows: the version that each policy must have before
+the next turn; plain arrays of environment, open segments and progress, and, when all workers begin anew, the same as
+it was.
 """
-
-# MERGED-DOC """An actor's part of a cut of lock-step: its world, its seats with their open segments, and how far it is.
-#
-# In flows: the environment it was dealt, its seats, its progress. Out flow: plain arrays; and, when all workers begin
-# anew, the same as it was.
-# """
 
 from __future__ import annotations
 

@@ -1,20 +1,12 @@
-"""What a recurrent policy remembers of each stream of a seat, at that stream's own pace.
+"""What an actor keeps of each stream of an agent: its recurrent state, the return of its episode, and which shared
+observations its rows refer to.
 
-In flows: states after each turn of a stream; ends of episodes. Out flows: states before a turn, and before the first
-row of a segment.
-Legend: `E` streams, `n` of them, `S` numbers of a state.
+In flows: states after each turn; rewards and ends; blocks that begin and end. Out flows: states before a turn and
+before the first row of a segment; how many episodes ended, and the sum of their returns; shared observations
+(protocol/experience/shared_obs.py) that are kept as long as a block refers to them.
+
+Legend: `E` streams, `n` of them, `S` numbers of a state, `R` rows of a slot.
 """
-
-# MERGED-DOC """Returns of episodes as they end.
-#
-# In flows: rewards and ends of streams. Out flow: how many episodes ended, and the sum of their returns.
-# Legend: `E` streams.
-# """
-# MERGED-DOC """What a seat's rows refer to of that which all agents see in common: kept as long as a block refers to it.
-#
-# In flow: blocks that begin and end. Out flow: moments held in the common ring (protocol/experience/shared_obs.py).
-# Legend: `E` streams, `R` rows of a slot.
-# """
 
 from __future__ import annotations
 

@@ -1,16 +1,10 @@
-"""How the segments of a batch stand while it is trained on: their advantages, and by these who is drawn next.
+"""Advantages of a batch's segments while it is trained on, and which of them are drawn next, by priority.
 
-In flow: what the policy makes of each minibatch. Out flows: advantages; drawn segments and their importance.
+In flow: the policy's values and probabilities of each minibatch. Out flows: advantages [T, B]; the probability [B] that
+a segment is drawn, and the importance weights of those drawn.
 
 Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch.
 """
-
-# MERGED-DOC """Which segments are worth another look: priorities from their advantages, and weights that make up for the choice.
-#
-# Pure functions. In flow: advantages [T, B]. Out flows: chances [B] to be drawn, and the importance of what was drawn.
-#
-# Legend: `T` segment length, `B` segments of a batch, `b` of a minibatch.
-# """
 
 from __future__ import annotations
 

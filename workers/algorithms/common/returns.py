@@ -1,14 +1,9 @@
-"""Returns and advantages from rewards and values, as pure functions on [T, B] tensors.
+"""Returns and advantages from rewards and values, and V-trace, as pure functions on [T, B] tensors.
 
 Legend: `T` time, `B` batch of streams. Row t holds the reward and the end *caused by* the action of row t; `next_value`
 is the value of what was seen after it: 0 after a termination, the value of the true last observation after a
 truncation, the value of row t + 1 otherwise.
 """
-
-# MERGED-DOC """V-trace: advantages from experience of an older policy, as a pure function on [T, B] tensors.
-#
-# Legend: `T` time, `B` batch of streams.
-# """
 
 from __future__ import annotations
 

@@ -2,13 +2,9 @@
 
 In flow: actions [n]. Out flow: observations, rewards and ends, exact in each of Gymnasium's ways to restart. Where an
 episode restarts only with the next step (`NEXT_STEP`), that step takes no action of the agent: it is not present in
-that copy, and is told of the end meanwhile.
+that copy, and is told of the end meanwhile. CartPole restarts in the step that ended an episode, with the rows that E
+scalar CartPoles with the same seeds give, some twenty times faster.
 """
-
-# MERGED-DOC """CartPole by Gymnasium's own vectorised physics, with episodes that restart in the step that ended them.
-#
-# In flow: actions [E]. Out flow: the rows that E scalar CartPoles with the same seeds give, some twenty times faster.
-# """
 
 from __future__ import annotations
 

@@ -1,22 +1,13 @@
-"""What is held as another dtype than a foreign environment uses: float64 as float32, as no policy needs the digits.
+"""Values of foreign environments as rows, and actions as those environments expect them; one by one, or of many copies
+at once as Gymnasium's vector environments have them.
 
-In flow: a world with an environment's own spaces; numbers that come back from float32. Out flow: the world as it is
-held here; numbers within the environment's own bounds.
+In flows: observations and masks as Gymnasium's spaces nest them; actions [n], rows of `Place.acted`. Out flows: rows
+filled in; a value of the foreign action space for each row. float64 is held as float32, as no policy needs the digits,
+and what comes back lies within the environment's own bounds.
+
+Masks of legal actions come as PettingZoo has them, beside the observation (`{"observation": ..., "action_mask": ...}`),
+or as `info["action_mask"]`; of an action with several choices, by their dotted names.
 """
-
-# MERGED-DOC """Values of foreign environments as rows of an agent's place, and its actions as those environments expect them.
-#
-# In flows: observations and masks as Gymnasium's spaces nest them; actions [n], rows of `Place.acted`. Out flows: rows
-# filled in; a value of the foreign action space for each row.
-#
-# Masks of legal actions come in the way of PettingZoo, beside the observation (`{"observation": ..., "action_mask":
-# ...}`), or as `info["action_mask"]`; of an action with several choices, by their dotted names.
-# """
-# MERGED-DOC """Values of many copies at once, in the manner of Gymnasium's vector environments, from rows and as rows.
-#
-# In flows: observations and infos, or actions, with a leading axis of E copies. Out flows: rows [E] of observations and
-# masks; a value of a batched space.
-# """
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
-"""On what terms an actor lets simulators in.
+"""The port at which simulators meet an actor: who is admitted, on what terms, to which copy, for how long.
 
-In flow: a world and its settings (opening.py). Out flow: what the door tells everybody, and holds them to.
+In flows: a world and its settings; messages of any number of simulators. Out flows: their messages, in their sessions'
+inboxes; answers. A simulator that breaks the rules gets one sentence with a code, and is counted; no other notices.
 """
-
-# MERGED-DOC """The port at which simulators meet an actor: who is let in, to which copy, for how long, and what is told to whom.
-#
-# In flows: messages of any number of simulators. Out flows: what they told, in their guests' inboxes; answers. A
-# simulator that breaks the rules is told in one sentence with a code, and is counted; nobody else notices.
-# """
 
 from __future__ import annotations
 

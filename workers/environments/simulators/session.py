@@ -1,9 +1,6 @@
-"""What an actor remembers of identities that were let in: which copy was theirs, and how often they came.
-
-In flow: names. Out flows: copies, incarnations.
+"""One simulator that an actor serves: its identity, its episode, and messages that wait; and which copy each identity
+that was ever admitted had, and how often it came.
 """
-
-# MERGED-DOC """One simulator that an actor serves: who it is, where its episode stands, what it said and nobody looked at."""
 
 from __future__ import annotations
 

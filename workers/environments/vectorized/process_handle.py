@@ -1,13 +1,9 @@
-"""The few bytes that an actor and a process that steps copies say to each other, over a pair of sockets.
+"""One process that steps copies, as the actor sees it, and the few bytes that both exchange over a pair of sockets.
 
-`RESET` and `STEP` are answered by `TURN`, in order; `HEAR`, of a programme as JSON, is not; `WORLD` is said once,
-first. What an error says is text.
+In flows: commands. Out flows: answers, each awaited until a deadline; `Lost` when the process has ended or hangs.
+`RESET` and `STEP` are answered by `TURN`, in order; `HEAR`, of a curriculum as JSON, is not; `WORLD` comes once, first.
+An error's message is text.
 """
-
-# MERGED-DOC """One process that steps copies, as the actor sees it: started, told, listened to, ended.
-#
-# In flows: commands. Out flows: answers, each awaited until a deadline; `Lost` when the process has ended or hangs.
-# """
 
 from __future__ import annotations
 

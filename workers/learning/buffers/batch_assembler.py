@@ -1,13 +1,10 @@
-"""The stream discipline's way from ring to update: each segment is copied once into the next batch, then settled.
+"""From ring to update, on policy: each segment is copied once into the next batch, then acknowledged. An auxiliary's
+batch has observations alone.
 
 Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once, `P`
-numbers that only learners see. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values, `D` amounts.
+numbers that only learners see. Actions are as in workers/policies/action_encoding.py: `H` heads with `C` values, `D`
+continuous dimensions.
 """
-
-# MERGED-DOC """An auxiliary's way from ring to update: what others saw, copied once into the next batch, then settled.
-#
-# Legend: `B` segments of a batch, `T` segment length, `K` entries of the side table, `n` segments copied at once.
-# """
 
 from __future__ import annotations
 

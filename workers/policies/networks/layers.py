@@ -1,13 +1,8 @@
-"""What all networks share: observations as input rows, orthogonal initial weights, perceptrons and running moments.
+"""What all networks share: observations as input rows, orthogonal initial weights, perceptrons, running moments, and a
+linear layer that explores by noise in its weights, drawn anew for each row (Fortunato et al. 2018, section 3).
 
-Legend: `N` rows, `I` elements of an observation.
+Legend: `N` or `B` rows, `I` inputs, `O` outputs.
 """
-
-# MERGED-DOC """A linear layer that explores by itself: its weights are drawn anew for each row (Fortunato et al. 2018, section 3).
-#
-# In flow: inputs and normal numbers. Out flow: outputs, whose spread the layer learns.
-# Legend: `B` rows, `I` inputs, `O` outputs.
-# """
 
 from __future__ import annotations
 

@@ -1,20 +1,13 @@
-"""From the values of a team's members to the team's: the monotonic mixing network of QMIX (Rashid et al. 2018).
+"""The policy of a team whose value is decomposed: each member values its choices by its own observation (VDN, QMIX).
 
-In flows: each member's value of its choice, and all that the team sees. Out flow: the team's value, which never falls
-where a member's rises: the network that mixes has weights of one sign, made of what the team sees by others
-(hypernetworks).
+In flow: stacked observations of the team. Out flows: epsilon-greedy choices of every member (acting), or values of all
+choices, and the team's value of those chosen (learning): their sum (Sunehag et al. 2018, section 3), or what a
+monotonic mixing network makes of them (Rashid et al. 2018). That value never falls where a member's rises: the mixing
+network has weights of one sign, made from the observations of the whole team by hypernetworks.
 
-Legend: `B` rows, `S` numbers of a state, `M` members, `U` units.
+Legend: `B` rows, `F` stacked frames, `I` inputs of a frame, `M` members, `C` choices of all, `S` numbers of a state,
+`U` units.
 """
-
-# MERGED-DOC """The policy of a team whose values are decomposed: each member values its choices by what it sees itself.
-#
-# In flow: stacked observations of the team. Out flows: epsilon-greedy choices of every member (acting), or values of all
-# choices, and the team's value made of those chosen (learning): their sum (Sunehag et al. 2018, section 3), or what a
-# monotonic network makes of them (mixing.py).
-#
-# Legend: `B` rows, `F` stacked frames, `I` numbers that the team is shown at a time, `M` members, `C` choices of all.
-# """
 
 from __future__ import annotations
 

@@ -1,14 +1,9 @@
 """The ground of a walled gridworld, all copies in one flat array: where cells lie, what a window covers, who starts
-where.
+where; and which of very many cells change in a turn when each does so with a small probability, drawn exactly.
 
 The window of an agent at the border reaches beyond the outer wall: further cells around it spare a test. Legend: `E`
 copies, `n` some of them, `V` = 2 * radius + 1 cells a side of the window.
 """
-
-# MERGED-DOC """Cheap exact chance: which of very many cells change this turn, when each does so with a small probability.
-#
-# In flow: a generator of random numbers. Out flow, turn after turn: the cells that change and what they become.
-# """
 
 from __future__ import annotations
 

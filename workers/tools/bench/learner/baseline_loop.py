@@ -1,18 +1,12 @@
-"""The bare PyTorch loop that figures of learners on a GPU stand beside: independent modules on data that are there.
+"""The plain PyTorch loops that learners are compared with: independent modules on data that are already there.
 
 In flow: a size. Out flow: optimiser steps of every policy, one after the other, each one CUDA graph where there is
-CUDA: forward, PPO's loss with the advantages given, backward, clipping, Adam. The network is that of `ActorCritic`: an
-LSTM if there is one, beside the inputs, and two perceptrons.
+CUDA. PPO: forward, loss with the advantages given, backward, clipping, Adam; the network is that of `ActorCritic`, an
+LSTM if there is one, beside the inputs, and two perceptrons. IQN, where a segment is one transition: quantiles and
+targets by the formulas of workers/algorithms/iqn.py, backward, clipping, torch's Adam, a softly updated target network.
 
 Legend: `T` segment length, `B` segments.
 """
-
-# MERGED-DOC """The bare PyTorch loop that figures of IQN on a GPU stand beside: independent networks on transitions that are there.
-#
-# In flow: a size, of which a segment is one transition. Out flow: updates of every policy, one after the other, each one
-# CUDA graph where there is CUDA: quantiles and targets by the formulas of `iqn.py`, backward, clipping, torch's Adam, and
-# a target network that follows softly.
-# """
 
 from __future__ import annotations
 

@@ -1,25 +1,15 @@
-"""A learner fed through rings beside the bare captured loop on resident data, both recurrent and of one size.
+"""Figures that need a GPU, each beside the plain PyTorch loop in the same run; on a CPU, with tiny sizes, to know that
+they can be computed.
 
-Out flow: `learner.gpu_ratio_to_bare`: rows a second of a cohort's member that takes its segments out of a ring, checks
-and trains them over those of the bare loop; and both.
+Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all plain policies, each
+a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
+`..._over_eager`: of plain policies one operation at a time; `..._update`: over those of whole updates of ours, with all
+that belongs to one (batches joined and checked, metrics written); `..._bfloat16`: over those of ours, stacked, with
+`precision: bfloat16`. `mlp_16` and `lstm_4` have so many times the rows; `cohort.iqn_...`: the same of IQN's updates.
+`learner.gpu_ratio_to_bare`: rows a second of a learner that takes its segments out of a ring, checks and trains them,
+over those of the plain captured loop on resident data. `host_to_device.share`: bytes a second of a batch that a learner
+brings to the device over those of one large pinned copy; `host_to_device.gib_per_second` of that copy.
 """
-
-# MERGED-DOC """How fast a batch reaches the device, beside the bandwidth of a bare pinned copy in the same run.
-#
-# Out flow: `host_to_device.share`: bytes a second of a batch that a learner's carrier brings over those of one large
-# pinned copy;
-# `host_to_device.gib_per_second` of that copy.
-# """
-# MERGED-DOC """The table of figures that need a GPU, each beside the bare PyTorch loop in the same run; on a CPU, with tiny sizes,
-# to know that it works.
-#
-# Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all bare policies, each
-# a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
-# `..._over_eager`: of bare policies one operation at a time; `..._update`: over those of whole updates of ours, with all
-# that belongs to one (batches joined and checked, metrics told); `..._bfloat16`: over those of ours, stacked, with
-# `precision: bfloat16`. `mlp_16` and `lstm_4` have so many times the rows; `cohort.iqn_...`: the same of IQN's updates.
-# The rest is said in fed.py, inference.py and staging.py.
-# """
 
 from __future__ import annotations
 

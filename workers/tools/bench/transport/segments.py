@@ -1,12 +1,9 @@
-"""What announcing costs an actor: `take`, the records, `finish`, the message and its acknowledgement, in its thread.
+"""How fast segments travel, beside the limit of the same run: two processes, the same memory, only the messages differ;
+and what announcing a segment costs an actor's thread: `take`, the records, `finish`, the message, its acknowledgement.
 
-Out flow: microseconds a segment at 64 streams.
+In flow: nothing but time to spend. Out flow: ratios (1 is the limit), absolute rates, microseconds a segment at 64
+streams.
 """
-
-# MERGED-DOC """How fast segments travel, beside the limit of the same run: two processes, the same memory, only the messages differ.
-#
-# In flow: nothing but time to spend. Out flow: a dictionary of ratios (1 is the limit) and of absolute rates.
-# """
 
 from __future__ import annotations
 

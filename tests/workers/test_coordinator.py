@@ -1,6 +1,4 @@
-"""What the coordinator's executable does besides coordinating."""
-
-# MERGED-DOC """The coordinator's loop: whom it lets in, and how long what actors left behind stays."""
+"""The coordinator: whom it lets in, how long what actors left behind stays, and its executable."""
 
 from __future__ import annotations
 
