@@ -1,6 +1,7 @@
 """The coordinator of one run: who takes part, what the run wants, how far it is. Training never waits for it.
 
-    describe the environment -> open the ports -> serve ( join  beat  leave ) -> actors done -> learners drain -> summary
+    describe the environment -> open the ports -> serve ( join  beat  leave )
+    -> actors done -> learners drain -> summary
 
 In flows: a configuration; joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the
 run's folder. As an executable: `rookery coordinator`, `python -m workers.coordinator`.
@@ -389,9 +390,6 @@ class Coordinator:
         said = self._stillness.look(now, progress, members.table(), members.absent, pages)
         if said and not before:
             log.error('event=stalled reason="%s"', said)
-
-
-log = logging.getLogger(__name__)
 
 
 @click.command(name="coordinator", help="The coordinator of one run: CONFIG is a YAML file.")

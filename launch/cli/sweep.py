@@ -2,8 +2,8 @@
 
     trials that are not done -> started while cores are free -> ended -> scores of all, by setting
 
-In flow: a YAML file (launch/sweeps/grid.py). Out flows: a folder of runs, `sweep.json`, `curves.png`. What is done stays so:
-the same command goes on where it was interrupted.
+In flow: a YAML file (launch/sweeps/grid.py). Out flows: a folder of runs, `sweep.json`, `curves.png`. What is done
+stays so: the same command goes on where it was interrupted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Self-play against a library of frozen policies: the section `league` of a run's configuration.
 
-In flow: its keys. Out flow: a frozen `LeagueConfig`. Who can play whom follows from the world (workers/planning/league_plan.py).
+In flow: its keys. Out flow: a frozen `LeagueConfig`. Who can play whom follows from the world
+(workers/planning/league_plan.py).
 """
 
 from __future__ import annotations

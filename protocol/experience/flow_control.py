@@ -1,5 +1,5 @@
-"""Who may write, announce and overwrite which block, how many blocks one message announces, and how fast an actor goes on
-without a learner. Pure, with time passed in.
+"""Who may write, announce and overwrite which block, how many blocks one message announces, and how fast an actor goes
+on without a learner. Pure, with time passed in.
 
 `Credit` is a state machine that accounts for every segment. The unit is a block: the slots of all streams of one group,
 which are written and finished together. A block is free, being written, in the backlog (finished, not announced), in
@@ -154,7 +154,7 @@ class Credit:
 
     @property
     def paced(self) -> bool:
-        """Whether who has none waits for a learner that lives, and for no other (protocol/experience/flow_control.py)."""
+        """Whether a sender without credit waits for a learner that lives, and for no other (`Pace`)."""
         return self._keeps and self._flow == "drop_oldest"
 
     @property

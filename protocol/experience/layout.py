@@ -167,8 +167,8 @@ def common_of(world: World) -> Box | None:
 
 
 def common_layout(box: Box, copies: int, moments: int) -> Layout:
-    """The layout of a ring of common observations (protocol/experience/shared_obs.py): a slot is a block of `moments` moments of
-    `copies` copies, [S, moments, copies, *shape]."""
+    """The layout of a ring of common observations (protocol/experience/shared_obs.py): a slot is a block of `moments`
+    moments of `copies` copies, [S, moments, copies, *shape]."""
     return Layout((Field("common", _stored(box.dtype), (copies, *box.shape)),), length=moments - 1)
 
 

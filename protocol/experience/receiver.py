@@ -2,7 +2,8 @@
 
 The receiver hands the learner `Arrival`s: records that point into a ring, be it the actor's own memory or, for an actor
 that does not share memory, the policy's pool, into which the frames were copied once. What arrives is checked before it
-is believed, and taken only when all that was announced before it has come. The other end is `protocol/experience/sender.py`.
+is believed, and taken only when all that was announced before it has come. The other end is
+`protocol/experience/sender.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Batches of stacked rows, sampled from a ring that another process writes; or this one, see protocol/memory/row_buffer.py.
+"""Batches of stacked rows, sampled from a ring that another process writes; or this one, see
+protocol/memory/row_buffer.py.
 
 In flow: a window on rows (state, action, reward, done). Out flow: copies of them.
 Legend: `F` numbers of a state, `n` stacked frames, `B` rows of a batch, `m` rows at once.

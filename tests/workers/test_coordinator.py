@@ -15,7 +15,7 @@ from protocol.config.run import parse_run
 from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Leave, Message, Welcome
 from tests.workers.coordination.test_membership import join
-from workers import coordinator
+from workers import coordinator as coordinating
 from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
 
@@ -80,7 +80,7 @@ def test_what_an_actor_left_undelivered_stays_until_learners_have_been_there_for
     coordinator: Coordinator, server: Any, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the learner comes back long after the actor has gone."""
-    monkeypatch.setattr(coordinator, "_SALVAGE_SECONDS", 20.0)
+    monkeypatch.setattr(coordinating, "_SALVAGE_SECONDS", 20.0)
     coordinator._join(b"a", join("actor", "a"))
     welcome = server.answers[-1]
     assert isinstance(welcome, Welcome)

@@ -21,7 +21,6 @@ from workers.environments.base import Environment, Player
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
-from workers.evaluation.baselines import baselines
 from workers.evaluation.episodes import measured, returns
 
 __all__ = ["baselines", "play", "yardsticks"]

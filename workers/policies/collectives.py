@@ -1,7 +1,8 @@
 """What the processes that train one policy together (its ranks) have in common, as their arithmetic sees it.
 
 In flow: a tensor of each rank. Out flow: on every rank the same: their sum, or all of them. A policy that one process
-trains is `ALONE`, which costs nothing. How tensors travel is the affair of workers/learning/distributed/process_group.py.
+trains is `ALONE`, which costs nothing. How tensors travel is the affair of
+workers/learning/distributed/process_group.py.
 
 Legend: `R` ranks.
 """

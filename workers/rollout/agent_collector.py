@@ -3,10 +3,9 @@
 Row t is (observation, action, reward and end *caused by that action*, version). A row stays open until the agent's next
 observation; rewards and ends that arrive between its turns are added to it. Streams may have their own pace: where all
 stand at the same row, a field is one slice assignment for all of them, otherwise it is an index.
-What all agents of the world see in common is written elsewhere, once (protocol/experience/shared_obs.py): a row holds the number of
-its moment.
-Legend: `E` streams (copies, times the C places of an agent that stands for many), `n` of them present in this turn; `T`
-segment length; `F` stacked frames; `K` side-table entries.
+What all agents of the world see in common is written elsewhere, once (protocol/experience/shared_obs.py): a row holds
+the number of its moment. Legend: `E` streams (copies, times the C places of an agent that stands for many), `n` of them
+present in this turn; `T` segment length; `F` stacked frames; `K` side-table entries.
 """
 
 from __future__ import annotations

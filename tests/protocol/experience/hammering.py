@@ -1,6 +1,7 @@
 """The processes that hammer on a ring: one that writes without end, others that read for a while.
 
-python -m tests.protocol.experience.hammering RING        python -m tests.protocol.experience.hammering RING SECONDS SEGMENTS OVERTAKINGS
+python -m tests.protocol.experience.hammering RING
+python -m tests.protocol.experience.hammering RING SECONDS SEGMENTS OVERTAKINGS
 """
 
 from __future__ import annotations

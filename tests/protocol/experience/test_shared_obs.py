@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from zmq.utils.garbage import gc as garbage_collector
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.experience import ack_publisher, sender
+from protocol.experience import ack_publisher
+from protocol.experience import sender as sending
 from protocol.experience.connections import Outlet, Outlets
 from protocol.experience.flow_control import Credit
 from protocol.experience.layout import Field, Layout, common_layout, common_of
@@ -211,7 +212,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def quick_beacons(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost is noticed soon."""
     monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 0.0)
-    monkeypatch.setattr(sender, "_RESEND_AFTER", 0.3)
+    monkeypatch.setattr(sending, "_RESEND_AFTER", 0.3)
 
 
 @pytest.mark.parametrize("inline", [False, True])

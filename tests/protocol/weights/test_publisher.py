@@ -25,7 +25,8 @@ from protocol.memory.shared_file import files, sweep
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Beacon, Refusal, Route, Weights
 from protocol.transport.sockets import Ports, connect
-from protocol.weights import publisher, publisher_thread, subscription
+from protocol.weights import publisher as publishing
+from protocol.weights import publisher_thread, subscription
 from protocol.weights.manifest import Entry, Manifest, Wire
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from protocol.weights.shared_snapshot import Mailbox
@@ -801,7 +802,7 @@ def test_who_waits_for_news_is_woken_by_them_and_not_by_the_clock(
     ends: list[Any], memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U16: the sleep has no bound here, and still ends at once."""
-    monkeypatch.setattr(publisher, "_LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(publishing, "_LOOK_SECONDS", 600.0)
     publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)

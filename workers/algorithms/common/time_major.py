@@ -4,8 +4,8 @@ In flow: `Segments`, whose rows beyond `valid` may hold anything. Out flow: a `B
 segments' real rows are, with a mask, and minibatches of it.
 
 Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch, `P` numbers
-that only learners see, `R` ranks. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values, `D`
-amounts.
+that only learners see, `R` ranks. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values,
+`D` amounts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Minibatch:
     """Whether there are equally many true last observations of each segment, one segment's after another's. Places of
     those that are none are in row T"""
     runs: int = 0
-    """That there are at most (workers/policies/networks/recurrent.py), where shapes must not change; 0: nobody counted them"""
+    """That there are at most (workers/policies/networks/recurrent.py), where shapes must not change; 0: nobody counted
+    them
+    """
 
     @property
     def recall(self) -> Recall | None:

@@ -1,5 +1,5 @@
-"""For how many runs (workers/policies/networks/recurrent.py) a recurrent policy's minibatches have room, where shapes must not
-change.
+"""For how many runs (workers/policies/networks/recurrent.py) a recurrent policy's minibatches have room, where shapes
+must not change.
 
 In flows: the segments of the minibatches of an update, and how many episodes end in each. Out flow: runs of a segment
 that there is room for. It is chosen by the first batch, with room to spare, and only ever grows, by what this one

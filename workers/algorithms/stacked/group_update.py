@@ -42,8 +42,8 @@ def _fixed(update: Update) -> bool:
 
 
 class Stack:
-    """Of `updates`: of one kind (workers/planning/cohorts.py), or with `branches` of any. Of one it is that one. `compiler` is
-    for those that are to be compiled."""
+    """Of `updates`: of one kind (workers/planning/cohorts.py), or with `branches` of any. Of one it is that one.
+    `compiler` is for those that are to be compiled."""
 
     def __init__(self, updates: Sequence[Update], branches: bool = False, compiler: Compiler = EAGER) -> None:
         self._streamed = [update for update in updates if isinstance(update, PPOUpdate)]

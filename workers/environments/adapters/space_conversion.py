@@ -41,6 +41,8 @@ from protocol.spaces.pettingzoo import world_from_pettingzoo
 
 __all__ = ["MASK", "Batched", "Translation", "batch_of", "column_of", "held", "translate", "within"]
 
+log = logging.getLogger(__name__)
+
 
 def held(world: World, masked: Collection[str] = ()) -> World:
     """The same world with the dtypes that are held here, and with masks for the agents named."""
@@ -58,7 +60,7 @@ def held(world: World, masked: Collection[str] = ()) -> World:
 
 def within(space: Box, column: NDArray[Any]) -> NDArray[Any]:
     """[n, *shape] in bounds: one that was rounded to float32 may lie outside by that much."""
-    low, high = _each(space.low, -np.inf), _each(space.high, np.inf)
+    low, high = _bounds(space.low, -np.inf), _bounds(space.high, np.inf)
     if low is None and high is None:
         return column
     flat = column.reshape(len(column), -1)
@@ -84,14 +86,12 @@ def _fitting(bound: Any) -> Any:
     return bound if bound is not None and least <= bound <= most else None
 
 
-def _each(bound: Any, infinite: float) -> Any:
+def _bounds(bound: Any, infinite: float) -> Any:
     """One for all elements or one for each; None where there is none."""
     if isinstance(bound, tuple):
         return np.array([infinite if one is None else one for one in bound])
     return bound
 
-
-log = logging.getLogger(__name__)
 
 MASK = "action_mask"
 _OWN = "observation"

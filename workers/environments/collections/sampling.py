@@ -31,7 +31,9 @@ class Choice(ABC):
         return
 
     def hear(self, programme: Mapping[str, Any]) -> None:
-        """What is known from all actors (workers/coordination/curriculum.py); from now on that counts, and not what `ended` tells."""
+        """What is known from all actors (workers/coordination/curriculum.py); from now on that counts, and not what
+        `ended` tells.
+        """
         return
 
 

@@ -2,7 +2,8 @@
 
 In flow: Gymnasium's actions. Out flow: its observations, rewards and ends. The last observation of a terminated episode
 is not kept by a world, as its value is 0: a single environment shows the one before it again, a vector none. Masks of
-legal actions, and what a population observes in common, lie beside the observation (see workers/environments/views/agent_view.py).
+legal actions, and what a population observes in common, lie beside the observation (see
+workers/environments/views/agent_view.py).
 """
 
 from __future__ import annotations

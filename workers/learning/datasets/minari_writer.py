@@ -1,8 +1,9 @@
 """Recorded segments as a dataset of Minari (https://minari.farama.org), written through its own library.
 
-In flow: stretches of rows (workers/learning/datasets/trajectory.py). Out flow: episodes with one observation more than actions. A
-recording keeps no observation after a termination, as nothing is learned from it: the one before it stands there again,
-as Gymnasium's views of our worlds show it. Where rows are missing, an episode is cut off before and begins behind them.
+In flow: stretches of rows (workers/learning/datasets/trajectory.py). Out flow: episodes with one observation more than
+actions. A recording keeps no observation after a termination, as nothing is learned from it: the one before it stands
+there again, as Gymnasium's views of our worlds show it. Where rows are missing, an episode is cut off before and begins
+behind them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a learner receives, kept on disk as a dataset.
 
 In flow: the arrivals of another source, each segment noted when it is first seen. Out flow: the same arrivals, and
-files (workers/learning/datasets/dataset_manifest.py), each written aside by a thread, synced and renamed, so that it is whole or not
-there. What a learner that is killed had not written yet is not in the dataset: one file at most.
+files (workers/learning/datasets/dataset_manifest.py), each written aside by a thread, synced and renamed, so that it is
+whole or not there. What a learner that is killed had not written yet is not in the dataset: one file at most.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 In flow: stacked observations. Out flows: amounts in (-1, 1) (acting), or amounts with their log-probability and the
 critics' values (learning).
 
-Amounts are what workers/policies/action_encoding.py calls so: in units of half the range of a box, 0 in its middle. Squashed
-ones reach every bound and never go beyond, so rows hold what the world got.
+Amounts are what workers/policies/action_encoding.py calls so: in units of half the range of a box, 0 in its middle.
+Squashed ones reach every bound and never go beyond, so rows hold what the world got.
 
 Legend: `B` rows, `F` stacked frames, `I` inputs, `D` amounts, `H` units of a layer.
 """

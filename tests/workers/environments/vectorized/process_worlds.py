@@ -1,4 +1,4 @@
-"""Worlds that processes of their own step, each as an id `tests.workers.environments.vectorized.process_worlds:NAME`."""
+"""Environments for worker processes, each with the id `tests.workers.environments.vectorized.process_worlds:NAME`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Figures that need a GPU, each beside the plain PyTorch loop in the same run; on a CPU, with tiny sizes, to know that
 they can be computed.
 
-Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all plain policies, each
-a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
+Out flow: figures by key. `cohort.mlp_speedup` and `cohort.lstm_speedup`: seconds of one step of all plain policies,
+each a captured graph, one after the other, over those of ours, stacked or side by side, whichever is faster;
 `..._over_eager`: of plain policies one operation at a time; `..._update`: over those of whole updates of ours, with all
 that belongs to one (batches joined and checked, metrics written); `..._bfloat16`: over those of ours, stacked, with
 `precision: bfloat16`. `mlp_16` and `lstm_4` have so many times the rows; `cohort.iqn_...`: the same of IQN's updates.

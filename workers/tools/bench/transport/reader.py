@@ -1,4 +1,5 @@
-"""The reading end of the transport benchmarks: this process, which takes in what `workers/tools/bench/transport/writer.py` sends.
+"""The reading end of the transport benchmarks: this process, which takes in what
+`workers/tools/bench/transport/writer.py` sends.
 
 In flows: segments, or bare messages. Out flow: seconds a message, of ours and of the bare primitives.
 """

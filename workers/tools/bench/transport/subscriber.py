@@ -1,4 +1,5 @@
-"""One of the subscribing processes of the weights benchmark: `python -m workers.tools.bench.transport.subscriber JSON`. No torch.
+"""One of the subscribing processes of the weights benchmark: `python -m workers.tools.bench.transport.subscriber JSON`.
+No torch.
 
 In flows: a byte on stdin that says what comes next, then the weights. Out flows: on stdout a dot once it waits, then an
 `ADOPTED` record: when it had them in private memory, and their first and last byte.

@@ -1,7 +1,8 @@
 """The writing process of the transport benchmarks: does on request what an actor does, or the bare primitive.
 
-Started as `python -m workers.tools.bench.transport.writer LOAD ROUTE IPC`; told by lines on its standard input (`same_node 100`), each
-answered with a line when it is done. In flows: those lines. Out flows: segments, or bare messages.
+Started as `python -m workers.tools.bench.transport.writer LOAD ROUTE IPC`; told by lines on its standard input
+(`same_node 100`), each answered with a line when it is done. In flows: those lines. Out flows: segments, or bare
+messages.
 """
 
 from __future__ import annotations
