@@ -2,7 +2,7 @@
 
 In flows: a mapping (from YAML, `--set` or the wire). Out flow: a `Run`. Defaults follow the source documents where
 they name one; the presets override them where training is better served. The sections for algorithms, auxiliaries and
-environments have files of their own (algorithms.py, off_policy.py, auxiliaries.py and environments.py here); users take
+environments have files of their own (on_policy.py, off_policy.py, auxiliary.py and environment.py here); users take
 all of them from here.
 """
 

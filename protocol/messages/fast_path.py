@@ -3,7 +3,7 @@
 In flow: a header. Out flow: its fields; None for whatever is not plainly one of these and right in all its parts:
 codec.py then reads it at length, and says what is wrong if anything is. The other way: fields in, a header out.
 
-The fields and their limits are those of simulator_messages.py once more, for msgspec; a test compares the two. Of the
+The fields and their limits are those of simulator.py once more, for msgspec; a test compares the two. Of the
 messages there none is made: that takes longer than to read and check them.
 """
 

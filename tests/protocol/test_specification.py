@@ -1,4 +1,4 @@
-"""The tables of protocol/README.md and the classes of messages.py say the same, name by name and type by type; the
+"""The tables of protocol/README.md and the classes of core.py say the same, name by name and type by type; the
 bytes shown there are those of the golden files."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """All seats of a turn together: those that one policy plays are one forward pass, and those that policies of one kind
-play are one as well where an actor says so (joint.py). What they do is written down
+play are one as well where an actor says so (stacked_inference.py). What they do is written down
 when all have acted.
 
 In flow: a turn. Out flow: the actions of all who are present in it, in its order.

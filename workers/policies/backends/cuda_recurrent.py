@@ -3,7 +3,7 @@ GRU, on CUDA cuDNN's.
 
 In flows: as of `Core.unroll`, and its weights. Out flow: the same features.
 
-Each run (core.py) is a column of its own, as long as the longest can be, and there are columns for as many runs as
+Each run (recurrent.py) is a column of its own, as long as the longest can be, and there are columns for as many runs as
 there can be: how many there are, and how long they are, only decides where rows lie. A true last observation lies
 behind the row that it comes after, which is the last of its run. What nothing lies in is computed for nothing. It is
 columns that there are more of, and not steps (an LSTM could be made to forget by a step between two episodes), as on a
@@ -12,7 +12,7 @@ GPU steps wait for each other and columns do not.
 cuDNN wants weights side by side, without the padding between those of a policy, and would copy each into memory of its
 own in every call, with a warning; `cat` does the same as one operation, and hands their gradients back as one.
 
-Legend: as in core.py; `R` columns.
+Legend: as in recurrent.py; `R` columns.
 """
 
 from __future__ import annotations

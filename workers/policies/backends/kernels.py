@@ -2,7 +2,7 @@
 
 In host memory numpy multiplies small float32 matrices 10 to 15 % faster than torch (heads of few columns three times)
 and computes tanh ten times faster; elsewhere torch does everything. Nothing here is recorded for automatic gradients:
-`towers.py` has its gradients in closed form. Shapes are those of `torch.matmul`.
+`actor_critic_mlp.py` has its gradients in closed form. Shapes are those of `torch.matmul`.
 """
 
 from __future__ import annotations

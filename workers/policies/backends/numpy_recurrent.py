@@ -1,6 +1,6 @@
 """What one recurrent policy remembers, step by step in host memory by numpy alone: of one stream at a quarter (LSTM) to
 half (GRU) of the price of torch, whose calls cost more than what they compute. Of many streams it is no dearer or a
-little dearer, and spares the rest of acting its way through torch (host.py).
+little dearer, and spares the rest of acting its way through torch (numpy_actor.py).
 
 In flows: inputs and the state before them, the weights of a `Core` as they are. Out flows: features, and the state
 after them, to within the order of sums what `Core.step` says.

@@ -8,7 +8,7 @@ Units: the value head speaks in normalised units; `value = returns.mean + return
 the policy by `act`, and so `Segments.value`, is in the unit of the reward.
 
 Legend: `B` rows acted on, `N` rows learnt from, `A` outputs, `K` heads, `C` their values, `D` amounts
-(distributions.py), `H` units, `S` numbers of a state (core.py).
+(distributions.py), `H` units, `S` numbers of a state (recurrent.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ActorCritic"]
 
 
 class ActorCritic(Scaled):
-    """Policy and value network with their normalisers. The parameters are those of `towers.py`, in its order."""
+    """Policy and value network with their normalisers. The parameters are those of `actor_critic_mlp.py`, in its order."""
 
     value_weight: nn.Parameter
     value_bias: nn.Parameter
@@ -75,7 +75,7 @@ class ActorCritic(Scaled):
         self.register_parameter(f"{name}_bias", nn.Parameter(bias))
 
     def tower_parameters(self) -> list[nn.Parameter]:
-        """Those of `towers.py`, in its order."""
+        """Those of `actor_critic_mlp.py`, in its order."""
         # parameters() walks all modules by name, which takes longer than a layer
         return [tensor for name, tensor in self._parameters.items() if tensor is not None and name != "log_std"]
 

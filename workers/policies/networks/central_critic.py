@@ -7,7 +7,7 @@ of MAPPO (Yu et al. 2022); seen from one agent it is the asymmetric actor-critic
 The critic remembers nothing, also where the actor does: what it is told besides should leave nothing to remember.
 
 Legend: `B` rows acted on, `N` rows learnt from, `I` inputs of the actor, `P` numbers that only learners see, `A`
-outputs, `C` values of all heads, `S` numbers of a state (core.py).
+outputs, `C` values of all heads, `S` numbers of a state (recurrent.py).
 """
 
 from __future__ import annotations

@@ -24,4 +24,4 @@ class Recall(NamedTuple):
     final_place: Tensor
     """[k] int64: place t * b + i of the row that each true last observation comes after"""
     runs: int = 0
-    """That there are at most, where shapes must not change (fixed_core.py); 0: nobody counted them"""
+    """That there are at most, where shapes must not change (cuda_recurrent.py); 0: nobody counted them"""

@@ -1,6 +1,6 @@
 """What acting costs beside what it acts in and with.
 
-Out flow: figures by key. See loop.py, overlap.py, herd.py and adapters.py for what each is.
+Out flow: figures by key. See turn_overhead.py, overlap.py, many_agents.py and adapters.py for what each is.
 """
 
 from __future__ import annotations
