@@ -16,7 +16,7 @@ from tests.tools import ROOT
 
 __all__ = ["PATH", "Class", "Raised", "classes", "main", "raised", "reference"]
 
-PATH = ROOT / "protocol" / "errors.md"
+PATH = ROOT / "protocol" / "errors" / "README.md"
 _PRODUCT = ("protocol", "workers", "launch")
 _OPENING = """# Errors
 
@@ -91,7 +91,7 @@ def raised() -> list[Raised]:
             if not isinstance(node, ast.Call) or not node.args or not isinstance(node.func, ast.Name | ast.Attribute):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            name = "RookeryError" if name == "cls" and path.name == "errors.py" else name
+            name = "RookeryError" if name == "cls" and path.parent.name == "errors" else name
             if name in SENTENCES:
                 given = [one.arg for one in node.keywords]
                 for kind in _kinds(node.args[0]):

@@ -22,11 +22,12 @@ from protocol.messages.core import Welcome
 from protocol.spaces import World, parse_world
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
+from workers import all_imported
 from workers.evaluation.periodic import Watch
 from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup
 from workers.runtime.logs import log_to
-from workers.runtime.process import Life, Stop, run_dir_of
+from workers.runtime.process import Life, Stop, run_dir_of, worker_command
 
 __all__ = ["Evaluation", "main"]
 
@@ -124,3 +125,10 @@ def main(life: Life) -> None:
         evaluation.run()
     finally:
         evaluation.close()
+
+
+command = worker_command("evaluation", main)
+
+if __name__ == "__main__":
+    all_imported()
+    command()

@@ -20,7 +20,7 @@ BECOMES = {
     "actor": ("workers.actor", "One actor"),
     "learner": ("workers.learner", "One learner"),
     "relay": ("workers.relay", "One relay, for all workers of its node"),
-    "evaluation": ("workers.evaluation", "The evaluation of a run that goes on"),
+    "evaluation": ("workers.evaluator", "The evaluation of a run that goes on"),
     "evaluate": ("workers.tools.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     "watch": (
         "workers.tools.play",
@@ -29,7 +29,7 @@ BECOMES = {
     "export": ("workers.tools.export", "Writes a policy of a run as a file that acts without it"),
     "dataset": ("workers.tools.dataset", "Writes what a run recorded as a dataset of Minari"),
     "bench": (
-        "workers.bench",
+        "workers.tools.bench",
         "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline",
     ),
     "simulate": ("launch.cli.simulate", "A simulator to try the wire with, or a check of one"),

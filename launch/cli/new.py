@@ -15,7 +15,7 @@ from protocol.errors import ConfigurationError, told_in_a_sentence
 
 __all__ = ["new", "new_project"]
 
-_TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATES = Path(__file__).parents[1] / "templates"
 _CHECKS = {
     "single": ("from gymnasium.utils.env_checker import check_env", "check_env({name}.make().unwrapped)"),
     "multi": ("from pettingzoo.test import parallel_api_test", "parallel_api_test({name}.make(), num_cycles=100)"),

@@ -91,7 +91,7 @@ def python(*command: str) -> list[str]:
 
     Raises ConfigurationError if another package of that name is installed.
     """
-    home = Path(__file__).resolve().parent.parent
+    home = Path(__file__).resolve().parents[2]
     for name in ("protocol", "workers"):
         found = importlib.util.find_spec(name)
         places = list(found.submodule_search_locations or ()) if found is not None else []

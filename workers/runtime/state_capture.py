@@ -23,7 +23,7 @@ __all__ = ["State", "put_back", "taken", "under"]
 State = dict[str, NDArray]
 _One = TypeVar("_One")
 
-_PARTS = ("workers.environments.", "workers.acting.")
+_PARTS = ("workers.environments.", "workers.league.", "workers.rollout.")
 """Modules whose objects are looked into; what is of others (configuration, policies, sockets) is there again."""
 _LEFT: dict[str, Any] = {"left": True}
 

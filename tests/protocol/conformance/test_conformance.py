@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.conformance import Finding, check_actor, check_server, check_simulator
+from protocol.conformance import Finding, actor_checks, check_server, check_simulator, simulator_checks
 from protocol.errors import RookeryError
 from protocol.messages.codec import decode, encode
 from protocol.messages.simulator import Observe, Pong
@@ -23,6 +23,7 @@ from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, W
 from tests.faults import kinds_in
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
+from workers.environments.simulators import server
 from workers.environments.simulators.message_validation import Hearing
 from workers.environments.simulators.session import Names
 
@@ -62,7 +63,7 @@ def test_an_actor_holds_to_all_that_is_checked_I8(world: World) -> None:
     with serving(world, policy=idle) as served:
         findings = [*check_server(served.address)]
     assert [finding.holds for finding in findings if finding.good] == [finding.holds for finding in findings], findings
-    assert len(findings) == len(check_actor.CHECKS)
+    assert len(findings) == len(actor_checks.CHECKS)
 
 
 def rewards(self: Any, message: Any, rows: Any) -> list[float]:
@@ -70,12 +71,12 @@ def rewards(self: Any, message: Any, rows: Any) -> list[float]:
     return (message.rewards or [0.0] * len(rows))[: len(rows)]
 
 
-def give(self: check_actor.Door, guest: Any, number: int, *more: Any) -> bool:
+def give(self: server.Door, guest: Any, number: int, *more: Any) -> bool:
     """To another observe."""
     return GIVE(self, guest, number + 1, *more)
 
 
-def blame(self: check_actor.Door, guest: Any, fault: Any) -> None:
+def blame(self: server.Door, guest: Any, fault: Any) -> None:
     """Always for the same."""
     fault.code = "value"
     BLAME(self, guest, fault)
@@ -86,25 +87,25 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME, GIVE = check_actor.Door.blame, check_actor.Door.give
+BLAME, GIVE = server.Door.blame, server.Door.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
-    "answers another observe": (check_actor.Door, "give", give, check_actor.plays, "act_answers_other_observe", " 2 "),
-    "loses the clock": (check_actor, "Pong", pong, check_actor.pings, "pong_clock_wrong", "7.0"),
+    "answers another observe": (server.Door, "give", give, actor_checks.plays, "act_answers_other_observe", " 2 "),
+    "loses the clock": (actor_checks, "Pong", pong, actor_checks.pings, "pong_clock_wrong", "7.0"),
     "takes any reward": (
         Hearing,
         "_rewards",
         rewards,
-        check_actor.refuses,
+        actor_checks.refuses,
         "answer_of_wrong_type",
         "a reward too many",
     ),
-    "has one code": (check_actor.Door, "blame", blame, check_actor.refuses, "refusal_code_wrong", "value ("),
-    "is patient": (check_actor, "STRIKES", 30, check_actor.quarantine, "repeated_fault_fatality_wrong", "20 "),
+    "has one code": (server.Door, "blame", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
+    "is patient": (actor_checks, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts no incarnations": (
         Names,
         "incarnation_of",
         lambda *_: 1,
-        check_actor.identity,
+        actor_checks.identity,
         "incarnation_not_rising",
         "1",
     ),
@@ -115,7 +116,7 @@ BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
 def test_a_server_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, broken, check, kind, fact = BROKEN_SERVERS[case]
     monkeypatch.setattr(where, name, broken)
-    monkeypatch.setattr(check_actor, "CHECKS", (check,))
+    monkeypatch.setattr(actor_checks, "CHECKS", (check,))
     with serving(copies=2) as served:
         (finding,) = check_server(served.address, patience=20.0)
     assert kinds_in(finding.flaw)[-1] == kind
@@ -274,7 +275,7 @@ def test_a_simulator_holds_to_all_that_is_checked_I8(drives: bool) -> None:
 def test_a_simulator_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, broken, kind, fact, section = BROKEN_SIMULATORS[case]
     monkeypatch.setattr(where, name, broken)
-    monkeypatch.setattr(check_simulator, "_ALIVE", 3.0)
+    monkeypatch.setattr(simulator_checks, "_ALIVE", 3.0)
     *good, finding = findings_of()
     assert all(one.good for one in good), good
     assert kinds_in(finding.flaw) == [kind]

@@ -37,7 +37,7 @@ def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, mon
     assert steps == {name: max(saved(tmp_path, name)) for name in ("agent_0", "agent_1")}
     again = evaluate(tmp_path / "run", 8, others={"agent_1": str(checkpoint(tmp_path, "agent_0"))})
     assert again[0]["mean"] != lines[0]["mean"] or again[1]["mean"] != lines[1]["mean"]
-    monkeypatch.setattr(module.numerics, "prepare", lambda: None)
+    monkeypatch.setattr(module.torch_setup, "prepare", lambda: None)
     told = CliRunner().invoke(main, [str(tmp_path / "run"), "--episodes", "8", "--json"])
     assert told.exit_code == 0, told.output
     assert [one["mean"] for one in json.loads(told.output)] == [one["mean"] for one in lines]

@@ -32,7 +32,7 @@ def run(folder: Path, environment: dict[str, Any], *agents: str) -> Path:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(module.numerics, "prepare", lambda: None)
+    monkeypatch.setattr(module.torch_setup, "prepare", lambda: None)
 
     def call(*arguments: object) -> Result:
         return CliRunner().invoke(module.main, [*map(str, arguments)])

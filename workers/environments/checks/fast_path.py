@@ -1,7 +1,7 @@
 """A quick look at what is told of one agent and what it does, for the turns in which all is as always.
 
-In flows: `Present`, actions. Out flow: True where nothing can be wrong; where it is False, row_checks.py finds out what is,
-if anything.
+In flows: `Present`, actions. Out flow: True where nothing can be wrong; where it is False, row_checks.py finds out what
+is, if anything.
 
 Legend: `N` rows of the agent when it is present everywhere, `n` of them present.
 """

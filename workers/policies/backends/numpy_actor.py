@@ -5,8 +5,8 @@ torch's cost more than numpy's.
 In flow: observations, and states where the policy is recurrent. Out flows: actions with their log-probabilities,
 values, and states after them.
 
-Legend: `B` rows acted on, `I` inputs, `F` of them elements of an observation, the rest features (numpy_recurrent.py), `S`
-towers (actor_critic_mlp.py), `H` units of a hidden layer, `A` outputs.
+Legend: `B` rows acted on, `I` inputs, `F` of them elements of an observation, the rest features (numpy_recurrent.py),
+`S` towers (actor_critic_mlp.py), `H` units of a hidden layer, `A` outputs.
 """
 
 from __future__ import annotations

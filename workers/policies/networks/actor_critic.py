@@ -35,7 +35,7 @@ __all__ = ["ActorCritic"]
 
 
 class ActorCritic(Scaled):
-    """Policy and value network with their normalisers. The parameters are those of `actor_critic_mlp.py`, in its order."""
+    """Policy and value network with their normalisers; parameters in the order of `actor_critic_mlp.py`."""
 
     value_weight: nn.Parameter
     value_bias: nn.Parameter

@@ -8,7 +8,8 @@ Legend: `N` rows, `I` inputs, `S` towers (2, or 1 whose layers policy and value 
 
 Parameters, in order: first layer weight [I, S*H] and bias [S*H] (policy's columns first, one product for both); each
 further hidden layer weight [S, H, H'] and bias [S, 1, H']; policy head [H', A], [A]; value head [H', 1], [1]. With a
-leading dimension in front of each and of the inputs they are those of several policies (stacked_actor_critic.py), computed as one.
+leading dimension in front of each and of the inputs they are those of several policies (stacked_actor_critic.py),
+computed as one.
 """
 
 from __future__ import annotations

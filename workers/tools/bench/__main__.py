@@ -1,6 +1,6 @@
 """`rookery bench`: what this machine can do, always beside its limit.
 
-python -m workers.bench transport --json
+python -m workers.tools.bench transport --json
 """
 
 from __future__ import annotations

@@ -47,12 +47,12 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(id: str, copies: int, processes: int = 1, groups: int = 1, **rest: Any) -> EnvironmentConfig:
     if (":" not in id and id[0].isupper()) or id in ("dying", "different"):
         id = f"{WORLDS}:{id}"
-    return EnvironmentConfig(id=id, copies=copies, processes=process_environment, async_factor=groups, **rest)
+    return EnvironmentConfig(id=id, copies=copies, processes=processes, async_factor=groups, **rest)
 
 
 @contextmanager
 def started(id: str, copies: int, processes: int = 1, groups: int = 1, **rest: Any) -> Iterator[ProcessEnvironment]:
-    environment = make(config(id, copies, process_environment, groups, **rest))
+    environment = make(config(id, copies, processes, groups, **rest))
     assert isinstance(environment, ProcessEnvironment)
     try:
         yield environment
@@ -115,9 +115,9 @@ def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_thi
 @pytest.mark.parametrize(("processes", "groups"), [(2, 1), (1, 2), (2, 3)])
 def test_many_processes_tell_what_their_shares_tell_alone_however_ragged(processes: int, groups: int) -> None:
     """Every share is an environment of its own with a seed of its own; all of its rows, and nobody else's."""
-    share, rows = 3, 3 * process_environment
-    alone = [[Checked(Ragged(share)) for _ in range(process_environment)] for _ in range(groups)]
-    with started("Ragged", share * process_environment * groups, process_environment, groups) as environment:
+    share, rows = 3, 3 * processes
+    alone = [[Checked(Ragged(share)) for _ in range(processes)] for _ in range(groups)]
+    with started("Ragged", share * processes * groups, processes, groups) as environment:
         turn = environment.reset(5)
         parts = [
             [one.reset(seed_of_share(5, g * rows + i * share)) for i, one in enumerate(group)]

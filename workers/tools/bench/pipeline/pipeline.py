@@ -3,7 +3,7 @@
 In flow: the name of a workload (workloads.py). Out flow: figures by key, medians of windows after a warm-up.
 
 `env_steps_per_second`, `agent_steps_per_second`, `train_steps_per_second`: made by all workers together.
-`two_core_bound`: environment steps a second if two cores did nothing but step, act and update (cpu_bound.py), half of it
+`two_core_bound`: environment steps a second if two cores only stepped, acted and updated (cpu_bound.py), half of it
 measured before the run and half after; `bare.*_us` are its parts. `ratio_to_bound`: what share of it was reached.
 `ratio_by_processor`: the same for the processor time that the run got, which on a busy machine is less than two cores.
 `samples_trained_per_made`: rows that were trained on over rows that actors made, of all windows together.

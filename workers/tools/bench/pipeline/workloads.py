@@ -18,7 +18,7 @@ __all__ = ["PRESETS", "WORKLOADS", "workload"]
 
 _ENDLESS = 10**12
 """Steps: who measures ends the run."""
-_FOLDER = Path(__file__).parents[2] / "launch" / "presets"
+_FOLDER = Path(__file__).parents[4] / "launch" / "presets"
 _SPREAD = {"id": "pettingzoo:mpe2.simple_spread_v3", "copies": 128}
 _SYNTHETIC = {
     "id": "synthetic",

@@ -31,7 +31,17 @@ PROMISED = {
 
 @pytest.mark.timeout(600)
 def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
-    command = [sys.executable, "-m", "workers.bench", "pipeline", "--workload", "W3-lite", "--copies", "8", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "workers.tools.bench",
+        "pipeline",
+        "--workload",
+        "W3-lite",
+        "--copies",
+        "8",
+        "--json",
+    ]
     short = ["--windows", "1", "--seconds", "0.3", "--warm", "0"]
     ended = subprocess.run([*command, *short], capture_output=True, text=True, timeout=580, check=True)
     told = json.loads(ended.stdout)
