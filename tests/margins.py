@@ -57,7 +57,9 @@ def table(wanted: Sequence[Row], tests: Sequence[str], lines: Iterable[Mapping[s
             passes = [all(one.margin >= 0 for one in results if share == 1 or not one.control) for results in several]
             if share == 1 and not all(passes):
                 wrong.append(f"{name}: misses its bound in {passes.count(False)} rows")
-            elif share < 1 and any(yes and results for yes, results in zip(passes, several, strict=True)):
+            elif share < 1 and any(
+                yes and not all(one.control for one in results) for yes, results in zip(passes, several, strict=True)
+            ):
                 wrong.append(f"{name}: passes {SHARES[share]}")
         for what in dict.fromkeys(one.what for results in found[1.0] for one in results):
             of = {share: [one for each in found[share] for one in each if one.what == what] for share in SHARES}

@@ -32,7 +32,7 @@ def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(
     tmp_path: Path, memory_dir: Path, trial: Trial
 ) -> None:
     """One policy for both; its books are exact; exported, it does what is best."""
-    data = game(trial.steps(2_000))
+    data = game(trial.steps(4_000))
     data["policy"]["learning_rate"] = trial.rate(data["policy"]["learning_rate"])
     result = runs.train(data, tmp_path, "--seed", str(trial.seed))
     assert result.returncode == 0, result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,17 @@ LEAST, MOST = 1.9, 1.6
 
 
 def test_the_sign_is_heard_through_the_weather_by_whose_critic_sees_it(tmp_path: Path, trial: Trial) -> None:
-    """In short: one turn, one seed, in this process; the same settings without the critic's view."""
-    found: list[float] = []
-    for keys in ([], [WITHOUT]):
+    """In short: one turn, in this process; the same settings without the critic's view, where a seed knows one sign of
+    four, or by chance three: the mean of five."""
+
+    def learn(name: str, seed: int, *keys: str) -> float:
         settings = ["environment.settings.turns=1", *keys, *trial.keys]
-        run, folder = load("weather", settings, steps=trial.steps(30_000), seed=trial.seed), tmp_path / str(len(found))
-        make_run(run, folder)
-        found.append(greedy_returns(folder)["agent_0"])
-    trial.reaches(found[0], 0.95, "with")
-    trial.stays_below(found[1], 0.8, "without")
+        make_run(load("weather", settings, steps=trial.steps(12_000), seed=seed), tmp_path / name)
+        return greedy_returns(tmp_path / name)["agent_0"]
+
+    trial.reaches(learn("with", trial.seed), 0.95, "with")
+    without = [learn(f"without-{number}", trial.seed + 100 * number, WITHOUT) for number in range(5)]
+    trial.stays_below(statistics.mean(without), 0.8, "without")
 
 
 @pytest.mark.learning

@@ -267,8 +267,8 @@ def test_another_configuration_is_refused() -> None:
         DecompositionUpdate(updater().policy, PolicyConfig(algorithm=DQN()))
 
 
-@pytest.mark.parametrize("name", ["vdn", "qmix"])
-def test_e10_a_team_learns_who_has_to_do_what(name: str, trial: Trial) -> None:
+@pytest.mark.parametrize(("name", "error"), [("vdn", 0.1), ("qmix", 0.2)])
+def test_e10_a_team_learns_who_has_to_do_what(name: str, error: float, trial: Trial) -> None:
     """E10: each member is shown a number and is to name it; the team's reward is the sum of what both earn."""
     agent = Agent(
         name="t",
@@ -289,4 +289,4 @@ def test_e10_a_team_learns_who_has_to_do_what(name: str, trial: Trial) -> None:
     with torch.no_grad():
         x = update.policy.inputs(seen)
         value = update.policy.online.mix(update.policy.online(x).view(9, 2, 3).amax(2), x)
-    trial.errs_less((value - 3).abs().max().item(), 0.2, "error")
+    trial.errs_less((value - 3).abs().max().item(), error, "error")
