@@ -23,29 +23,30 @@ from protocol.spaces import parse_world
 from workers import all_imported
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import Checked
+from workers.environments.lockstep_blocks import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
-from workers.environments.wrappers.lockstep_blocks import deal
 from workers.league.actor_league import League
 from workers.league.pool_cache import Shelf
 from workers.learning.device import acting_device
-from workers.metrics.reporting import ActorReport, count_environment
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import LeaguePlan, plan_league
-from workers.planning.policy_plan import Plan, plan_policies, seed_of
+from workers.planning.policy_plan import Plan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.build import build, published
 from workers.rollout.acting_policy import Performer
 from workers.rollout.build import Hand, Table, seat_agents, seat_fixed, watched
 from workers.rollout.inference import act_together
 from workers.rollout.lockstep import ActorCut, InStep, Progress
+from workers.rollout.report import ActorReport, count_environment
 from workers.rollout.stacked_inference import together
 from workers.rollout.transport import Links
 from workers.runtime import torch_setup
 from workers.runtime.lockstep_checkpoints import cuts_of
 from workers.runtime.logs import log_to
 from workers.runtime.process import Life, Stop, run_dir_of, worker_command
+from workers.runtime.seeds import seed_of
 
 __all__ = ["Actor", "main"]
 

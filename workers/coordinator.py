@@ -52,13 +52,15 @@ from workers.metrics.run_metrics import Books
 from workers.metrics.segment_accounting import owed, total
 from workers.planning.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.planning.cohorts import kind_of, pays
-from workers.planning.fixed_policy_plan import check_fixed, plan_fixed
+from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
 from workers.planning.policy_spec import facts_of
+from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.entry_points import importable
-from workers.runtime.health import Identity, Vitals
+from workers.runtime.health import Vitals
 from workers.runtime.http_server import HttpServer, Request, Response
+from workers.runtime.identity import Identity
 from workers.runtime.logs import log_to
 from workers.runtime.process import INCOMPLETE, claim
 from workers.runtime.watchdog import answer_with_stacks

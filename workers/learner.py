@@ -31,7 +31,6 @@ from protocol.transport.sockets import Ports, check_bind, poll
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from workers import all_imported
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
-from workers.learning.buffers.source import Source
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import Curious
 from workers.learning.datasets.source import load
@@ -40,7 +39,8 @@ from workers.learning.distributed.data_parallel_learner import RankedMember
 from workers.learning.distributed.rendezvous import check_meeting, claimed, meet
 from workers.learning.league_publisher import Freezing
 from workers.learning.policy_learner import Member
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
+from workers.learning.source import Source
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.planning.cohorts import stacks_of
 from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner

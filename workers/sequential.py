@@ -32,21 +32,21 @@ from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers import all_imported
 from workers.environments.checks.checked_environment import Checked
+from workers.environments.lockstep_blocks import deal
 from workers.environments.registry import make
-from workers.environments.wrappers.lockstep_blocks import deal
 from workers.evaluation.baselines import yardsticks
 from workers.evaluation.periodic import Watch
-from workers.learning.buffers.source import Source
 from workers.learning.curiosity import Curious
 from workers.learning.datasets.replayed_run import Tape, load_tape
 from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
 from workers.learning.policy_learner import Member
-from workers.metrics.reporting import ActorReport, LearnerReport, count_environment
+from workers.learning.report import LearnerReport
+from workers.learning.source import Source
 from workers.metrics.run_metrics import Books
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
-from workers.planning.policy_plan import Plan, plan_policies, seed_of
+from workers.planning.policy_plan import Plan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Sender
@@ -54,10 +54,12 @@ from workers.rollout.build import Hand, Table, seat_agents, seat_fixed, watched
 from workers.rollout.in_process_queue import Channel
 from workers.rollout.inference import act_together
 from workers.rollout.lockstep import InStep
+from workers.rollout.report import ActorReport, count_environment
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable
 from workers.runtime.logs import log_to
 from workers.runtime.process import INCOMPLETE, claim
+from workers.runtime.seeds import seed_of
 
 __all__ = ["Sequential", "command"]
 

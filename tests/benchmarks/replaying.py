@@ -28,8 +28,8 @@ from protocol.experience.sender import ExperienceSender
 from protocol.memory.counters import Counters
 from protocol.spaces import parse_world
 from protocol.transport.sockets import open_context
-from workers.metrics.reporting import ActorReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.rollout.report import ActorReport
 from workers.runtime.process import run_dir_of
 
 __all__ = ["Replaying", "main"]

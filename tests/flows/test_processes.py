@@ -39,9 +39,7 @@ def test_a_killed_world_is_started_again_and_the_run_goes_on(tmp_path, memory_di
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: runs.agent_steps(tmp_path) >= 1_000, runs.PATIENCE, what="the run is on")
         actor = psutil.Process(runs.workers_of(tmp_path)["actor-0"])
-        steppers = [
-            child for child in actor.children() if "workers.environments.vectorized.process_main" in child.cmdline()
-        ]
+        steppers = [child for child in actor.children() if "workers.environments.process_main" in child.cmdline()]
         assert len(steppers) == 2
         steppers[0].kill()
         assert worker.wait() == 0, worker.said

@@ -23,7 +23,7 @@ from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.weights.version import Version, pack
 from workers.environments.base import Present
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
 from workers.planning.rate_limiter import Governor
 from workers.policies.interface import Interface
 from workers.rollout.agent_collector import Seat

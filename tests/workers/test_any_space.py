@@ -31,10 +31,10 @@ from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import objective
 from workers.environments.base import Present
 from workers.learning.buffers.batch_assembler import Stage
-from workers.policies.backends.scratch import Workspace
 from workers.policies.build import build
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.tensors.scratch import Workspace
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 

@@ -22,12 +22,12 @@ from workers.algorithms.common.time_major import Batch, prepare
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.environments.base import Outcome, Present, Turn
 from workers.learning.buffers.batch_assembler import Stage
-from workers.policies.backends.scratch import Workspace
 from workers.policies.build import build
 from workers.policies.distributions import likelihood
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Kind
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.scratch import Workspace
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.inference import act_together

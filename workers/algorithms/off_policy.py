@@ -16,8 +16,8 @@ from protocol.config.off_policy import ValueBased
 from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.batches import Transitions, foreign
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.q_policy import EpsilonGreedy
+from workers.policies.tensors.flat_weights import flatten_
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["PLAIN", "Drawn", "Due", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]

@@ -21,10 +21,8 @@ from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.advantages import Appraisal, Standing, advantages
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.returns import next_values
+from workers.algorithms.common.run_capacity import Room
 from workers.algorithms.common.time_major import Batch, Minibatch, own_part, prepare_all
-from workers.algorithms.cuda_graphs.run_capacity import Room
-from workers.policies.backends.scratch import Workspace
-from workers.policies.collectives import ALONE, Ranks
 from workers.policies.distributions import likelihood
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
@@ -32,6 +30,8 @@ from workers.policies.networks.layers import input_rows
 from workers.policies.networks.popart import Scaled
 from workers.policies.networks.recurrent_context import Recall
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
+from workers.policies.tensors.collectives import ALONE, Ranks
+from workers.policies.tensors.scratch import Workspace
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 __all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective", "policy_gradient"]

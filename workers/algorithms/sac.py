@@ -22,8 +22,8 @@ from protocol.config.run import SAC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.off_policy import OffPolicyUpdate, Step, weighted
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, squashed
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["Losses", "SACUpdate", "actor_loss", "critic_losses", "objective", "soft_target", "temperature_loss"]
 

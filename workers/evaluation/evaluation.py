@@ -19,9 +19,9 @@ from workers.environments.registry import make
 from workers.evaluation.episodes import environments_of, returns
 from workers.evaluation.scores import Score, score
 from workers.planning.fixed_policy_plan import plan_fixed
-from workers.planning.policy_plan import seed_of
 from workers.rollout.build import Hand, seat_fixed
 from workers.rollout.players.frozen_player import Decider, FrozenPlayer
+from workers.runtime.seeds import seed_of
 
 __all__ = ["Evaluator", "players_of"]
 

@@ -21,11 +21,12 @@ from workers.league.opponents import Cast
 from workers.league.policy_pool import Entry, verify
 from workers.league.pool_cache import Shelf
 from workers.planning.league_plan import LeaguePlan
-from workers.planning.policy_plan import PolicyPlan, seed_of
+from workers.planning.policy_plan import PolicyPlan
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.build import Hand
 from workers.rollout.players.frozen_player import Decider, FrozenPlayer
+from workers.runtime.seeds import seed_of
 
 __all__ = ["League"]
 

@@ -26,8 +26,8 @@ from workers.planning.policy_plan import Plan
 from workers.policies import checkpoint
 from workers.policies.build import Policy
 from workers.policies.checkpoint import Checkpoint, Manifest
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["Checkpoints"]
 

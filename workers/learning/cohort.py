@@ -20,7 +20,7 @@ from protocol.memory.counters import Counters
 from workers.algorithms.common.batches import Observations
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
-from workers.algorithms.stacked.group_update import Given, Stack, recordable
+from workers.algorithms.group_update import Given, Stack, recordable
 from workers.learning.policy_learner import Member
 from workers.planning.cohorts import BRANCHES
 

@@ -25,7 +25,7 @@ from protocol.weights.version import NOTHING, Version
 from workers.algorithms.common.batches import Segments
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["Adopt", "Curious", "novelty"]
 

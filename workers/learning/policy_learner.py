@@ -29,21 +29,22 @@ from workers.learning.buffers.batch_assembler import Stage
 from workers.learning.buffers.build import feed
 from workers.learning.buffers.lockstep_rounds import Rounds, in_rounds
 from workers.learning.buffers.replay_buffer import Replay
-from workers.learning.buffers.source import Source
 from workers.learning.checkpoint_writer import Checkpoints
 from workers.learning.curiosity import Curious
 from workers.learning.datasets.recorder import Recorder, begin
 from workers.learning.datasets.update_log import keep_order
 from workers.learning.diagnostics.finite import FiniteWeights
 from workers.learning.diagnostics.training_health import Health
-from workers.learning.diagnostics.training_log import Telling
 from workers.learning.league_publisher import Freezing
 from workers.learning.lockstep_state import MemberCut, Standing
-from workers.planning.policy_plan import Plan, seed_of
+from workers.learning.source import Source
+from workers.learning.training_log import Telling
+from workers.planning.policy_plan import Plan
 from workers.policies.build import build, published
-from workers.policies.flat_weights import FlatWeights, flatten_
 from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 from workers.runtime.lockstep_checkpoints import Cuts
+from workers.runtime.seeds import seed_of
 from workers.runtime.torch_setup import Arithmetic
 
 __all__ = ["Member"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 
@@ -20,9 +19,8 @@ from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.export.export_manifest import KEY, parse_manifest
-from workers.rollout.players.scripted_player import script
 
-__all__ = ["FixedPlan", "check_fixed", "check_frozen", "plan_fixed"]
+__all__ = ["FixedPlan", "check_frozen", "plan_fixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +55,6 @@ def plan_fixed(run: Run, world: World) -> dict[str, FixedPlan]:
             agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
             plans[name] = FixedPlan(name, agents, algorithm, run.environment.copies, run.groups)
     return plans
-
-
-def check_fixed(run: Run, world: World) -> None:
-    """Whether all of them can act here, which workers elsewhere find out for themselves."""
-    for plan in plan_fixed(run, world).values():
-        if isinstance(plan.algorithm, FrozenPolicy):
-            check_frozen(plan, world)
-            continue
-        for agent in plan.agents:
-            place = world.places[agent]
-            script(plan.name, plan.algorithm, place, place.many, np.random.default_rng(0), run.environment)
 
 
 def check_frozen(plan: FixedPlan, world: World) -> None:

@@ -5,7 +5,6 @@ Legend: `E` copies, `C` agents that one template stands for in a copy (1 for a n
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,7 +26,7 @@ from workers.planning.league_plan import plan_league
 from workers.planning.rate_limiter import Governor
 from workers.policies.interface import Interface
 
-__all__ = ["Plan", "PolicyPlan", "plan_policies", "seed_of"]
+__all__ = ["Plan", "PolicyPlan", "plan_policies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +222,6 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         _check_places(plan, places)
         plans[name] = plan
     return plans
-
-
-def seed_of(seed: int, *names: object) -> int:
-    """A 63-bit seed for one purpose, from the run's seed and names; different names give unrelated seeds."""
-    digest = hashlib.blake2b(repr((seed, *names)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 def _check_places(plan: PolicyPlan, places: list[Place]) -> None:

@@ -6,17 +6,13 @@ In flow: the plan of a policy. Out flow: its `PolicyFacts`, which the coordinato
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from protocol.config.off_policy import ValueBased
-from protocol.config.run import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
 from protocol.messages.core import PolicyFacts
 from protocol.spaces import World
 from workers.planning.policy_plan import PolicyPlan
-from workers.policies.interface import Interface
-from workers.policies.team_layout import common_of, members_of
+from workers.policies.network_spec import network_facts
 
-__all__ = ["facts_of", "network_facts"]
+__all__ = ["facts_of"]
 
 
 def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
@@ -32,60 +28,6 @@ def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
         sync_interval=plan.config.sync_interval,
         common="" if plan.common is None else _compact(plan.common.describe()),
     )
-
-
-def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
-    """What protocol/README.md, "Acting", needs to compute actions from the weights."""
-    algorithm, network = config.algorithm, config.network
-    common = {
-        **_ends(interface),
-        "hidden": list(network.hidden),
-        "activation": network.activation,
-    }
-    if isinstance(algorithm, SAC):
-        return {"kind": "squashed", **common, "frames": algorithm.frames}
-    if isinstance(algorithm, ValueBased):
-        facts = {**common, "frames": algorithm.frames, "dueling": algorithm.dueling, "noisy": algorithm.noisy}
-        if isinstance(algorithm, IQN):
-            return {"kind": "quantile", **facts, "cosines": algorithm.cosines}
-        if isinstance(algorithm, C51):
-            return {"kind": "categorical", **facts}
-        if isinstance(algorithm, VDN | QMIX):
-            return {"kind": "members", **facts, "shared": algorithm.shared, **_members(interface)}
-        return {"kind": "value", **facts}
-    return {
-        "kind": "actor" if isinstance(algorithm, Streamed) and algorithm.central_critic else "actor_critic",
-        **common,
-        "normalize_observation": algorithm.normalize_observation,
-        "share_layers": network.share_layers,
-        "recurrent": network.recurrent,
-        "recurrent_size": network.recurrent_size,
-    }
-
-
-def _members(interface: Interface) -> dict[str, Any]:
-    """Whose numbers are whose in the vector of a team, and how many values each member chooses among."""
-    common = common_of(interface)
-    return {
-        "members": [
-            {"at": member.start, "width": member.width, "choices": member.choices} for member in members_of(interface)
-        ],
-        "common": {"at": common.start, "width": common.stop - common.start},
-    }
-
-
-def _ends(interface: Interface) -> dict[str, Any]:
-    """The vector that the network takes and what its outputs mean, column by column."""
-    shown, actions = interface.shown, interface.actions
-    return {
-        "observation": list(shown.shape),
-        "inputs": [
-            {"column": part.column, "at": part.at, "width": part.width, "choices": [list(one) for one in part.choices]}
-            for part in shown.parts
-        ],
-        "actions": sum(actions.sizes) + actions.amounts,
-        "outputs": actions.describe(),
-    }
 
 
 def _compact(data: object) -> str:

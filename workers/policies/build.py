@@ -9,7 +9,6 @@ import torch
 
 from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
 from workers.policies.distributions import Heads
-from workers.policies.flat_weights import FlatWeights, flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.categorical_network import CategoricalNetwork
@@ -21,6 +20,7 @@ from workers.policies.networks.rnd_networks import Distillation
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.policies.networks.team_q_network import Decomposed, MemberTower, Sight
 from workers.policies.team_layout import common_of, members_of
+from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 
 __all__ = ["Policy", "build", "published"]
 

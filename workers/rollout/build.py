@@ -16,25 +16,23 @@ from protocol.config.checks import dealt
 from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run
 from protocol.experience.shared_obs import Common, CommonWriter
 from protocol.spaces import World
-from workers.league.league_collector import LeagueSeat
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
-from workers.planning.policy_plan import PolicyPlan, seed_of
+from workers.planning.policy_plan import PolicyPlan
 from workers.policies.export import from_checkpoint
 from workers.policies.export.frozen_policy import Frozen
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat, Sender
 from workers.rollout.auxiliary_writer import Watched, Witness
-from workers.rollout.players.fixed_collector import FixedPlayer, FixedSeat
+from workers.rollout.inference import AnySeat
+from workers.rollout.players.fixed_collector import Collector, FixedPlayer, FixedSeat
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.rollout.players.scripted_player import script
+from workers.runtime.seeds import seed_of
 
-__all__ = ["AnySeat", "Hand", "Table", "seat_agents", "seat_fixed", "watched"]
+__all__ = ["Hand", "Table", "seat_agents", "seat_fixed", "watched"]
 
 log = logging.getLogger(__name__)
-
-
-AnySeat = Seat | FixedSeat | LeagueSeat
 
 
 class Table:
@@ -54,7 +52,7 @@ class Table:
         self.writing += [seat for seat in seats.values() if isinstance(seat, Seat)]
 
     @property
-    def idle(self) -> list[FixedSeat | LeagueSeat]:
+    def idle(self) -> list[Collector]:
         """Seats in which (some) actions are of those who do not learn."""
         return [seat for seat in self.seats.values() if not isinstance(seat, Seat)]
 

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.environments.base import Present, Turn
-from workers.league.league_collector import LeagueSeat
 from workers.rollout.agent_collector import Seat
-from workers.rollout.players.fixed_collector import FixedSeat
+from workers.rollout.players.fixed_collector import Collector, FixedSeat
 from workers.rollout.stacked_inference import Joint, Share, Side
 
-__all__ = ["act_together"]
+__all__ = ["AnySeat", "act_together"]
 
-AnySeat = Seat | FixedSeat | LeagueSeat
+AnySeat = Seat | Collector
 
 
 def act_together(

@@ -18,7 +18,7 @@ from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import Checked
-from workers.environments.wrappers.lockstep_blocks import Dealt
+from workers.environments.lockstep_blocks import Dealt
 from workers.rollout.agent_collector import Seat
 from workers.rollout.build import AnySeat
 from workers.runtime.lockstep_checkpoints import Cuts

@@ -26,10 +26,10 @@ from protocol.messages.core import Pulse, Welcome
 from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
-from workers.metrics.reporting import ActorReport
 from workers.planning.policy_plan import Plan
 from workers.planning.shared_observation_plan import CommonPlan
 from workers.rollout.acting_policy import Performer
+from workers.rollout.report import ActorReport
 from workers.runtime.process import Life
 
 __all__ = ["Links"]

@@ -13,23 +13,14 @@ from dataclasses import dataclass, field
 from protocol.control.client import ControlClient
 from protocol.memory.counters import Counters
 from workers.runtime.http_server import Request, Response, Routes
+from workers.runtime.identity import Identity
 
-__all__ = ["STUCK_SECONDS", "Identity", "Vitals"]
+__all__ = ["STUCK_SECONDS", "Vitals"]
 
 STUCK_SECONDS = 60.0
 """Without a turn of its loop until a worker is called stuck. What it waits for makes no turn fail to come: all waits
 are short looks."""
 _WORKING = ("acting", "learning", "relaying", "evaluating", "serving")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who tells."""
-
-    run: str = ""
-    role: str = ""
-    worker: str = ""
-    incarnation: int = 0
 
 
 @dataclass(slots=True)

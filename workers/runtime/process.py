@@ -32,8 +32,9 @@ from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers.runtime.entry_points import importable
-from workers.runtime.health import Identity, Vitals
+from workers.runtime.health import Vitals
 from workers.runtime.http_server import HttpServer
+from workers.runtime.identity import Identity
 from workers.runtime.logs import log_to
 from workers.runtime.watchdog import answer_with_stacks, watch
 

@@ -15,8 +15,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from protocol import RELEASE
-from workers.runtime.health import Identity
 from workers.runtime.http_server import Response
+from workers.runtime.identity import Identity
 from workers.runtime.metric_names import METRICS, Metric, place
 
 __all__ = ["families", "info", "text", "worker_text"]

@@ -24,9 +24,9 @@ from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.evaluation.episodes import environments_of, returns
 from workers.evaluation.evaluation import players_of
-from workers.planning.policy_plan import seed_of
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable
+from workers.runtime.seeds import seed_of
 from workers.tools.evaluate import frozen_policies, pairs, run_in
 from workers.tools.rendering import blocks, write_film, write_map
 

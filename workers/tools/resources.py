@@ -21,9 +21,9 @@ from workers.coordination.assignments import Places
 from workers.environments.registry import describe
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.cohorts import kind_of
-from workers.planning.fixed_policy_plan import check_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
+from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.entry_points import importable
 
 __all__ = ["main", "outline"]

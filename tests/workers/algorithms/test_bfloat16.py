@@ -21,9 +21,9 @@ from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.algorithms.stacked.stacked_q_learning import ValueStack
 from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.backends.scratch import Workspace
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
+from workers.policies.tensors.scratch import Workspace
 from workers.runtime.torch_setup import FLOAT32, Arithmetic
 
 ROUNDED = Arithmetic("bfloat16")

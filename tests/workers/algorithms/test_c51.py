@@ -19,9 +19,9 @@ from workers.algorithms.build import build_update
 from workers.algorithms.c51 import C51Update, divergence, estimates, projected
 from workers.algorithms.common.batches import Transitions
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B = 6

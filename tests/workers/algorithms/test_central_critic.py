@@ -22,13 +22,13 @@ from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.learning.diagnostics.finite import not_finite
 from workers.learning.diagnostics.training_health import Health
+from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
-from workers.metrics.reporting import LearnerReport
 from workers.planning.policy_plan import plan_policies
-from workers.policies.backends.scratch import Workspace
 from workers.policies.build import build, published
 from workers.policies.interface import Interface
 from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.tensors.scratch import Workspace
 from workers.rollout.acting_policy import Performer
 
 SEEN = Observation(

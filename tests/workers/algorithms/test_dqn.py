@@ -20,10 +20,10 @@ from workers.algorithms.dqn import DQNUpdate, estimates, huber
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.q_network import ValueNetwork
 from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B, F = 6, 2

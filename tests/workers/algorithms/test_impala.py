@@ -20,11 +20,11 @@ from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
-from workers.policies.backends.scratch import Workspace
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.tensors.flat_weights import flatten_
+from workers.policies.tensors.scratch import Workspace
 
 
 def setting(

@@ -18,9 +18,9 @@ from tests.workers.algorithms import chain
 from workers.algorithms.common.batches import Transitions
 from workers.algorithms.iqn import IQNUpdate, estimates, quantile_huber
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B, F = 6, 2

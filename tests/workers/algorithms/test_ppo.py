@@ -19,12 +19,12 @@ from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.policies.backends.scratch import Workspace
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.tensors.flat_weights import flatten_
+from workers.policies.tensors.scratch import Workspace
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B, T = 8, 16

@@ -26,9 +26,9 @@ from workers.algorithms.sac import (
     temperature_loss,
 )
 from workers.policies.build import build, published
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, squashed
+from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Box(shape=(2,), low=-2.0, high=4.0))
 B, F, D = 6, 2, 2

@@ -11,8 +11,8 @@ from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Environment, Turn
+from workers.environments.lockstep_blocks import deal
 from workers.environments.registry import BUILT_IN, make
-from workers.environments.wrappers.lockstep_blocks import deal
 from workers.runtime.state_capture import State, taken
 
 SETTINGS: dict[str, dict[str, Any]] = {"weather": {}, "synthetic": {"episode_steps": 7}}

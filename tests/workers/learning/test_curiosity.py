@@ -16,11 +16,11 @@ from protocol.weights.version import NOTHING, Version
 from tests.workers import scripted
 from workers.algorithms.common.batches import Segments
 from workers.learning.curiosity import Curious, novelty
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 
 
 def batch(**fields: Any) -> Segments:

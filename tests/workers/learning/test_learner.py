@@ -22,7 +22,8 @@ from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import STREAM, run_of
 from workers.learner import Learner
 from workers.planning.policy_plan import plan_policies
-from workers.runtime.health import Identity, Vitals
+from workers.runtime.health import Vitals
+from workers.runtime.identity import Identity
 
 
 def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:

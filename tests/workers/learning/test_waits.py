@@ -11,7 +11,7 @@ from protocol.config.run import parse_run
 from protocol.memory.counters import Counters
 from tests.late.cuda import late_cuda
 from workers.learning.cohort import Cohort
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
 from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
 

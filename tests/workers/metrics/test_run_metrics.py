@@ -13,9 +13,10 @@ import pytest
 from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from tests.flows.runs import SUMMARY
+from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics as module
-from workers.metrics.reporting import ActorReport, LearnerReport
 from workers.metrics.run_metrics import Books
+from workers.rollout.report import ActorReport
 
 RUN = Run(steps=2_000)
 

@@ -18,10 +18,11 @@ from tests.faults import kinds_in, raises, words_in
 from tests.tools import ROOT
 from tests.workers.policies.exports import CASES, case
 from workers.coordination.membership import Membership
-from workers.planning.fixed_policy_plan import check_fixed, plan_fixed
+from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.export import safetensors
+from workers.rollout.players.scripted_player import check_fixed
 
 SEEN, DONE = Box(shape=(3, 2), dtype="uint8"), Discrete(n=4)
 WORLD = World(id="pair", agents=tuple(Agent(name=name, observation=SEEN, action=DONE) for name in "ab"))
@@ -168,7 +169,7 @@ def test_planning_and_checking_need_no_torch(file: Path) -> None:
     data = json.dumps(run(a=RANDOM, b=frozen(file)))
     code = (
         "import sys\nfrom protocol.config.run import parse_run\nfrom protocol.spaces import parse_world\n"
-        "from workers.planning.fixed_policy_plan import check_fixed\n"
+        "from workers.rollout.players.scripted_player import check_fixed\n"
         f"check_fixed(parse_run({json.loads(data)!r}), parse_world({WORLD.model_dump_json()!r}))\n"
         "print('torch' in sys.modules)"
     )

@@ -13,7 +13,8 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
 from tests.faults import raises, words_in
 from workers.coordination.membership import Membership
-from workers.planning.policy_plan import PolicyPlan, plan_policies, seed_of
+from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.runtime.seeds import seed_of
 
 SMALL, LARGE = Box(shape=(3,)), Box(shape=(4,))
 WORLD = World(id="trio", agents=tuple(Agent(name=n, observation=SMALL, action=Discrete(n=2)) for n in "abc"))

@@ -15,11 +15,11 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
 from tests.workers.test_any_space import WORLDS
 from workers.environments.players import random_rows
-from workers.planning.policy_spec import network_facts
 from workers.policies.build import Policy, build
 from workers.policies.export.export_manifest import Manifest, Provenance, frames_of
 from workers.policies.export.module import Deployed, ports_in
 from workers.policies.interface import Interface
+from workers.policies.network_spec import network_facts
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 

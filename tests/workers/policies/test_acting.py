@@ -12,10 +12,10 @@ from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import build
 from workers.policies.distributions import Heads, draw
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 

@@ -20,12 +20,12 @@ from protocol.weights.version import NOTHING, Version, pack
 from tests.waiting import until
 from workers import actor as actor_module
 from workers.actor import Actor
-from workers.metrics.reporting import ActorReport
 from workers.policies.build import build
-from workers.policies.flat_weights import flatten_
 from workers.policies.interface import Interface
+from workers.policies.tensors.flat_weights import flatten_
 from workers.rollout.acting_policy import Performer
 from workers.rollout.lockstep import Progress
+from workers.rollout.report import ActorReport
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=2))
 CONFIG = PolicyConfig(algorithm=IQN(), model_config=Network(hidden=(8,)))

@@ -18,10 +18,10 @@ from protocol.memory.counters import Counters, read_counters
 from protocol.messages.core import Beat
 from tests.faults import raises
 from workers.environments.base import Environment, Episodes
-from workers.metrics.reporting import ActorReport, count_environment
 from workers.metrics.run_metrics import Books
 from workers.metrics.segment_accounting import environment_books
 from workers.metrics.tensorboard import EventLog
+from workers.rollout.report import ActorReport, count_environment
 
 MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
 

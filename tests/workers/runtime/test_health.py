@@ -16,9 +16,11 @@ from tests.faults import kinds_in
 from tests.workers.coordination.dashboard.asking import Answer, ask, serving
 from workers import relay
 from workers.coordination.dashboard.run_exposition import run_text
-from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.learning.report import LearnerReport
+from workers.rollout.report import ActorReport
 from workers.runtime import health as module
-from workers.runtime.health import Identity, Vitals
+from workers.runtime.health import Vitals
+from workers.runtime.identity import Identity
 from workers.runtime.metric_names import FLOW, METRICS, RUN, place
 from workers.runtime.process import Life, Options
 

@@ -14,8 +14,9 @@ from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError, 
 from protocol.memory.counters import Counters
 from tests.faults import kinds_in, raises
 from tests.workers.runtime.test_process import _signals_stay_ours, options  # noqa: F401 - a fixture
+from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import FINDINGS, LAYERS, counter, describe
-from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.rollout.report import ActorReport
 from workers.runtime.process import Life
 from workers.tools.doctor import Layer, examine, main
 

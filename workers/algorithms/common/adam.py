@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from protocol.config.run import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
-from workers.policies.collectives import ALONE, Ranks
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.collectives import ALONE, Ranks
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import Segments
-from workers.policies.backends.scratch import Workspace
-from workers.policies.collectives import Ranks
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.collectives import Ranks
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["COLUMNS", "Batch", "Minibatch", "own_part", "prepare", "prepare_all"]
 

@@ -23,9 +23,9 @@ from workers.algorithms.common.time_major import Batch, prepare
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam
-from workers.policies.backends.scratch import Workspace
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["PPOStack", "normalize", "orders"]
 

@@ -12,8 +12,8 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from workers.runtime.health import Identity
 from workers.runtime.http_server import Response
+from workers.runtime.identity import Identity
 from workers.runtime.metric_names import FLOW, RUN, Metric
 from workers.runtime.prometheus import info, text
 

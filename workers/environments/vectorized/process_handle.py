@@ -69,7 +69,7 @@ class Child:
         self._last_words = ""
         ours, theirs = socket.socketpair()
         self._wire = ours
-        module = [sys.executable, "-P", "-m", "workers.environments.vectorized.process_main"]
+        module = [sys.executable, "-P", "-m", "workers.environments.process_main"]
         arguments = [str(theirs.fileno()), str(os.getpid()), str(index), config.model_dump_json()]
         threads = {
             name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -25,8 +25,8 @@ from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import Observations, Segments
 from workers.learning.buffers.device_transfer import Carrier
-from workers.learning.buffers.source import Source, take_in
 from workers.learning.diagnostics.refused_batches import Origin
+from workers.learning.source import Source, take_in
 from workers.policies.interface import Interface
 from workers.policies.observation_encoding import Shown
 from workers.runtime.state_capture import State

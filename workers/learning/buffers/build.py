@@ -8,9 +8,10 @@ from protocol.config.run import RND, Run, Streamed
 from protocol.memory.counters import Counters
 from workers.learning.buffers.batch_assembler import Sightings, Stage
 from workers.learning.buffers.replay_buffer import Replay
-from workers.learning.buffers.source import Source
 from workers.learning.datasets.source import DatasetSource
-from workers.planning.policy_plan import Plan, seed_of
+from workers.learning.source import Source
+from workers.planning.policy_plan import Plan
+from workers.runtime.seeds import seed_of
 
 __all__ = ["feed"]
 

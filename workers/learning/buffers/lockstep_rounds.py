@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protocol.errors import TrainingFault
 from protocol.experience.receiver import Arrival
 from workers.learning.buffers.lockstep_log import RoundLog
-from workers.learning.buffers.source import Source
+from workers.learning.source import Source
 from workers.planning.policy_plan import Plan
 from workers.runtime.state_capture import State
 

@@ -34,8 +34,8 @@ from workers.learning.buffers.replay_checkpoint import (
 )
 from workers.learning.buffers.ring_table import Rings
 from workers.learning.buffers.segment_index import Admitted
-from workers.learning.buffers.source import Source
 from workers.learning.diagnostics.refused_batches import Origin
+from workers.learning.source import Source
 from workers.planning.rate_limiter import Governor
 from workers.policies.interface import Interface
 from workers.runtime.state_capture import State

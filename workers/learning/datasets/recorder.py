@@ -24,8 +24,8 @@ from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import place_of
 from protocol.memory.counters import Counters
-from workers.learning.buffers.source import Source
 from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
+from workers.learning.source import Source
 from workers.planning.policy_plan import Plan
 
 __all__ = ["FILE_BYTES", "Recorder", "begin"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.algorithms.common.batches import Observations, Segments, Transitions
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["FiniteWeights", "broken_rows", "not_finite"]
 

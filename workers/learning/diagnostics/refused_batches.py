@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from protocol.weights.version import unpack
 from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.learning.diagnostics.finite import broken_rows
-from workers.planning.policy_plan import Plan, seed_of
+from workers.planning.policy_plan import Plan
+from workers.runtime.seeds import seed_of
 
 __all__ = ["MOST_FILES", "Origin", "keep", "whereabouts"]
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.backends.scratch import Workspace
 from workers.policies.distributions import Noise, draw
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
+from workers.policies.tensors.flat_weights import flatten_
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["DeviceActor"]
 

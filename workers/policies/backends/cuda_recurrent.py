@@ -22,8 +22,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.policies.backends.kernels import whole
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.kernels import whole
 
 __all__ = ["unroll"]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.policies.backends.kernels import sigmoid_
 from workers.policies.networks.recurrent import Core
+from workers.policies.tensors.kernels import sigmoid_
 
 __all__ = ["HostCore"]
 

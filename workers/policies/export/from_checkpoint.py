@@ -15,12 +15,12 @@ from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
-from workers.planning.policy_spec import network_facts
 from workers.policies import checkpoint
 from workers.policies.build import Policy, build
 from workers.policies.export.export_manifest import Manifest, Provenance, frames_of
 from workers.policies.export.module import Deployed
 from workers.policies.interface import Interface
+from workers.policies.network_spec import network_facts
 
 __all__ = ["deployed", "describe", "find", "read"]
 

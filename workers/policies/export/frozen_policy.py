@@ -22,9 +22,9 @@ from workers.policies.distributions import Noise
 from workers.policies.export import safetensors
 from workers.policies.export.export_manifest import Manifest
 from workers.policies.export.module import NEXT_STATE, STATE
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["Frozen"]
 

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from protocol.errors import ConfigurationError
 from workers.policies.build import Policy, build, published
 from workers.policies.export.export_manifest import KEY, Manifest, parse_manifest
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["acting_weights", "read", "to_bytes", "write", "write_beside"]
 

@@ -22,14 +22,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.backends.kernels import Activation
-from workers.policies.backends.scratch import Workspace
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.networks.actor_critic_mlp import evaluate, towers
 from workers.policies.networks.layers import CLIP, HIDDEN_GAIN, RunningMoments, orthogonal
 from workers.policies.networks.popart import Scaled, returns
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.kernels import Activation
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["ActorCritic"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.policies.backends.kernels import Activation, activate_, activation_gradient_, matmul, tanh, whole
-from workers.policies.backends.scratch import Workspace
+from workers.policies.tensors.kernels import Activation, activate_, activation_gradient_, matmul, tanh, whole
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["evaluate", "hidden_layers", "towers"]
 

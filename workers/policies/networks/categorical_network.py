@@ -12,9 +12,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from workers.policies.backends.kernels import Activation
 from workers.policies.networks.layers import Perceptron, dueled, head_of, headed
 from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+from workers.policies.tensors.kernels import Activation
 
 __all__ = ["CategoricalNetwork", "CategoricalTower"]
 

@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.backends.kernels import Activation, whole
-from workers.policies.collectives import ALONE, Ranks
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.networks.layers import Perceptron, RunningMoments, input_rows
 from workers.policies.networks.popart import Scaled, returns
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.collectives import ALONE, Ranks
+from workers.policies.tensors.kernels import Activation, whole
 
 __all__ = ["CentralActorCritic"]
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from workers.policies.backends.kernels import Activation, tanh, whole
-from workers.policies.collectives import ALONE, Ranks, moments
+from workers.policies.tensors.collectives import ALONE, Ranks, moments
+from workers.policies.tensors.kernels import Activation, tanh, whole
 
 __all__ = [
     "CLIP",

@@ -11,8 +11,8 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.collectives import ALONE, Ranks
 from workers.policies.networks.layers import RunningMoments
+from workers.policies.tensors.collectives import ALONE, Ranks
 
 __all__ = ["Scaled", "returns"]
 

@@ -18,9 +18,9 @@ from math import pi, prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.backends.kernels import Activation, whole
 from workers.policies.networks.layers import NoisyLinear, Perceptron, dueled, head_of, headed, shaped
 from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+from workers.policies.tensors.kernels import Activation, whole
 
 __all__ = ["QuantileNetwork", "QuantileTower"]
 

@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from workers.policies.backends import numpy_unroll
-from workers.policies.backends.kernels import whole
+from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.kernels import whole
 
 __all__ = ["Core", "Kind"]
 

@@ -13,8 +13,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.backends.kernels import Activation, whole
 from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RunningMoments, input_rows
+from workers.policies.tensors.kernels import Activation, whole
 
 __all__ = ["Distillation"]
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from workers.policies.backends.kernels import Activation, tanh, whole
 from workers.policies.distributions import Noise
 from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, orthogonal
 from workers.policies.networks.q_policy import stacked_rows
+from workers.policies.tensors.kernels import Activation, tanh, whole
 
 __all__ = ["LOG_STD", "SoftActorCritic", "Twins", "squashed"]
 

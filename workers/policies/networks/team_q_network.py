@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from workers.policies.backends.kernels import Activation, whole
 from workers.policies.distributions import Noise
 from workers.policies.networks.q_network import ValueTower
 from workers.policies.networks.q_policy import EpsilonGreedy, Tower, choose
 from workers.policies.team_layout import Member
+from workers.policies.tensors.kernels import Activation, whole
 
 __all__ = ["Decomposed", "MemberTower", "Mixer", "Sight"]
 

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.policies.backends.scratch import Workspace
 from workers.policies.distributions import Noise, draw
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
@@ -24,6 +23,7 @@ from workers.policies.networks.q_policy import EpsilonGreedy, choose
 from workers.policies.networks.quantile_network import QuantileNetwork
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["StackedActors", "StackedChoosers", "stackable"]
 

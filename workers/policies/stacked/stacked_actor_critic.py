@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.policies.backends.scratch import Workspace
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import towers
 from workers.policies.networks.layers import CLIP, RunningMoments
 from workers.policies.networks.recurrent_context import Recall
 from workers.policies.stacked.stacked_recurrent import StackedCore
 from workers.policies.stacked.stacked_weights import StackedWeights
+from workers.policies.tensors.scratch import Workspace
 
 __all__ = ["StackedActorCritic"]
 

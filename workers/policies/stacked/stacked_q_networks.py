@@ -15,12 +15,12 @@ from math import pi
 import torch
 from torch import Tensor
 
-from workers.policies.backends.kernels import tanh, whole
 from workers.policies.networks.layers import dueled, shaped
 from workers.policies.networks.q_network import ValueNetwork, ValueTower
 from workers.policies.networks.q_policy import EpsilonGreedy, stacked_rows
 from workers.policies.networks.quantile_network import QuantileNetwork, QuantileTower
 from workers.policies.stacked.stacked_weights import StackedWeights
+from workers.policies.tensors.kernels import tanh, whole
 
 __all__ = ["StackedQuantiles", "StackedValues"]
 

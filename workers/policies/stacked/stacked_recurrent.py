@@ -15,10 +15,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workers.policies.backends import cuda_recurrent, numpy_unroll
-from workers.policies.backends.kernels import whole
+from workers.policies.backends import cuda_recurrent
+from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.kernels import whole
 
 __all__ = ["StackedCore"]
 

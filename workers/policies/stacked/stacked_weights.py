@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["StackedWeights"]
 

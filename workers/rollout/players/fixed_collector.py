@@ -16,7 +16,7 @@ from workers.environments.base import Outcome, Present
 from workers.rollout.segment_block import Index
 from workers.rollout.stream_state import Tally
 
-__all__ = ["FixedPlayer", "FixedSeat"]
+__all__ = ["Collector", "FixedPlayer", "FixedSeat"]
 
 
 class FixedPlayer(Protocol):
@@ -30,6 +30,24 @@ class FixedPlayer(Protocol):
 
     def look(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn, before it acts."""
+
+
+class Collector(Protocol):
+    """What takes an agent's turns, where some or all of its actions are of policies that do not learn."""
+
+    name: str
+    steps: int
+    """Actions so far of those who do not learn."""
+
+    @property
+    def performer(self) -> object:
+        """Whose forward pass it is; the same object: one pass."""
+
+    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[Any]:
+        """n actions."""
+
+    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+        """What arrived between the agent's turns."""
 
 
 class FixedSeat:

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config.run import EnvironmentConfig, ScriptedPolicy
+from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
-from protocol.spaces import Place
+from protocol.spaces import Place, World
 from workers.environments.base import Outcome, Player, Present
 from workers.environments.checks.row_checks import ActionRows
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
+from workers.planning.fixed_policy_plan import check_frozen, plan_fixed
 from workers.runtime.entry_points import find, said
 
-__all__ = ["Script", "script"]
+__all__ = ["Script", "check_fixed", "script"]
 
 _FORMS = "random, constant, world or module:class of your own"
 
@@ -94,6 +95,17 @@ def script(
             "script_entry_unknown", policy=policy, entry=entry, choices=_FORMS, key=f"policies.{policy}.algorithm.entry"
         )
     return Script(entry, policy, place, player)
+
+
+def check_fixed(run: Run, world: World) -> None:
+    """Whether all of them can act here, which workers elsewhere find out for themselves."""
+    for plan in plan_fixed(run, world).values():
+        if isinstance(plan.algorithm, FrozenPolicy):
+            check_frozen(plan, world)
+            continue
+        for agent in plan.agents:
+            place = world.places[agent]
+            script(plan.name, plan.algorithm, place, place.many, np.random.default_rng(0), run.environment)
 
 
 def _constant(policy: str, place: Place, settings: dict[str, Any]) -> Player:

@@ -14,7 +14,7 @@ from workers.algorithms.common.advantages import Appraisal, Standing, annealed, 
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate
-from workers.policies.backends.scratch import Workspace
+from workers.policies.tensors.scratch import Workspace
 
 
 def segments(reward: Tensor, terminated: Tensor) -> Segments:

@@ -17,9 +17,9 @@ from tests.workers.algorithms.cuda_graphs.test_graphed_recurrent import STATE, e
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from tests.workers.algorithms.stacked.test_stacked_ppo import K, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
+from workers.algorithms.common import run_capacity
 from workers.algorithms.common.batches import Segments, Transitions, joined
 from workers.algorithms.common.update import one_by_one
-from workers.algorithms.cuda_graphs import run_capacity
 from workers.algorithms.cuda_graphs.branches import Branches, Fixed
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues

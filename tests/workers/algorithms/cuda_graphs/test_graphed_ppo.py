@@ -14,8 +14,8 @@ from workers.algorithms.common.batches import joined
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
+from workers.algorithms.group_update import Stack
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked.group_update import Stack
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind

@@ -19,7 +19,7 @@ from workers.algorithms.common.batches import joined
 from workers.algorithms.common.update import Updating, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
-from workers.algorithms.stacked.group_update import Stack
+from workers.algorithms.group_update import Stack
 from workers.policies.backends.cuda_graphs import Recorder
 
 Way = Callable[[Updates], Branches]

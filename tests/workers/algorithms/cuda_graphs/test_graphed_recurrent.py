@@ -11,9 +11,9 @@ import torch
 
 from tests.workers.algorithms.stacked.test_stacked_ppo import B, T, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
+from workers.algorithms.common import run_capacity
 from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one
-from workers.algorithms.cuda_graphs import run_capacity
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
 from workers.algorithms.cuda_graphs.step_compiler import Compiler

@@ -20,7 +20,7 @@ from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.cuda_graphs import step_compiler
 from workers.algorithms.cuda_graphs.step_compiler import Compiler
-from workers.algorithms.stacked.group_update import Stack, recordable
+from workers.algorithms.group_update import Stack, recordable
 from workers.policies.networks.recurrent import Kind
 from workers.runtime.torch_setup import Arithmetic
 from workers.sequential import Sequential

@@ -14,9 +14,9 @@ from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.policies.distributions import Heads
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Core, Kind
+from workers.policies.tensors.flat_weights import flatten_
 
 K, T, B, I, U = 3, 6, 4, 5, 4  # noqa: E741 - the legend's
 

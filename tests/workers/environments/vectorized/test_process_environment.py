@@ -84,7 +84,7 @@ def pid_of(index: int) -> int:
     """Of the process with that number."""
     for child in psutil.Process().children():
         command = child.cmdline()
-        if "workers.environments.vectorized.process_main" in command and command[-2] == str(index):
+        if "workers.environments.process_main" in command and command[-2] == str(index):
             return child.pid
     raise AssertionError(f"no process {index}")
 

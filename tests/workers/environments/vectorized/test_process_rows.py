@@ -179,9 +179,7 @@ def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all
             turn = there.step([rows_of(there, actions_for(p, 4 * MANY, 1)) for p in turn.present])
         assert turn.common is not None
         last, common = turn.present[0].observation.copy(), turn.common.copy()
-        steppers = [
-            p for p in psutil.Process().children() if "workers.environments.vectorized.process_main" in p.cmdline()
-        ]
+        steppers = [p for p in psutil.Process().children() if "workers.environments.process_main" in p.cmdline()]
         next(p for p in steppers if p.cmdline()[-2] == "1").kill()
         turn = there.step([rows_of(there, actions_for(p, 4 * MANY, 1)) for p in turn.present])
         cut: dict[int, tuple[bytes, list[float]]] = {}

@@ -29,8 +29,9 @@ from tests.workers import scripted
 from workers.algorithms.common.batches import Segments, Transitions
 from workers.learning.buffers.batch_assembler import Stage
 from workers.learning.buffers.replay_buffer import Replay
-from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.learning.report import LearnerReport
 from workers.rollout.agent_collector import Seat
+from workers.rollout.report import ActorReport
 
 LENGTH, COPIES, TURNS = 4, 2, 25
 STREAM = scripted.config(PPO(), LENGTH)

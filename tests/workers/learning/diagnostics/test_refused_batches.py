@@ -22,8 +22,8 @@ from workers.algorithms.common.batches import Transitions
 from workers.environments.base import Present
 from workers.learning.buffers.batch_assembler import Stage
 from workers.learning.diagnostics.refused_batches import MOST_FILES, Origin, whereabouts
-from workers.planning.policy_plan import seed_of
 from workers.policies import checkpoint
+from workers.runtime.seeds import seed_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")
 

@@ -20,9 +20,9 @@ from workers.algorithms.common.batches import Segments
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.distributed.process_group import Group
 from workers.policies.distributions import Heads
-from workers.policies.flat_weights import flatten_
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Core, Kind
+from workers.policies.tensors.flat_weights import flatten_
 
 CASES: dict[str, tuple[Kind | None, dict[str, Any]]] = {
     "ppo": (None, {"minibatches": 2, "epochs": 2, "value_clip": 0.2, "normalize_observation": True}),

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workers.policies.backends.kernels import Activation, tanh
-from workers.policies.backends.scratch import Workspace
 from workers.policies.distributions import Heads
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import _recorded
 from workers.policies.networks.layers import RunningMoments
+from workers.policies.tensors.kernels import Activation, tanh
+from workers.policies.tensors.scratch import Workspace
 
 
 def plain(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:

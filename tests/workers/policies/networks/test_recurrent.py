@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.policies.backends import numpy_unroll
-from workers.policies.backends.kernels import Activation
-from workers.policies.backends.scratch import Workspace
-from workers.policies.flat_weights import flatten_
+from workers.policies.networks import numpy_unroll
 from workers.policies.networks.actor_critic_mlp import towers
 from workers.policies.networks.recurrent import Core, Kind
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.flat_weights import flatten_
+from workers.policies.tensors.kernels import Activation
+from workers.policies.tensors.scratch import Workspace
 
 T, B, INPUTS, U = 9, 5, 3, 4
 KINDS: tuple[Kind, ...] = ("lstm", "gru")

@@ -16,16 +16,16 @@ from tests.workers import scripted
 from tests.workers.policies.exports import CASES, case
 from workers.environments.base import Outcome, Present, Turn
 from workers.environments.players import random_rows
-from workers.metrics.reporting import ActorReport, Counters
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.policies.export import safetensors
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.build import Hand, Table, seat_agents, seat_fixed
 from workers.rollout.inference import act_together
 from workers.rollout.players.fixed_collector import FixedSeat
+from workers.rollout.report import ActorReport, Counters
 
 COPIES = 4
 HAND = Hand(range(1), ("actor-0", 1))

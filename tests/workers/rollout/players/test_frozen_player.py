@@ -16,7 +16,7 @@ from workers.environments.base import Outcome, Present
 from workers.environments.players import random_rows
 from workers.policies.export import safetensors
 from workers.policies.export.frozen_policy import Frozen
-from workers.policies.flat_weights import flatten_
+from workers.policies.tensors.flat_weights import flatten_
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.players.frozen_player import FrozenPlayer

@@ -31,7 +31,7 @@ from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.buffers.device_transfer import Carrier
 from workers.learning.cohort import Cohort
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
 from workers.policies.backends.cuda_graphs import Recorder
 from workers.policies.build import build

@@ -21,7 +21,7 @@ from workers.algorithms.common.batches import Segments
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
 from workers.tools.bench.learner import gpu

@@ -22,12 +22,14 @@ from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.environments.registry import make
 from workers.learning.policy_learner import Member
-from workers.metrics.reporting import ActorReport, LearnerReport
-from workers.planning.policy_plan import plan_policies, seed_of
+from workers.learning.report import LearnerReport
+from workers.planning.policy_plan import plan_policies
 from workers.rollout.acting_policy import Performer
 from workers.rollout.build import Hand, Table, seat_agents
 from workers.rollout.in_process_queue import Channel
 from workers.rollout.inference import act_together
+from workers.rollout.report import ActorReport
+from workers.runtime.seeds import seed_of
 
 __all__ = ["Bare", "Parts"]
 

@@ -18,13 +18,14 @@ from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import Checked
 from workers.environments.registry import make
 from workers.environments.simulators import Outside
-from workers.metrics.reporting import ActorReport
-from workers.planning.policy_plan import PolicyPlan, plan_policies, seed_of
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
 from workers.rollout.build import Hand, seat_agents
 from workers.rollout.inference import act_together
+from workers.rollout.report import ActorReport
 from workers.rollout.segment_block import Rows
+from workers.runtime.seeds import seed_of
 
 __all__ = ["Acting"]
 

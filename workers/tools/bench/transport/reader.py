@@ -28,7 +28,7 @@ from protocol.messages.core import Route
 from protocol.transport.sockets import Ports, open_context, poll
 from protocol.weights.version import Version
 from workers.learning.buffers.batch_assembler import Stage
-from workers.metrics.reporting import LearnerReport
+from workers.learning.report import LearnerReport
 from workers.tools.bench.transport.load import POLICY, RUN, Load, copy_out
 
 __all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]

@@ -25,7 +25,8 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import memory_dir
 from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports
-from workers.metrics.reporting import ActorReport, LearnerReport
+from workers.learning.report import LearnerReport
+from workers.rollout.report import ActorReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
 from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes
 

@@ -20,7 +20,7 @@ from protocol.memory.counters import Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import open_context
 from workers import all_imported
-from workers.metrics.reporting import ActorReport
+from workers.rollout.report import ActorReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
 
 __all__ = ["main"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workers.algorithms.cuda_graphs.run_capacity import Room
+from workers.algorithms.common.run_capacity import Room
 
 PARTS = [torch.arange(0, 16), torch.arange(16, 32)]
 """Two minibatches of 16 segments."""

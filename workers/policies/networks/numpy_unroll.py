@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.policies.backends.kernels import sigmoid_
 from workers.policies.networks.recurrent_context import Recall
+from workers.policies.tensors.kernels import sigmoid_
 
 __all__ = ["can", "unroll"]
 

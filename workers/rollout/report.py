@@ -1,4 +1,4 @@
-"""What actors and learners tell the coordinator with each heartbeat, gathered without stopping them."""
+"""What an actor reports to the coordinator with each heartbeat, gathered without stopping it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from collections.abc import Mapping, Sequence
 from protocol.control.heartbeat import Report
 from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
-from protocol.messages.core import Route
-from protocol.weights.publisher import WeightPublisher, WeightSubscriber
+from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
-from workers.league.league_collector import LeagueSeat
-from workers.metrics import diagnostics
 from workers.rollout.acting_policy import Performer
 from workers.rollout.agent_collector import Seat
-from workers.rollout.players.fixed_collector import FixedSeat
+from workers.rollout.players.fixed_collector import Collector, FixedSeat
 
-__all__ = ["ActorReport", "LearnerReport", "count_environment"]
+__all__ = ["ActorReport", "count_environment"]
 
 _BINS = 200
 """Parts of the run for which returns are told apart."""
@@ -34,7 +31,7 @@ class ActorReport:
         performers: dict[str, Performer],
         subscribers: dict[str, WeightSubscriber],
         seats: Mapping[str, Sequence[Seat | FixedSeat]],
-        idle: Sequence[FixedSeat | LeagueSeat] = (),
+        idle: Sequence[Collector] = (),
     ) -> None:
         self.state = "starting"
         self._counters = counters
@@ -145,61 +142,3 @@ def count_environment(counters: Counters, environment: Environment, policy_of: M
         counters.add(f"episodes.{policy}/{member}", episodes)
         counters.add(f"returns.{policy}/{member}", returns)
     return figures
-
-
-class LearnerReport:
-    """Counters and the latest measurements of every policy a learner serves."""
-
-    def __init__(self, counters: Counters) -> None:
-        self.state = "starting"
-        self.routes: list[Route] = []
-        self.metrics: dict[str, float] = {}
-        self._counters = counters
-
-    @staticmethod
-    def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Names of a learner's counters: whole ones and seconds."""
-        whole = ["quarantined_messages", "repeated_headers", "out_of_turn", "salvaged"]
-        whole += ["strange_subscriptions", "acks_full", *WeightPublisher.COUNTERS, *LOCK_COUNTERS]
-        seconds = [*LOCK_SECONDS]
-        for policy in policies:
-            whole += [
-                f"{kind}.{policy}"
-                for kind in (
-                    "received",
-                    "duplicates",
-                    "trained",
-                    "rejected",
-                    "held",
-                    "torn",
-                    "parked",
-                    "held_back",
-                    "dropped.recycled",
-                    "dropped.stale",
-                    "train_steps",
-                    "steps_made",
-                    "version",
-                    "rows_received",
-                    "rows_trained",
-                    "rows_without_bonus",
-                    "read",
-                    "rows_read",
-                    "rows_learned",
-                    "recorded",
-                    "lag_rows",
-                    "lag_sum",
-                    "lag_max",
-                    "checkpoints",
-                    "checkpoints_failed",
-                    "member_restarts",
-                )
-            ]
-            whole += diagnostics.counters(policy)
-            seconds += [
-                f"{kind}.{policy}" for kind in ("waits.data", "waits.ranks", "waits.checkpoint", "waits.record", "busy")
-            ]
-        return whole, seconds
-
-    def snapshot(self) -> Report:
-        """For the control thread."""
-        return Report(self.state, list(self.routes), self._counters.snapshot(), dict(self.metrics))

@@ -17,8 +17,8 @@ from protocol.weights.version import Version
 from workers.algorithms.common.batches import Observations, Segments, Transitions
 from workers.learning.buffers.batch_assembler import Sightings, Stage
 from workers.learning.buffers.replay_buffer import Replay
-from workers.learning.buffers.source import Source
 from workers.learning.diagnostics.refused_batches import keep, whereabouts
+from workers.learning.source import Source
 from workers.planning.policy_plan import Plan
 
 __all__ = ["Telling"]

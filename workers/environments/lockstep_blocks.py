@@ -15,7 +15,7 @@ from protocol.config.checks import dealt
 from protocol.config.run import Run
 from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
 from workers.environments.registry import make
-from workers.planning.policy_plan import seed_of
+from workers.runtime.seeds import seed_of
 from workers.runtime.state_capture import State, put_back, taken, under
 
 __all__ = ["Dealt", "deal"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from protocol.memory.counters import Counters
-from workers.metrics.reporting import ActorReport
+from workers.rollout.report import ActorReport
 
 
 class Seat:

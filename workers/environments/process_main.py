@@ -1,6 +1,6 @@
 """A process that steps a share of an environment's copies, one environment for each group.
 
-    python -P -m workers.environments.vectorized.process_main SOCKET PARENT PROCESS CONFIG
+    python -P -m workers.environments.process_main SOCKET PARENT PROCESS CONFIG
 
 In flows: commands of a few bytes on an inherited socket, actions in shared memory. Out flows: turns in shared memory,
 an answer of a few bytes for each; or the sentence of an error. It ends when its parent does, however that dies.

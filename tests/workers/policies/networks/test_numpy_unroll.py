@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workers.policies.backends import numpy_unroll
+from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent_context import Recall
 
 K, T, B, INPUTS, U = 3, 9, 5, 3, 4

@@ -1,0 +1,69 @@
+"""What must be known of a policy's network to compute actions from its weights, as plain data. Pure.
+
+In flows: the interface of an agent, the policy's configuration. Out flow: the network's specification.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.config.off_policy import ValueBased
+from protocol.config.run import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
+from workers.policies.interface import Interface
+from workers.policies.team_layout import common_of, members_of
+
+__all__ = ["network_facts"]
+
+
+def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
+    """What protocol/README.md, "Acting", needs to compute actions from the weights."""
+    algorithm, network = config.algorithm, config.network
+    common = {
+        **_ends(interface),
+        "hidden": list(network.hidden),
+        "activation": network.activation,
+    }
+    if isinstance(algorithm, SAC):
+        return {"kind": "squashed", **common, "frames": algorithm.frames}
+    if isinstance(algorithm, ValueBased):
+        facts = {**common, "frames": algorithm.frames, "dueling": algorithm.dueling, "noisy": algorithm.noisy}
+        if isinstance(algorithm, IQN):
+            return {"kind": "quantile", **facts, "cosines": algorithm.cosines}
+        if isinstance(algorithm, C51):
+            return {"kind": "categorical", **facts}
+        if isinstance(algorithm, VDN | QMIX):
+            return {"kind": "members", **facts, "shared": algorithm.shared, **_members(interface)}
+        return {"kind": "value", **facts}
+    return {
+        "kind": "actor" if isinstance(algorithm, Streamed) and algorithm.central_critic else "actor_critic",
+        **common,
+        "normalize_observation": algorithm.normalize_observation,
+        "share_layers": network.share_layers,
+        "recurrent": network.recurrent,
+        "recurrent_size": network.recurrent_size,
+    }
+
+
+def _members(interface: Interface) -> dict[str, Any]:
+    """Whose numbers are whose in the vector of a team, and how many values each member chooses among."""
+    common = common_of(interface)
+    return {
+        "members": [
+            {"at": member.start, "width": member.width, "choices": member.choices} for member in members_of(interface)
+        ],
+        "common": {"at": common.start, "width": common.stop - common.start},
+    }
+
+
+def _ends(interface: Interface) -> dict[str, Any]:
+    """The vector that the network takes and what its outputs mean, column by column."""
+    shown, actions = interface.shown, interface.actions
+    return {
+        "observation": list(shown.shape),
+        "inputs": [
+            {"column": part.column, "at": part.at, "width": part.width, "choices": [list(one) for one in part.choices]}
+            for part in shown.parts
+        ],
+        "actions": sum(actions.sizes) + actions.amounts,
+        "outputs": actions.describe(),
+    }

@@ -1,0 +1,1 @@
+"""Arithmetic below the networks: matrix products, scratch memory, flat weights, sums over ranks."""
