@@ -1,6 +1,6 @@
 """What a configuration comes to, as `workers.tools.resources` says: the workers that whoever starts them has to start.
 
-In flow: a configuration. Out flow: an `Outline`. The world is asked for by a process of its own.
+In flow: a configuration. Out flow: an `ResourcePlan`. The world is asked for by a process of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from launch.run_dir import write_config
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["Outline", "outline_of"]
+__all__ = ["ResourcePlan", "outline_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class ResourcePlan:
     """`policies` that learn, learner processes, and bytes of shared memory of an actor and of the largest learner."""
 
     policies: list[str]
@@ -29,11 +29,11 @@ class Outline:
     learner_memory: int
 
 
-def outline_of(run: Run) -> Outline:
+def outline_of(run: Run) -> ResourcePlan:
     """Raises ConfigurationError where the configuration does not fit its world."""
     with tempfile.TemporaryDirectory() as scratch:
         command = python("workers.tools.resources", str(write_config(run, Path(scratch))))
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise ConfigurationError.heard(ended.stderr.strip().splitlines()[-1].removeprefix("rookery: "))
-    return Outline(**json.loads(ended.stdout))
+    return ResourcePlan(**json.loads(ended.stdout))

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
-from protocol.config.environment import Adversarial, Curriculum, EnvironmentConfig, Member, Split
+from protocol.config.environment import Adversarial, CollectionMember, Curriculum, EnvironmentConfig, Split
 from protocol.config.evaluation import EvaluationConfig
 from protocol.config.fixed_policy import FrozenPolicy, ScriptedPolicy
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
@@ -36,7 +36,7 @@ PATH = ROOT / "launch" / "configuration.md"
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("", Run),
     ("environment", EnvironmentConfig),
-    ("environment.members.ID", Member),
+    ("environment.members.ID", CollectionMember),
     ("environment.split", Split),
     ("environment.curriculum", Curriculum),
     ("environment.adversarial", Adversarial),

@@ -16,36 +16,36 @@ from numpy.typing import NDArray
 from protocol.config.run import Run
 from protocol.control.file_fetch import fetching
 from protocol.errors import ConfigurationError
-from protocol.experience.shared_obs import CommonWriter
+from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.messages.core import Pulse, Welcome
 from protocol.spaces import parse_world
 from workers import all_imported
 from workers.environments.base import Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import deal
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL, lend, played
-from workers.league.actor_league import League
-from workers.league.pool_cache import Shelf
+from workers.league.actor_league import ActorLeague
+from workers.league.pool_cache import PoolCache
 from workers.learning.device import acting_device
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import LeaguePlan, plan_league
-from workers.planning.policy_plan import Plan, plan_policies
+from workers.planning.policy_plan import TrainingPlan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.build import build, published
-from workers.rollout.acting_policy import Performer
-from workers.rollout.build import Hand, Table, seat_agents, seat_fixed, watched
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.build import ActorAssignment, Collectors, seat_agents, seat_fixed, watched
 from workers.rollout.inference import act_together
-from workers.rollout.lockstep import ActorCut, InStep, Progress
+from workers.rollout.lockstep import ActorCheckpoint, LockstepSchedule, Progress
 from workers.rollout.report import ActorReport, count_environment
 from workers.rollout.stacked_inference import together
-from workers.rollout.transport import Links
+from workers.rollout.transport import ActorTransport
 from workers.runtime import torch_setup
 from workers.runtime.lockstep_checkpoints import cuts_of
 from workers.runtime.logs import log_to
-from workers.runtime.process import Life, Stop, run_dir_of, worker_command
+from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 from workers.runtime.seeds import seed_of
 
 __all__ = ["Actor", "main"]
@@ -58,25 +58,25 @@ _PAUSED_SLEEP = 0.05
 class Actor:
     """One actor process: an environment of many copies, a seat for each agent, a way out for each policy."""
 
-    def __init__(self, life: Life, welcome: Welcome, environment: Checked, run: Run) -> None:
+    def __init__(self, life: WorkerProcess, welcome: Welcome, environment: CheckedEnvironment, run: Run) -> None:
         self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
         self._quota = -(-run.end // run.actors) if run.lockstep else welcome.quota
         world, folder = environment.world, run_dir_of(welcome)
         plans = plan_policies(run, world)
         auxiliaries, fixed, league = plan_auxiliaries(run, plans), plan_fixed(run, world), plan_league(run, world)
-        self._plans: dict[str, Plan] = {**plans, **auxiliaries}
+        self._plans: dict[str, TrainingPlan] = {**plans, **auxiliaries}
         self._counters = self._open_counters([*self._plans], [*fixed], league)
         device = acting_device(run, welcome.index)
-        self._performers = {name: Performer(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
+        self._performers = {name: ActingPolicy(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
         manifests = {name: performer.manifest for name, performer in self._performers.items()}
         for name, one in auxiliaries.items():  # nobody here acts by its weights: they tell where its learner is
             manifests[name] = published(build(one.interface, one.config, 0)).manifest
         common = plan_common(plans, world)
-        self._links = Links(life, welcome, run, self._plans, manifests, common, self._counters)
+        self._links = ActorTransport(life, welcome, run, self._plans, manifests, common, self._counters)
         self._silent = frozenset(auxiliaries)
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
-        hand = Hand.of(run, welcome.index, (welcome.name, welcome.incarnation))
-        self._table = Table()
+        hand = ActorAssignment.of(run, welcome.index, (welcome.name, welcome.incarnation))
+        self._table = Collectors()
         for name, strategy in fixed.items():
             self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, hand))
         learning = {}
@@ -85,14 +85,14 @@ class Actor:
             performer = self._performers[name]
             learning[name] = seat_agents(plan, world, performer, sender, run.seed, hand, self._links.common)
             self._table.add(name, learning[name])
-        self._league: League | None = None
+        self._league: ActorLeague | None = None
         if league is not None:
             shown = (plans, self._performers, learning)
-            self._league = League(league, run, world, hand, *shown, folder or self._shelf(), self._counters)
+            self._league = ActorLeague(league, run, world, hand, *shown, folder or self._shelf(), self._counters)
             self._table.seats |= self._league.seats
-        self._in_step = InStep(run, self._table.writing) if run.lockstep else None
+        self._in_step = LockstepSchedule(run, self._table.writing) if run.lockstep else None
         cuts = cuts_of(run, [*plans], folder)
-        self._cut = None if cuts is None else ActorCut(cuts, welcome.index, environment, self._table.seats)
+        self._cut = None if cuts is None else ActorCheckpoint(cuts, welcome.index, environment, self._table.seats)
         self._report = ActorReport(
             self._counters, self._quota, self._performers, self._links.subscribers, self._table.of, self._table.idle
         )
@@ -110,7 +110,7 @@ class Actor:
         log.info("event=acting quota=%d agents=%d copies=%d", self._quota, seats, copies)
         try:
             self._act()
-        except Stop:  # while a turn waited for credit: what is finished has still to arrive
+        except StopRequested:  # while a turn waited for credit: what is finished has still to arrive
             log.info("event=interrupted reason=told to end in the middle of a turn")
         self._report.state = "draining"
         self._drain()
@@ -168,7 +168,7 @@ class Actor:
         self._counters.set("resumed_steps", there[1].agent_steps)
         return there
 
-    def _show_all(self, writer: CommonWriter, common: NDArray) -> None:
+    def _show_all(self, writer: SharedObsWriter, common: NDArray) -> None:
         """What all agents see of this turn is written once."""
         writer.write(common)
         if writer.turns is not None:  # who is away for long must not hold up memory
@@ -215,13 +215,13 @@ class Actor:
         self._environment.attend()
         self._life.check()
         if self._links.overdue:
-            raise Stop
+            raise StopRequested
 
     def _check_early(self) -> None:
         """Before the first step, when there is nothing to drain."""
         self._check()
         if self._links.drain_by is not None:
-            raise Stop
+            raise StopRequested
 
     def _hear(self, pulse: Pulse | None) -> None:
         """What the coordinator says of the league, and of which worlds are to be played."""
@@ -237,11 +237,13 @@ class Actor:
         self._counters.set("unfinished_steps", self._table.open_rows)
         count_environment(self._counters, self._environment, self._table.policy_of)
 
-    def _shelf(self) -> Shelf:
+    def _shelf(self) -> PoolCache:
         """Where the league's library is, if not in the run's folder."""
         life = self._life
         assert life.client is not None
-        return Shelf(self._welcome.run, fetching(life.context, life.client), self._counters, self._run.actor_timeout)
+        return PoolCache(
+            self._welcome.run, fetching(life.context, life.client), self._counters, self._run.actor_timeout
+        )
 
     def _open_counters(self, names: list[str], fixed: list[str], league: LeaguePlan | None) -> Counters:
         run_dir = run_dir_of(self._welcome)
@@ -254,7 +256,7 @@ class Actor:
         return Counters(run_dir / "counters" / name if run_dir else None, whole, sums)
 
 
-def main(life: Life) -> None:
+def main(life: WorkerProcess) -> None:
     """Joins, makes the environment, acts."""
     torch_setup.prepare()
     _, welcome = life.join("actor")
@@ -265,7 +267,7 @@ def main(life: Life) -> None:
     life.watch(_turn_seconds(run))
     where = played(run, welcome.index)
     lent = lend(life, welcome) if where.id == EXTERNAL else None
-    environment = Checked(deal(run, welcome.index) if run.lockstep else make(where, outside=lent))
+    environment = CheckedEnvironment(deal(run, welcome.index) if run.lockstep else make(where, outside=lent))
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError("actor_world_differs", environment=run.environment.id)
     actor = Actor(life, welcome, environment, run)

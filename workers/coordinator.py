@@ -37,18 +37,18 @@ from workers import all_imported
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import programme_of
 from workers.coordination.dashboard.dashboard import Dashboard
-from workers.coordination.lifecycle import Stages
-from workers.coordination.member_store import Member
+from workers.coordination.lifecycle import RunLifecycle
+from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
-from workers.coordination.stall_detector import Stillness
-from workers.coordination.worker_counters import Tally
+from workers.coordination.stall_detector import StallDetector
+from workers.coordination.worker_counters import WorkerCounters
 from workers.environments.registry import describe
 from workers.evaluation.baselines import yardsticks
 from workers.evaluation.episodes import environments_of
-from workers.league.league_state import Standing
+from workers.league.league_state import LeagueState
 from workers.league.pool_server import lend
 from workers.metrics.history import History
-from workers.metrics.run_metrics import Books
+from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import owed, total
 from workers.planning.auxiliary_plan import plan_all, plan_auxiliaries
 from workers.planning.cohorts import kind_of, pays
@@ -58,8 +58,8 @@ from workers.planning.policy_plan import plan_policies
 from workers.planning.policy_spec import facts_of
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.entry_points import importable
-from workers.runtime.health import Vitals
-from workers.runtime.http_server import HttpServer, Request, Response
+from workers.runtime.health import Health
+from workers.runtime.http_server import HttpRequest, HttpServer, Response
 from workers.runtime.identity import Identity
 from workers.runtime.logs import log_to
 from workers.runtime.process import INCOMPLETE, claim
@@ -88,7 +88,7 @@ class Coordinator:
         self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
-        self._books = Books(run, list(plans), folder, auxiliaries, fixed, credits)
+        self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits)
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = {name: kind_of(plan) for name, plan in plans.items() if pays(plan)}
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
@@ -96,17 +96,17 @@ class Coordinator:
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._observed_at = 0.0
         self._dirty_since = time.monotonic()
-        self._stages = Stages(run.actor_timeout, run.learner_timeout)
-        self._tally = Tally(self._members, self._books)
+        self._stages = RunLifecycle(run.actor_timeout, run.learner_timeout)
+        self._tally = WorkerCounters(self._members, self._books)
         league = plan_league(run, world)
-        self._standing = None if league is None else Standing(league, folder)
+        self._standing = None if league is None else LeagueState(league, folder)
         self._programme = programme_of(run, world, [*plans, *fixed], folder, disk)
         self.controls = Controls(self._asked_to_stop)
-        self.vitals = Vitals(Identity(self._members.run_id, "coordinator", "coordinator", 1))
+        self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stages.now, None)
         self._errors: list[dict[str, Any]] = []
         """What workers said that ended by a fault, the newest last."""
-        self._stillness = Stillness(run.stall_timeout)
+        self._stillness = StallDetector(run.stall_timeout)
         self._lost: dict[str, float] = {}
         """Prefixes of the files of workers that are lost, or left before all was delivered; and since when."""
 
@@ -146,7 +146,7 @@ class Coordinator:
             "stalled": self._stillness.said,
         }
 
-    def metrics(self, _request: Request) -> Response:
+    def metrics(self, _request: HttpRequest) -> Response:
         """Of the whole run."""
         from workers.coordination.dashboard.run_exposition import (
             run_text,  # costs a tenth of a second, and few are asked
@@ -329,7 +329,7 @@ class Coordinator:
                 log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
         self._server.answer(peer, Pulse(command="stop"))
 
-    def _take_episodes(self, member: Member, message: Beat | Leave) -> None:
+    def _take_episodes(self, member: WorkerRecord, message: Beat | Leave) -> None:
         for policy, steps, count, returns in self._members.untold(member, message.episodes):
             if count:
                 at = (member.steps_before + steps) * self._run.actors

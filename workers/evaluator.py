@@ -2,8 +2,8 @@
 
     join -> ( wait until due -> sync -> play whole episodes -> write down ) until the run drains -> once more -> leave
 
-In flows: weights of every policy, taken only at `sync`. Out flows: what `Watch` writes and measures. It runs at a low
-priority (nice): where no core is free, training has it.
+In flows: weights of every policy, taken only at `sync`. Out flows: what `PeriodicEvaluation` writes and measures. It
+runs at a low priority (nice): where no core is free, training has it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from protocol.spaces import World, parse_world
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
 from workers import all_imported
-from workers.evaluation.periodic import Watch
+from workers.evaluation.periodic import PeriodicEvaluation
 from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup
 from workers.runtime.logs import log_to
-from workers.runtime.process import Life, Stop, run_dir_of, worker_command
+from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 
-__all__ = ["Evaluation", "main"]
+__all__ = ["EvaluatorWorker", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ _ANSWER_SECONDS = 5.0
 """For newer weights that are known of and have to be asked for."""
 
 
-class Evaluation:
+class EvaluatorWorker:
     """One evaluation process, which writes to the run's `folder`."""
 
-    def __init__(self, life: Life, run: Run, world: World, folder: Path) -> None:
+    def __init__(self, life: WorkerProcess, run: Run, world: World, folder: Path) -> None:
         assert run.evaluation is not None
         self._life, plans = life, plan_policies(run, world)
-        self._watch = Watch(run, run.evaluation, plans, folder, self._adopt, self._check)
+        self._watch = PeriodicEvaluation(run, run.evaluation, plans, folder, self._adopt, self._check)
         life.vitals.watch(lambda: "evaluating", None)
         self._subscribers = {
             name: WeightSubscriber(life.context, name, live.performer.manifest, run.transport)
@@ -65,7 +65,7 @@ class Evaluation:
                 self._rest()
             try:
                 self._watch.look(self._told("made"), last=True)
-            except Stop:
+            except StopRequested:
                 log.warning("event=not_evaluated reason=the run ended before the last weights had played all episodes")
                 raise
 
@@ -112,7 +112,7 @@ def folder_of(welcome: Welcome) -> Path:
     return folder
 
 
-def main(life: Life) -> None:
+def main(life: WorkerProcess) -> None:
     """Joins, and evaluates until the run ends."""
     torch_setup.prepare()
     os.nice(_NICE)
@@ -120,7 +120,7 @@ def main(life: Life) -> None:
     run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)
     log_to(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    evaluation = Evaluation(life, run, parse_world(welcome.world), folder)
+    evaluation = EvaluatorWorker(life, run, parse_world(welcome.world), folder)
     try:
         evaluation.run()
     finally:

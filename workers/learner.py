@@ -19,7 +19,7 @@ import zmq
 
 from protocol.config.run import Run
 from protocol.experience.ack_publisher import Window
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.validation import largest_frame
 from protocol.memory.counters import Counters
@@ -30,27 +30,27 @@ from protocol.spaces import World, parse_world
 from protocol.transport.sockets import Ports, check_bind, poll
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from workers import all_imported
-from workers.algorithms.cuda_graphs.step_compiler import Compiler
+from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
 from workers.learning.cohort import Cohort
-from workers.learning.curiosity import Curious
+from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
-from workers.learning.distributed.data_parallel_learner import RankedMember
+from workers.learning.distributed.data_parallel_learner import DataParallelLearner
 from workers.learning.distributed.rendezvous import check_meeting, claimed, meet
-from workers.learning.league_publisher import Freezing
-from workers.learning.policy_learner import Member
+from workers.learning.league_publisher import LeaguePublisher
+from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
-from workers.learning.source import Source
+from workers.learning.source import SegmentSource
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all
 from workers.planning.cohorts import stacks_of
 from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner
 from workers.planning.league_plan import plan_league
-from workers.planning.policy_plan import Plan, PolicyPlan
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 from workers.planning.shared_observation_plan import plan_common
 from workers.runtime import torch_setup
 from workers.runtime.lockstep_checkpoints import cuts_of
 from workers.runtime.logs import log_to
-from workers.runtime.process import Life, run_dir_of, worker_command
+from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["Learner", "main"]
 
@@ -65,7 +65,9 @@ _LAST_SECONDS = 1.0
 class Learner:
     """One learner process and its members."""
 
-    def __init__(self, life: Life, welcome: Welcome, run: Run, plans: Mapping[str, Plan], world: World) -> None:
+    def __init__(
+        self, life: WorkerProcess, welcome: Welcome, run: Run, plans: Mapping[str, TrainingPlan], world: World
+    ) -> None:
         self._life, self._welcome, self._run = life, welcome, run
         self._folder = run_dir_of(welcome)
         policies = welcome.policies
@@ -99,8 +101,8 @@ class Learner:
         self._cuts = cuts_of(run, [*plans], self._folder)
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
-        self._members: list[Member] = []
-        compiler = Compiler(life.vitals.rest, life.vitals.beat)  # meanwhile the loop is not stuck
+        self._members: list[PolicyLearner] = []
+        compiler = StepCompiler(life.vitals.rest, life.vitals.beat)  # meanwhile the loop is not stuck
         self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.beat, compiler)
 
     def run(self) -> None:
@@ -176,7 +178,7 @@ class Learner:
                 if name == route.policy:
                     subscriber.route(route)
         for member in self._members:
-            if isinstance(member, RankedMember):
+            if isinstance(member, DataParallelLearner):
                 member.attended = any(self._concerns(name) for name, _ in living)
                 member.look_for_others(pulse.routes)
             member.mean_return = pulse.returns.get(member.name)
@@ -214,38 +216,38 @@ class Learner:
             acknowledgements=self._addresses[_ACKS],
         )
 
-    def _curious(self, plan: Plan, device: torch.device) -> Curious | None:
+    def _curious(self, plan: TrainingPlan, device: torch.device) -> IntrinsicReward | None:
         """What the bonus of a policy that is curious comes from, subscribed to its auxiliary's weights."""
         curiosity = plan.curiosity
         if curiosity is None:
             return None
         auxiliary = self._every[curiosity.auxiliary]
         assert isinstance(auxiliary, AuxiliaryPlan)
-        curious = Curious(plan.name, auxiliary, curiosity.coefficient, device, self._counters)
+        curious = IntrinsicReward(plan.name, auxiliary, curiosity.coefficient, device, self._counters)
         subscriber = WeightSubscriber(self._life.context, auxiliary.name, curious.manifest, self._run.transport)
         curious.adopt = subscriber.adopt
         self._subscribers.append((auxiliary.name, subscriber))
         return curious
 
-    def _freezing(self, plan: Plan) -> Freezing | None:
+    def _freezing(self, plan: TrainingPlan) -> LeaguePublisher | None:
         """How a player of a league joins the library."""
         if self._league is None or not isinstance(plan, PolicyPlan):
             return None
         player = self._league.players[plan.name]
-        return Freezing(player, self._run, plan.interface, self._world, plan.config, self._folder)
+        return LeaguePublisher(player, self._run, plan.interface, self._world, plan.config, self._folder)
 
-    def _source(self, plan: Plan) -> tuple[Source, int]:
+    def _source(self, plan: TrainingPlan) -> tuple[SegmentSource, int]:
         """Where the segments of `plan` come from, and how many rows earlier incarnations had of them."""
         if plan.static:
             return load(plan, self._counters), 0
-        ledger = Ledger(ledger_of(self._folder, plan.name, self._rank) if self._folder else None)
+        ledger = ReceiptLog(ledger_of(self._folder, plan.name, self._rank) if self._folder else None)
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
         before = 0 if self._run.lockstep else sum(ledger.counts().values()) * plan.layout.length
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window)
         return self._receiver, before
 
-    def _member(self, plan: Plan) -> Member:
+    def _member(self, plan: TrainingPlan) -> PolicyLearner:
         welcome, run = self._welcome, self._run
         ranked = plan.ranks > 1
         device = choose_device(run, self._rank if ranked else welcome.index, ranked)
@@ -258,9 +260,9 @@ class Learner:
             group, met = meet(
                 self._life, welcome, plan.name, plan.ranks, place, device, run.stall_timeout, self._counters
             )
-            member: Member = RankedMember(*given, group=group, met=met)
+            member: PolicyLearner = DataParallelLearner(*given, group=group, met=met)
         else:
-            member = Member(*given, self._curious(plan, device), self._cuts, self._freezing(plan))
+            member = PolicyLearner(*given, self._curious(plan, device), self._cuts, self._freezing(plan))
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights
@@ -277,7 +279,7 @@ class Learner:
         return memory_dir() / name
 
 
-def main(life: Life) -> None:
+def main(life: WorkerProcess) -> None:
     """Joins, resumes, learns."""
     torch_setup.prepare()
     life.options = replace(life.options, name=claimed(life.options.name))

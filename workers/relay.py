@@ -30,12 +30,12 @@ from protocol.transport.sockets import Ports, check_bind
 from protocol.weights.publisher import WeightPublisher
 from workers import all_imported
 from workers.planning.auxiliary_plan import plan_all
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import plan_common
-from workers.relaying.segment_relay import PassedExperience
-from workers.relaying.weight_relay import PassedWeights
+from workers.relaying.segment_relay import SegmentRelay
+from workers.relaying.weight_relay import WeightRelay
 from workers.runtime.logs import log_to
-from workers.runtime.process import Life, run_dir_of, worker_command
+from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["Relay", "main"]
 
@@ -49,7 +49,7 @@ _DRAIN_SECONDS = 1.0
 class Relay:
     """One relay process."""
 
-    def __init__(self, life: Life, welcome: Welcome, plans: Mapping[str, Plan], world: World) -> None:
+    def __init__(self, life: WorkerProcess, welcome: Welcome, plans: Mapping[str, TrainingPlan], world: World) -> None:
         self._life, self._welcome, self._plans = life, welcome, plans
         self._node = node_name(life.options.node)
         folder = run_dir_of(welcome)
@@ -64,8 +64,8 @@ class Relay:
         self._addresses = self._ports.bind({_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB}, {_EXPERIENCE: largest})
         pull, xpub = self._ports.sockets[_EXPERIENCE], self._ports.sockets[_WEIGHTS]
         self._publisher = WeightPublisher(xpub, self._counters)
-        self._weights: dict[str, PassedWeights] = {}
-        self._experience = PassedExperience(life.context, pull, welcome.run, self._pool_path, common, self._counters)
+        self._weights: dict[str, WeightRelay] = {}
+        self._experience = SegmentRelay(life.context, pull, welcome.run, self._pool_path, common, self._counters)
         self._offers: list[Route] = []
         self._pulse: Pulse | None = None
         self._state = "starting"
@@ -128,10 +128,10 @@ class Relay:
     def _is_near(self, route: Route) -> bool:
         return route.node == self._node
 
-    def _weights_of(self, plan: Plan) -> PassedWeights:
+    def _weights_of(self, plan: TrainingPlan) -> WeightRelay:
         if plan.name not in self._weights:
             path = self._path(plan.name, ".weights")
-            self._weights[plan.name] = PassedWeights(self._life.context, plan, path, self._publisher, self._counters)
+            self._weights[plan.name] = WeightRelay(self._life.context, plan, path, self._publisher, self._counters)
         return self._weights[plan.name]
 
     def _offer(self) -> None:
@@ -165,7 +165,7 @@ def _names(policies: list[str]) -> list[str]:
     return ["quarantined_messages", "out_of_turn", "refused_acks", "push_full", *WeightPublisher.COUNTERS, *each]
 
 
-def main(life: Life) -> None:
+def main(life: WorkerProcess) -> None:
     """Joins, passes on."""
     _, welcome = life.join("relay")
     run = Run.model_validate_json(welcome.config)

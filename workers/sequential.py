@@ -26,34 +26,34 @@ from numpy.typing import NDArray
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
-from protocol.experience.shared_obs import Common
+from protocol.experience.shared_obs import SharedObs
 from protocol.memory.counters import Counters
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers import all_imported
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import deal
 from workers.environments.registry import make
 from workers.evaluation.baselines import yardsticks
-from workers.evaluation.periodic import Watch
-from workers.learning.curiosity import Curious
-from workers.learning.datasets.replayed_run import Tape, load_tape
+from workers.evaluation.periodic import PeriodicEvaluation
+from workers.learning.curiosity import IntrinsicReward
+from workers.learning.datasets.replayed_run import ReplayedRun, load_tape
 from workers.learning.datasets.source import load
 from workers.learning.device import choose_device
-from workers.learning.policy_learner import Member
+from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
-from workers.learning.source import Source
-from workers.metrics.run_metrics import Books
+from workers.learning.source import SegmentSource
+from workers.metrics.run_metrics import RunMetrics
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
-from workers.planning.policy_plan import Plan, plan_policies
+from workers.planning.policy_plan import TrainingPlan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
-from workers.rollout.acting_policy import Performer
+from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import Sender
-from workers.rollout.build import Hand, Table, seat_agents, seat_fixed, watched
-from workers.rollout.in_process_queue import Channel
+from workers.rollout.build import ActorAssignment, Collectors, seat_agents, seat_fixed, watched
+from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_together
-from workers.rollout.lockstep import InStep
+from workers.rollout.lockstep import LockstepSchedule
 from workers.rollout.report import ActorReport, count_environment
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable
@@ -78,7 +78,7 @@ class Sequential:
         if run.lockstep:  # the reference knows nothing of how many actors there might be
             run = run.model_copy(update={"actors": 1})
         self._run, self._folder = run, folder
-        self._environment = Checked(deal(run, 0) if run.lockstep else make(run.environment))
+        self._environment = CheckedEnvironment(deal(run, 0) if run.lockstep else make(run.environment))
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         for plan in self._plans.values():
@@ -89,42 +89,46 @@ class Sequential:
             if plan.config.compile:
                 raise ConfigurationError("sequential_with_compile", policy=plan.name, key="policy.compile")
         auxiliaries = plan_auxiliaries(run, self._plans)
-        names, hand = [*self._plans, *auxiliaries], Hand.of(run, 0, _NAME)
-        self._table = Table()
+        names, hand = [*self._plans, *auxiliaries], ActorAssignment.of(run, 0, _NAME)
+        self._table = Collectors()
         for name, strategy in fixed.items():
             self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, hand))
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
-        common = None if self._common is None else Common(self._common.ring)
+        common = None if self._common is None else SharedObs(self._common.ring)
         counted = ActorReport.names(names, list(run.environment.members or ()), fixed=[*fixed])
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *counted)
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
-        self._members: list[Member] = []
-        self._performers: dict[str, Performer] = {}
+        self._members: list[PolicyLearner] = []
+        self._performers: dict[str, ActingPolicy] = {}
         channels: dict[str, Sender] = {}
-        self._tapes: dict[str, Tape] = {}
+        self._tapes: dict[str, ReplayedRun] = {}
         for each in (*auxiliaries.values(), *self._plans.values()):  # who consults others comes after them
-            source: Source
+            source: SegmentSource
             if run.replay:
                 source = self._tapes[each.name] = load_tape(each, run)
             elif each.static:
                 source = load(each, self._learner_page)
             else:
-                source = channels[each.name] = Channel(each, _NAME, self._actor_page, common)
+                source = channels[each.name] = InProcessQueue(each, _NAME, self._actor_page, common)
             device = choose_device(run, len(self._members))
             curious = self._curious(each, auxiliaries, device)
             shared = self._learner_page, self._publish, folder
-            member = Member(each, run, each.share(world), 1, device, source, *shared, curious=curious)
+            member = PolicyLearner(each, run, each.share(world), 1, device, source, *shared, curious=curious)
             member.resume(None, Version(0, 0))
             self._members.append(member)
         for plan in self._plans.values() if run.actors and not run.replay else ():
-            performer = self._performers[plan.name] = Performer(plan.interface, plan.config)
+            performer = self._performers[plan.name] = ActingPolicy(plan.interface, plan.config)
             sender = watched(plan, self._plans, auxiliaries, channels, self._common)
             self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, hand, self._common))
-        self._in_step = InStep(run, self._table.writing) if run.lockstep else None
-        self._books = Books(run, list(self._plans), folder, list(auxiliaries), fixed)
-        self._watch = None if run.evaluation is None else Watch(run, run.evaluation, self._plans, folder, self._adopt)
+        self._in_step = LockstepSchedule(run, self._table.writing) if run.lockstep else None
+        self._books = RunMetrics(run, list(self._plans), folder, list(auxiliaries), fixed)
+        self._watch = (
+            None
+            if run.evaluation is None
+            else PeriodicEvaluation(run, run.evaluation, self._plans, folder, self._adopt)
+        )
         self._stopping = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
 
@@ -233,12 +237,14 @@ class Sequential:
         late |= self._books.reached
         return self._stopping.is_set() or orphaned or late
 
-    def _curious(self, plan: Plan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device) -> Curious | None:
+    def _curious(
+        self, plan: TrainingPlan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device
+    ) -> IntrinsicReward | None:
         if plan.curiosity is None:
             return None
         name = plan.curiosity.auxiliary
         coefficient = plan.curiosity.coefficient
-        curious = Curious(plan.name, auxiliaries[name], coefficient, device, self._learner_page)
+        curious = IntrinsicReward(plan.name, auxiliaries[name], coefficient, device, self._learner_page)
         curious.adopt = lambda out, have: self._adopt(name, out, have)
         return curious
 

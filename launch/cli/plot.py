@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from launch.sweeps.curves import Group, groups_of, read_run
+from launch.sweeps.curves import CurveGroup, groups_of, read_run
 from protocol.errors import ConfigurationError, told_in_a_sentence
 
 __all__ = ["draw", "plot"]
@@ -20,7 +20,7 @@ _MOST = 12
 """Lines of one panel that a legend still tells apart."""
 
 
-def draw(groups: list[Group], out: Path) -> None:
+def draw(groups: list[CurveGroup], out: Path) -> None:
     """Writes the picture to `out`, in the format that its ending says; ConfigurationError where that cannot be."""
     try:
         from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def draw(groups: list[Group], out: Path) -> None:
         raise ConfigurationError("picture_not_written", file=out, reason=" ".join(str(fault).split())) from None
 
 
-def _panel(axis: Any, title: str, keys: list[tuple[str, str]], groups: list[Group]) -> None:
+def _panel(axis: Any, title: str, keys: list[tuple[str, str]], groups: list[CurveGroup]) -> None:
     lines = 0
     for group in groups:
         for key in keys:

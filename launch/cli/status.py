@@ -25,7 +25,7 @@ from launch.cli.display import Display, Plain, Silent, render, summary_table
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.transport.sockets import HTTP
 
-__all__ = ["Place", "find", "look", "status"]
+__all__ = ["CoordinatorAddress", "find", "look", "status"]
 
 _SECONDS = 5.0
 _LOOK_EVERY = 1.0
@@ -35,7 +35,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CoordinatorAddress:
     """Where a run can be asked. `folder` None: it lies on another machine; `url` empty: nobody coordinates it."""
 
     url: str
@@ -43,16 +43,16 @@ class Place:
     folder: Path | None = None
 
 
-def find(source: str) -> Place:
+def find(source: str) -> CoordinatorAddress:
     """What `source` means: a run's folder, `http://HOST:PORT` or the coordinator's `tcp://HOST:PORT`."""
     token = os.environ.get("ROOKERY_TOKEN", "").strip()
     parts = urlsplit(source)
     try:
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:  # a port that is no number raises
-            return Place(f"{parts.scheme}://{parts.netloc}", token)
+            return CoordinatorAddress(f"{parts.scheme}://{parts.netloc}", token)
         if parts.scheme == "tcp" and parts.hostname and parts.port:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-            return Place(f"http://{host}:{parts.port + HTTP}", token)
+            return CoordinatorAddress(f"http://{host}:{parts.port + HTTP}", token)
     except ValueError:
         pass  # no port: told below
     folder = Path(source)
@@ -64,10 +64,10 @@ def find(source: str) -> Place:
         token = token or (kept.read_text().strip() if kept.is_file() else "")
     except (OSError, ValueError, KeyError) as fault:
         raise ConfigurationError("run_folder_unreadable", reason=str(fault), file=folder) from None
-    return Place(url, token, folder)
+    return CoordinatorAddress(url, token, folder)
 
 
-def look(place: Place) -> dict[str, Any]:
+def look(place: CoordinatorAddress) -> dict[str, Any]:
     """The run's view; of one that is over `{"stage": "over", "summary": ...}`.
 
     Refused without the token that is asked for; Timeout when nobody answers and nothing is known.
@@ -127,7 +127,7 @@ def status(source: str, watch: bool, as_json: bool) -> None:
     _show(console, view)
 
 
-def _print(place: Place, watch: bool) -> None:
+def _print(place: CoordinatorAddress, watch: bool) -> None:
     while True:
         view = look(place)
         click.echo(json.dumps(view))

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from launch.run_plan import Outline
-from protocol.config.base import Section
+from launch.run_plan import ResourcePlan
+from protocol.config.base import ConfigModel
 from protocol.config.run import Run
 from protocol.config.yaml_file import fault_in
 from protocol.errors import ConfigurationError
@@ -45,7 +45,7 @@ There = Annotated[str, Field(min_length=1), AfterValidator(_no_home)]
 """A path on a host, which every shell gets in quotes."""
 
 
-class Host(Section):
+class Host(ConfigModel):
     """One machine."""
 
     ssh: Annotated[str, AfterValidator(no_option)] = ""
@@ -64,7 +64,7 @@ class Host(Section):
     """Cores for each learner here; Slurm gives them, others leave it at that."""
 
 
-class Hosts(Section):
+class Hosts(ConfigModel):
     """A run on several machines. The coordinator is on the first, where the run's folder lies."""
 
     run: str = "treasure-hunt"
@@ -117,7 +117,7 @@ def read_hosts(path: Path) -> Hosts:
         raise fault_in(path, fault, Hosts) from None
 
 
-def plan(hosts: Hosts, run: Run, outline: Outline) -> list[Command]:
+def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
     """Learners go in turn to the hosts for learners, each to a GPU of its own while there are any; a host with several
     actors and no learner gets a relay, unless a policy has ranks, which no relay tells apart. Raises ConfigurationError
     where hosts and configuration do not fit."""

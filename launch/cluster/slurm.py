@@ -11,7 +11,7 @@ import yaml
 
 from launch.cluster.plan import Command, Hosts, plan
 from launch.local.process import FATAL, INCOMPLETE
-from launch.run_plan import Outline
+from launch.run_plan import ResourcePlan
 from protocol.config.run import Run
 
 __all__ = ["batch"]
@@ -65,7 +65,7 @@ exit "$code"
 """
 
 
-def batch(hosts: Hosts, run: Run, outline: Outline) -> str:
+def batch(hosts: Hosts, run: Run, outline: ResourcePlan) -> str:
     """The script; its folder and keys lie where all nodes see them. It ends when the coordinator has, and after it all
     others have: told to by Slurm, too, they end in order."""
     known = {name: f"NODE{index}_" for index, name in enumerate(hosts.hosts)}
@@ -92,7 +92,7 @@ def batch(hosts: Hosts, run: Run, outline: Outline) -> str:
     return f"{head}{steps}{_TAIL}"
 
 
-def _need(command: Command, hosts: Hosts, outline: Outline) -> tuple[int, int]:
+def _need(command: Command, hosts: Hosts, outline: ResourcePlan) -> tuple[int, int]:
     """Cores and MiB of a step. Said for each, as the first would get all memory and the others wait for it."""
     shared = {"learner": outline.learner_memory, "actor": outline.actor_memory, "relay": outline.actor_memory}
     cpus = hosts.hosts[command.host].cpus if command.role == "learner" else 1

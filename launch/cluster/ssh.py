@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.cluster.plan import Command, Hosts
-from launch.local.restart_budget import Budget
+from launch.local.restart_budget import RestartBudget
 from protocol.errors import RookeryError
 from protocol.transport.curve import ROLES
 
@@ -64,7 +64,7 @@ class Remote:
     """One worker there. `seconds`: what it may take to end when told to."""
 
     def __init__(self, hosts: Hosts, command: Command, logs: Path, seconds: float, restarts: int) -> None:
-        self.command, self.budget = command, Budget(restarts)
+        self.command, self.budget = command, RestartBudget(restarts)
         self.output = logs / f"{command.name}.out"
         self._words = ssh(hosts, command.host, _HELD.format(line=command.line, seconds=max(1, round(seconds))))
         self.again_at = 0.0

@@ -1,7 +1,7 @@
 """An overlay of k8s/base for any configuration. Pure but for `write`.
 
-In flows: a run, what it comes to (`Outline`), and how it is wished to be placed. Out flow: the overlay's files, to be
-applied by `kubectl apply -k`.
+In flows: a run, what it comes to (`ResourcePlan`), and how it is wished to be placed. Out flow: the overlay's files, to
+be applied by `kubectl apply -k`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 
 from launch.kubernetes.patches import Placement, patches
 from launch.kubernetes.pods import between_learners, evaluation
-from launch.run_plan import Outline
+from launch.run_plan import ResourcePlan
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
@@ -25,7 +25,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _OWN = "# made by `rookery k8s render`; made anew, it is overwritten\n"
 
 
-def render(run: Run, outline: Outline, placement: Placement, k8s: str) -> dict[str, str]:
+def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> dict[str, str]:
     """File name -> text; `k8s` is the way from the overlay to the folder with base/ and components/. Raises
     ConfigurationError for what cannot be placed so."""
     _check(run, placement)

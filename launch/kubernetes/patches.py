@@ -1,7 +1,7 @@
 """How a run is to be placed on Kubernetes, and what that changes in the manifests of k8s/base. Pure.
 
-In flows: a run, what it comes to (`Outline`), a `Placement`. Out flow: kustomize's patches, for the Deployments and the
-StatefulSet of the base or for the jobs of the component jobset, which have the same pods.
+In flows: a run, what it comes to (`ResourcePlan`), a `Placement`. Out flow: kustomize's patches, for the Deployments
+and the StatefulSet of the base or for the jobs of the component jobset, which have the same pods.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from launch.kubernetes.pods import evaluation, further_actors, simulators
-from launch.run_plan import Outline
+from launch.run_plan import ResourcePlan
 from protocol import RELEASE
 from protocol.config.run import Run
 
@@ -53,7 +53,7 @@ class Placement:
         return "jobset" in self.components
 
 
-def patches(run: Run, outline: Outline, placement: Placement, ranked: bool) -> list[Patch]:
+def patches(run: Run, outline: ResourcePlan, placement: Placement, ranked: bool) -> list[Patch]:
     """All that this run needs; `ranked`: whether a policy has several ranks."""
     changes: Changes = {"learner": _of_learners(outline, placement, ranked), "actor": _of_actors(outline, placement)}
     drain = int(run.learner_timeout) + 5
@@ -70,7 +70,7 @@ def patches(run: Run, outline: Outline, placement: Placement, ranked: bool) -> l
     return made
 
 
-def _of_learners(outline: Outline, placement: Placement, ranked: bool) -> list[Patch]:
+def _of_learners(outline: ResourcePlan, placement: Placement, ranked: bool) -> list[Patch]:
     """More memory, where the base's is too little, and a word on the network of ranks."""
     given = _GPU_MEMORY if "gpu" in placement.components else _MEMORY["learner"]
     changes = _room(outline.learner_memory + 64 * _MEBI, *given, volume=2)
@@ -79,7 +79,7 @@ def _of_learners(outline: Outline, placement: Placement, ranked: bool) -> list[P
     return changes
 
 
-def _of_actors(outline: Outline, placement: Placement) -> list[Patch]:
+def _of_actors(outline: ResourcePlan, placement: Placement) -> list[Patch]:
     """More memory, and what else is in an actor's pod: further actors with a relay, simulators."""
     changes = _room(outline.actor_memory * placement.actors_per_pod, *_MEMORY["actor"], volume=1)
     others = further_actors(placement.actors_per_pod)
@@ -106,7 +106,7 @@ def _room(used: int, shared: int, limit: int, volume: int) -> list[Patch]:
     ]
 
 
-def _jobs(run: Run, outline: Outline, placement: Placement) -> list[Patch]:
+def _jobs(run: Run, outline: ResourcePlan, placement: Placement) -> list[Patch]:
     """A JobSet's numbers of pods, which `replicas` of a kustomization does not reach; and the evaluation as a job of
     it, as what is no job of it would not end with the coordinator."""
     counts = {"learner": outline.learners, "actor": placement.pods if run.actors else 0}

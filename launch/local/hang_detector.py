@@ -9,12 +9,12 @@ import platform
 from collections.abc import Set
 from typing import Any
 
-__all__ = ["Presence", "Silence"]
+__all__ = ["CoordinatorWatch", "HangDetector"]
 
 _LONGEST_LOOK = 1.0
 
 
-class Presence:
+class HangDetector:
     """Notes who is missing in the coordinator's table; a worker is hanging that is missing for `seconds`.
 
     Who never came in `to_join` seconds hangs as well. Those that left in order are ending by themselves. While the
@@ -54,7 +54,7 @@ class Presence:
         return hanging + [(pid, seconds) for pid, seconds in late.items() if seconds >= self._to_join]
 
 
-class Silence:
+class CoordinatorWatch:
     """For how long the coordinator has said nothing, in time in which its supervisor looked: if that was stopped it
     cannot tell."""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.local.restart_budget import Budget
+from launch.local.restart_budget import RestartBudget
 from protocol.errors import ConfigurationError
 
 __all__ = ["FATAL", "FATAL_AT_FIRST", "INCOMPLETE", "REFUSED", "Process", "begin", "end_all", "python", "start"]
@@ -36,7 +36,7 @@ class Process:
     role: str
     command: list[str]
     output: Path
-    budget: Budget
+    budget: RestartBudget
     pipe: bool = False
     """Whether its output is read; only its errors go to the file then."""
     popen: subprocess.Popen[str] = field(init=False)
@@ -106,7 +106,7 @@ def begin(role: str, command: Sequence[str], output: Path, restarts: int = 0, pi
     """Starts `python -m ...`, which may be started again so often; its output goes to a file (with `pipe`, only its
     errors do)."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    process = Process(role, list(command), output, Budget(restarts), pipe)
+    process = Process(role, list(command), output, RestartBudget(restarts), pipe)
     start(process)
     return process
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Budget"]
+__all__ = ["RestartBudget"]
 
 _EARLY_SECONDS = 10.0
 """Who dies before that has hardly begun its work: it pauses, each time twice as long. Others begin again at once."""
@@ -11,7 +11,7 @@ _SOUND_SECONDS = 300.0
 """Who lived so long has its whole budget again: what it dies of now is nothing that it began with."""
 
 
-class Budget:
+class RestartBudget:
     """`most` restarts of one worker. A crash loop slows down and ends; a death a day ends nothing."""
 
     def __init__(self, most: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from launch.local.process import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
 from protocol.errors import RookeryError
 
-__all__ = ["Revival", "RunFailed"]
+__all__ = ["RestartManager", "RunFailed"]
 
 _SPEECHLESS = "it said nothing; see whether its disk is full"
 
@@ -26,7 +26,7 @@ class RunFailed(RookeryError):
     """A worker could not be kept alive."""
 
 
-class Revival:
+class RestartManager:
     """Of all workers of a run; `tell` gets the lines. `together`: in lock-step all begin anew when one dies."""
 
     def __init__(self, tell: Callable[[str], None], together: bool = False) -> None:

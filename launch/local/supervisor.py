@@ -17,9 +17,9 @@ from typing import Any
 import zmq
 
 from launch.cli.status import find
-from launch.local.hang_detector import Presence, Silence
+from launch.local.hang_detector import CoordinatorWatch, HangDetector
 from launch.local.process import INCOMPLETE, Process, begin, end_all
-from launch.local.restarts import Revival, RunFailed
+from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
 from launch.run_dir import make_folder, remove, write_config
 from protocol.config.run import Run
@@ -28,7 +28,7 @@ from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
 from protocol.memory.shared_file import sweep
 
-__all__ = ["Outcome", "RunFailed", "train", "train_sequential"]
+__all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
 
 _START_SECONDS = 60.0
 _LOOK_EVERY = 0.1
@@ -39,14 +39,14 @@ View = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     complete: bool
     summary: dict[str, Any]
 
 
-def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
+def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
     """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event.
 
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
@@ -85,10 +85,10 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             if fresh and processes and processes[0].code == ConfigurationError.exit_code:  # nothing began: all is told
                 remove(folder)
     code = coordinator.code
-    return Outcome(code == 0, _summary(folder))
+    return RunOutcome(code == 0, _summary(folder))
 
 
-def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> Outcome:
+def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
     """The sequential reference in one process, shown and ended in the same way."""
     fresh = make_folder(folder)
     config = write_config(run, folder)
@@ -113,7 +113,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
                 remove(folder)
             raise ConfigurationError.heard(said)
         raise RunFailed("sequential_run_failed", reason=said or process.code, file=output)
-    return Outcome(process.code == 0, _summary(folder))
+    return RunOutcome(process.code == 0, _summary(folder))
 
 
 def _supervise(
@@ -127,10 +127,10 @@ def _supervise(
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
     shown, asked, end, left = 0.0, 0, 0.0, False
-    revival = Revival(tell, run.lockstep)
+    revival = RestartManager(tell, run.lockstep)
     beat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
-    presence, stalled = Presence(max(_ABSENT_SECONDS, 2 * beat), max(_START_SECONDS, 2 * run.stall_timeout)), ""
-    silence = Silence()
+    presence, stalled = HangDetector(max(_ABSENT_SECONDS, 2 * beat), max(_START_SECONDS, 2 * run.stall_timeout)), ""
+    silence = CoordinatorWatch()
     while True:
         now = time.monotonic()
         if interrupt.count > asked:

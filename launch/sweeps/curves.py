@@ -1,6 +1,6 @@
 """What runs measured over time, brought to one scale, and runs that differ by their seed alone brought together.
 
-In flow: run folders. Out flow: `Group`s of curves with the bounds of their intervals. Without matplotlib.
+In flow: run folders. Out flow: `CurveGroup`s of curves with the bounds of their intervals. Without matplotlib.
 
 Legend: `P` points of a curve, `n` runs of a group.
 """
@@ -20,7 +20,7 @@ from protocol.config.yaml_file import read_mapping
 from protocol.errors import ConfigurationError
 from protocol.intervals import Estimate, interquartile_mean, interval
 
-__all__ = ["Group", "Measured", "groups_of", "read_run"]
+__all__ = ["CurveGroup", "Measured", "groups_of", "read_run"]
 
 _POINTS = 100
 _SMOOTH = 0.02
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CurveGroup:
     """Runs of one configuration but for the seed."""
 
     name: str
@@ -79,7 +79,7 @@ def read_run(folder: Path) -> Measured:
     return Measured(folder, read_mapping(folder / "config.yaml"), curves)
 
 
-def groups_of(runs: Iterable[Measured]) -> list[Group]:
+def groups_of(runs: Iterable[Measured]) -> list[CurveGroup]:
     """Runs whose configurations differ by the seed alone are one group. Where there are several groups, the keys in
     which they differ tell them apart."""
     runs = list(runs)
@@ -91,7 +91,7 @@ def groups_of(runs: Iterable[Measured]) -> list[Group]:
     found = []
     for one, members in zip(flat, together.values(), strict=True):
         said = ", ".join(f"{key}={one.get(key)}" for key in keys) or members[0].folder.name
-        found.append(Group(said if len(members) == 1 else f"{said} ({len(members)} runs)", tuple(members)))
+        found.append(CurveGroup(said if len(members) == 1 else f"{said} ({len(members)} runs)", tuple(members)))
     return found
 
 

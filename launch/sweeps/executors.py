@@ -20,7 +20,7 @@ from launch.cluster.plan import Command, Host, Hosts, There, no_option
 from launch.cluster.ssh import HostFailed, Remote
 from launch.local import process
 from launch.local.process import Process
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -32,7 +32,7 @@ _END_SECONDS = 30.0
 Running = Process | Remote
 
 
-class Machine(Section):
+class Machine(ConfigModel):
     """One of several."""
 
     cores: int = Field(default=2, ge=1)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from launch.config_loader import load, preset_names
 from launch.sweeps.executors import NamedMachines, check_fits
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.config.run import Run
 from protocol.config.yaml_file import fault_in, read_mapping
 from protocol.errors import ConfigurationError
@@ -26,7 +26,7 @@ __all__ = ["Sweep", "Trial", "cores_of", "read_sweep", "trials_of"]
 _STRANGE = re.compile(r"[^A-Za-z0-9_.=,+-]+")
 
 
-class Sweep(Section):
+class Sweep(ConfigModel):
     """The keys of a sweep's file."""
 
     run: str = "treasure-hunt"

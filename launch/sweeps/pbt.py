@@ -27,7 +27,7 @@ from launch.sweeps.grid import Trial, cores_of
 from launch.sweeps.pbt_spec import PopulationFile
 from protocol.errors import ConfigurationError
 
-__all__ = ["Member", "Play", "Population", "Runs", "Together", "Trainer", "train"]
+__all__ = ["Play", "Population", "PopulationMember", "Runs", "Together", "Trainer", "train"]
 
 
 Play = Callable[[list[Trial]], list[Trial]]
@@ -92,7 +92,7 @@ def played(play: Play, trials: list[Trial]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PopulationMember:
     """One of a generation: its settings, and whose checkpoints of the generation before it goes on from."""
 
     settings: dict[str, Any]
@@ -107,9 +107,9 @@ class Population(Trainer):
     def __init__(self, wanted: PopulationFile, seed: int, folder: Path, play: Play) -> None:
         self.name = f"seed-{seed}"
         self._wanted, self._seed, self._folder, self._play = wanted, seed, folder / self.name, play
-        self.generations: list[list[Member]] = []
+        self.generations: list[list[PopulationMember]] = []
         """Those that are done, with their scores."""
-        self._next = [Member(wanted.first(seed, number), number) for number in range(wanted.members)]
+        self._next = [PopulationMember(wanted.first(seed, number), number) for number in range(wanted.members)]
         run = load(wanted.run, [], steps=wanted.steps)
         if run.lockstep:
             raise ConfigurationError("lockstep_in_population", key="schedule")
@@ -129,7 +129,7 @@ class Population(Trainer):
         played(self._play, [trial for trial in trials if not done(trial)])
         self.generations.append(
             [
-                Member(one.settings, one.parent, self._score(trial))
+                PopulationMember(one.settings, one.parent, self._score(trial))
                 for one, trial in zip(self._next, trials, strict=True)
             ]
         )
@@ -137,7 +137,7 @@ class Population(Trainer):
         return True
 
     @property
-    def best(self) -> tuple[int, Member]:
+    def best(self) -> tuple[int, PopulationMember]:
         """The number of the best member of the last generation, and what it is."""
         last = self.generations[-1]
         number = int(np.argmax([one.score for one in last]))  # type: ignore[arg-type] # all have one
@@ -181,13 +181,13 @@ class Population(Trainer):
             raise ConfigurationError("score_missing", file=trial.folder, key="steps")
         return earned[policy] if policy is not None else float(np.mean([*earned.values()]))
 
-    def _following(self, members: list[Member]) -> list[Member]:
+    def _following(self, members: list[PopulationMember]) -> list[PopulationMember]:
         """The next generation: the worst take over from the best, all others go on."""
         wanted, generation = self._wanted, len(self.generations)
         ranked = sorted(range(len(members)), key=lambda number: -(members[number].score or 0.0))
-        following = [Member(one.settings, number) for number, one in enumerate(members)]
+        following = [PopulationMember(one.settings, number) for number, one in enumerate(members)]
         for number in ranked[len(ranked) - wanted.changing :]:
             parent = ranked[wanted.better(self._seed, generation, number)]
             settings = wanted.explored(members[parent].settings, self._seed, generation, number)
-            following[number] = Member(settings, parent)
+            following[number] = PopulationMember(settings, parent)
         return following

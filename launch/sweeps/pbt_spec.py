@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from launch.config_loader import preset_names
 from launch.sweeps.executors import NamedMachines
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.config.yaml_file import fault_in, read_mapping
 from protocol.errors import ConfigurationError
 
@@ -25,7 +25,7 @@ _RESERVED = ("seed", "steps", "until", "schedule", "actors")
 _BRANCHES = ("function-after[_ordered(), Range]", "Choices")
 
 
-class Range(Section):
+class Range(ConfigModel):
     """Numbers between two bounds; whole ones where both bounds are."""
 
     low: int | float
@@ -57,7 +57,7 @@ class Range(Section):
         return round(within) if isinstance(self.low, int) and isinstance(self.high, int) else float(within)
 
 
-class Choices(Section):
+class Choices(ConfigModel):
     """One of some values, in an order in which neighbours are alike."""
 
     values: Annotated[tuple[Any, ...], Field(min_length=2)]
@@ -72,7 +72,7 @@ class Choices(Section):
         return self.values[min(max(at, 0), len(self.values) - 1)]
 
 
-class PopulationFile(Section):
+class PopulationFile(ConfigModel):
     """The keys of a population's file."""
 
     run: str = "cartpole"

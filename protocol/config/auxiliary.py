@@ -9,16 +9,16 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.config.on_policy import Network
-from protocol.config.trainable import Learned
+from protocol.config.trainable import Trainable
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
 __all__ = ["RND", "AuxiliaryConfig"]
 
 
-class RND(Section):
+class RND(ConfigModel):
     """Random network distillation (Burda et al. 2018): what a trained network cannot yet say of a random one is new."""
 
     name: Literal["rnd"] = "rnd"
@@ -39,7 +39,7 @@ class RND(Section):
         return "stream"
 
 
-class AuxiliaryConfig(Learned):
+class AuxiliaryConfig(Trainable):
     """One auxiliary: what it watches and how it learns."""
 
     algorithm: RND = Field(default_factory=RND)

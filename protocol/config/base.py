@@ -13,10 +13,10 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Valida
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["Section", "Settings", "complaint"]
+__all__ = ["ConfigModel", "Settings", "complaint"]
 
 
-class Section(BaseModel):
+class ConfigModel(BaseModel):
     """A part of a run's configuration, with its keys as fields."""
 
     model_config = ConfigDict(

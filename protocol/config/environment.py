@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import Section, Settings
+from protocol.config.base import ConfigModel, Settings
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -18,11 +18,11 @@ __all__ = [
     "COLLECTION",
     "STRUCTURES",
     "Adversarial",
+    "CollectionMember",
     "Curriculum",
     "EnvironmentConfig",
     "Id",
     "Mates",
-    "Member",
     "Split",
     "check_structure",
 ]
@@ -33,7 +33,7 @@ Mates = Literal["all"] | Annotated[tuple[str, ...], Field(min_length=2)]
 """Agents by their names in the world, or all of them."""
 
 
-class EnvironmentConfig(Section):
+class EnvironmentConfig(ConfigModel):
     """Which world, and how many copies of it each actor steps at once."""
 
     id: str = "treasure_hunt"
@@ -61,7 +61,7 @@ class EnvironmentConfig(Section):
     """Seconds after which a process that has not stepped its copies is taken to hang, and is started again."""
     restarts: int = Field(default=3, ge=0)
     """Times that each process is started again after a crash or a hang."""
-    members: Annotated[dict[Id, Member], Field(min_length=1, max_length=256)] | None = None
+    members: Annotated[dict[Id, CollectionMember], Field(min_length=1, max_length=256)] | None = None
     """ID -> environment, for several with the same agents; each episode is played in one of them. Where they are more
     than one, exactly one of the keys below says in which."""
     split: Split | None = None
@@ -145,7 +145,7 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 _Ids = Annotated[tuple[Id, ...], Field(min_length=1)]
 
 
-class Member(Section):
+class CollectionMember(ConfigModel):
     """One environment of several; its ID is the key that it stands under."""
 
     id: str = Field(min_length=1)
@@ -154,7 +154,7 @@ class Member(Section):
     """Keyword arguments of the world."""
 
 
-class Split(Section):
+class Split(ConfigModel):
     """Training draws an environment of `train` for each episode, evaluation one of `test`, all equally likely."""
 
     train: _Ids
@@ -163,7 +163,7 @@ class Split(Section):
     """IDs of the members to be evaluated in."""
 
 
-class Curriculum(Section):
+class Curriculum(ConfigModel):
     """From simple environments to complex ones. One is open to training once all that it comes `after` are mastered."""
 
     after: dict[Id, _Ids] = Field(min_length=1)
@@ -176,7 +176,7 @@ class Curriculum(Section):
     """Share of the episodes that go on in mastered environments, so that they are not forgotten."""
 
 
-class Adversarial(Section):
+class Adversarial(ConfigModel):
     """Each episode is in the environment in which the policies have done worst so far."""
 
     tries: int = Field(default=5, ge=1)

@@ -10,13 +10,13 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
 __all__ = ["EvaluationConfig"]
 
 
-class EvaluationConfig(Section):
+class EvaluationConfig(ConfigModel):
     """Whole episodes with exploration off, by a process of its own, on one set of seeds."""
 
     every_steps: int | None = Field(default=None, ge=1)

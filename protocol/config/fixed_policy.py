@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.config.base import Section, Settings
+from protocol.config.base import ConfigModel, Settings
 
 __all__ = ["FIXED", "Fixed", "FixedConfig", "FrozenPolicy", "ScriptedPolicy"]
 
 
-class FrozenPolicy(Section):
+class FrozenPolicy(ConfigModel):
     """A policy of an earlier run, which acts and never changes."""
 
     name: Literal["frozen"] = "frozen"
@@ -25,7 +25,7 @@ class FrozenPolicy(Section):
     """Always the likeliest action; otherwise drawn, as while it was trained."""
 
 
-class ScriptedPolicy(Section):
+class ScriptedPolicy(ConfigModel):
     """A player that is a program."""
 
     name: Literal["scripted"] = "scripted"
@@ -40,7 +40,7 @@ Fixed = FrozenPolicy | ScriptedPolicy
 FIXED = ("frozen", "scripted")
 
 
-class FixedConfig(Section):
+class FixedConfig(ConfigModel):
     """All there is to say of a policy that does not learn."""
 
     algorithm: Annotated[Fixed, Field(discriminator="name")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -24,7 +24,7 @@ Matchmaking = Literal["latest", "uniform", "prioritised", "nash"]
 likely; hard ones more often; or as the equilibrium of the members' game among themselves mixes them."""
 
 
-class PlayerConfig(Section):
+class PlayerConfig(ConfigModel):
     """One policy that learns in a league."""
 
     agents: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -39,7 +39,7 @@ class PlayerConfig(Section):
     """None: the league's."""
 
 
-class LeagueConfig(Section):
+class LeagueConfig(ConfigModel):
     """A library of frozen policies that grows while the run goes on, and who meets whom."""
 
     snapshot_every: int = Field(ge=1)

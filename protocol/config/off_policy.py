@@ -10,13 +10,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
 __all__ = ["C51", "DQN", "IQN", "QMIX", "SAC", "VDN", "Replayed", "ValueBased"]
 
 
-class Replayed(Section):
+class Replayed(ConfigModel):
     """What all algorithms on replay have in common."""
 
     name: str

@@ -9,13 +9,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
 __all__ = ["BC", "Dataset"]
 
 
-class Dataset(Section):
+class Dataset(ConfigModel):
     """What a policy learns from instead of from actors: one of the two."""
 
     path: str | None = Field(default=None, min_length=1)
@@ -32,7 +32,7 @@ class Dataset(Section):
         return self
 
 
-class BC(Section):
+class BC(ConfigModel):
     """Behaviour cloning: the network of `ppo` makes the actions of a dataset likely."""
 
     name: Literal["bc"] = "bc"

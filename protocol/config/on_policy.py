@@ -9,14 +9,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
 __all__ = ["IMPALA", "PPO", "Curiosity", "Network", "OnStream", "Streamed"]
 
 
-class Network(Section):
+class Network(ConfigModel):
     """A multi-layer perceptron: units of the hidden layers and their activation. A recurrent one sees what a core of
     `recurrent_size` units remembers of the episode as well."""
 
@@ -37,7 +37,7 @@ class Network(Section):
         return self.recurrent_size * {None: 0, "gru": 1, "lstm": 2}[self.recurrent]
 
 
-class Curiosity(Section):
+class Curiosity(ConfigModel):
     """A bonus for what is new to an auxiliary of the run, beside the reward that the world gives."""
 
     auxiliary: Label
@@ -46,7 +46,7 @@ class Curiosity(Section):
     """Weight of the bonus in the reward; the bonus's unit is the spread of its discounted returns."""
 
 
-class Streamed(Section):
+class Streamed(ConfigModel):
     """What all algorithms on streams have in common: whole segments, each once, corrected for lag by V-trace."""
 
     name: str

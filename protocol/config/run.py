@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
-from protocol.config.base import Section, Settings, complaint
+from protocol.config.base import ConfigModel, Settings, complaint
 from protocol.config.checks import check_compiled, check_lockstep
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.evaluation import EvaluationConfig
@@ -24,7 +24,7 @@ from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, without_aliases
-from protocol.config.trainable import Computing, Learned, Learners, settled
+from protocol.config.trainable import Computing, Learners, Trainable, settled
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label, World, policy_map
 
@@ -66,7 +66,7 @@ _SAID = 300
 """Characters of what was given that a sentence repeats."""
 
 
-class PolicyConfig(Learned):
+class PolicyConfig(Trainable):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
     algorithm: Annotated[PPO | IMPALA | IQN | DQN | C51 | VDN | QMIX | SAC | BC, Field(discriminator="name")] = Field(
@@ -148,7 +148,7 @@ class PolicyConfig(Learned):
             raise ConfigurationError("record_with_dataset", key="record")
 
 
-class Run(Section):
+class Run(ConfigModel):
     """Everything a run is."""
 
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
 __all__ = ["Multiprocessing", "without_aliases"]
 
 
-class Multiprocessing(Section):
+class Multiprocessing(ConfigModel):
     """The source documents' section; `enabled: false` means `--sequential`."""
 
     enabled: bool | None = None

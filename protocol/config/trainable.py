@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-__all__ = ["Computing", "Learned", "Learners", "settled"]
+__all__ = ["Computing", "Learners", "Trainable", "settled"]
 
 
-class Learned(Section):
+class Trainable(ConfigModel):
     """What a learner's member is told, whatever it learns."""
 
     learning_rate: float = Field(default=0.00025, gt=0)

@@ -15,11 +15,11 @@ from protocol.conformance.probe import Talk
 from protocol.messages.codec import encode
 from protocol.messages.simulator import End, Observe, Ping, Pong
 
-__all__ = ["Wrong", "wrongs"]
+__all__ = ["InvalidMessage", "wrongs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class InvalidMessage:
     """A message that breaks a rule. `number`: what `fault.answers` must be."""
 
     what: str
@@ -28,27 +28,29 @@ class Wrong:
     number: int = 0
 
 
-def wrongs(talk: Talk) -> Iterator[Wrong]:
+def wrongs(talk: Talk) -> Iterator[InvalidMessage]:
     """All of them, for one that has acted once, whose episode goes on; each is to be said before the next is made."""
     assert talk.place is not None
     yield from _observations(talk)
     yield from _ends(talk)
     header = encode(Ping())
-    yield Wrong("a frame that is no msgpack", "message", [b"\xc1"])
-    yield Wrong("half a header", "message", [header[: len(header) // 2]])
-    yield Wrong("a pong, which only actors say", "message", [encode(Pong(pace="going"))])
-    yield Wrong("a ping of another schema", "message", [encode(Ping().model_copy(update={"schema_number": 77}))])
-    yield Wrong("a ping whose clock is a text", "message", [encode(Ping().model_copy(update={"clock": "2"}))])
+    yield InvalidMessage("a frame that is no msgpack", "message", [b"\xc1"])
+    yield InvalidMessage("half a header", "message", [header[: len(header) // 2]])
+    yield InvalidMessage("a pong, which only actors say", "message", [encode(Pong(pace="going"))])
+    yield InvalidMessage(
+        "a ping of another schema", "message", [encode(Ping().model_copy(update={"schema_number": 77}))]
+    )
+    yield InvalidMessage("a ping whose clock is a text", "message", [encode(Ping().model_copy(update={"clock": "2"}))])
 
 
-def _observations(talk: Talk) -> Iterator[Wrong]:
+def _observations(talk: Talk) -> Iterator[InvalidMessage]:
     assert talk.place is not None
 
-    def one(what: str, code: str, change: Any = None, **fields: Any) -> Wrong:
+    def one(what: str, code: str, change: Any = None, **fields: Any) -> InvalidMessage:
         """`change`: from the arrays to the frames behind the header."""
         message, arrays = talk.observe(**fields)
         frames = [arrays] if change is None else change(arrays)
-        return Wrong(what, code, [encode(message), *frames], message.number)
+        return InvalidMessage(what, code, [encode(message), *frames], message.number)
 
     yield one("an observe without its arrays", "size", lambda arrays: [])
     yield one("an observe with half of its arrays", "size", lambda arrays: [arrays[: len(arrays) // 2]])
@@ -64,13 +66,13 @@ def _observations(talk: Talk) -> Iterator[Wrong]:
         yield one("an observe with a number that is not finite", "value", lambda arrays: [nan + arrays[len(nan) :]])
     message, arrays = talk.observe()
     old = Observe(**{**message.model_dump(), "number": 1})
-    yield Wrong("an observe with an old number", "number", [encode(old), arrays], 1)
+    yield InvalidMessage("an observe with an old number", "number", [encode(old), arrays], 1)
 
 
-def _ends(talk: Talk) -> Iterator[Wrong]:
+def _ends(talk: Talk) -> Iterator[InvalidMessage]:
     def end(**fields: Any) -> list[bytes]:
         return [encode(End(**{"episode": talk.episode, "agents": [talk.agent], "rewards": [1.0], **fields}))]
 
-    yield Wrong("an end of another episode", "episode", end(episode=talk.episode + 7))
-    yield Wrong("an end that leaves out who acted", "order", end(agents=[], rewards=[]))
-    yield Wrong("an end that is cut, without what was seen last", "size", end(truncated=True))
+    yield InvalidMessage("an end of another episode", "episode", end(episode=talk.episode + 7))
+    yield InvalidMessage("an end that leaves out who acted", "order", end(agents=[], rewards=[]))
+    yield InvalidMessage("an end that is cut, without what was seen last", "size", end(truncated=True))

@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Box, Discrete, Leaf, MultiDiscrete, Place, Record, Text
+from protocol.spaces import Box, Discrete, Leaf, MultiDiscrete, Place, RowFormat, Text
 
 __all__ = ["drawn", "flaw", "mask_flaw", "nbytes", "split"]
 
 
-def nbytes(record: Record | None) -> int:
+def nbytes(record: RowFormat | None) -> int:
     """Of one row; 0 where there is none."""
     return 0 if record is None else sum(_size(leaf) for leaf in record.leaves)
 
 
-def drawn(record: Record | None, random: np.random.Generator) -> bytes:
+def drawn(record: RowFormat | None, random: np.random.Generator) -> bytes:
     """A row in its spaces, at random; of masks, all is legal."""
     return b"" if record is None else b"".join(_drawn(leaf, random) for leaf in record.leaves)
 
 
-def split(record: Record, row: bytes) -> list[tuple[Leaf, NDArray[np.generic]]]:
+def split(record: RowFormat, row: bytes) -> list[tuple[Leaf, NDArray[np.generic]]]:
     """Each leaf with its array."""
     parts, at = [], 0
     for leaf in record.leaves:
@@ -37,7 +37,7 @@ def split(record: Record, row: bytes) -> list[tuple[Leaf, NDArray[np.generic]]]:
     return parts
 
 
-def flaw(record: Record, row: bytes) -> str:
+def flaw(record: RowFormat, row: bytes) -> str:
     """What is not in its space, in words; empty if all is."""
     for leaf, array in split(record, row):
         space, raw = leaf.space, np.ascontiguousarray(array)

@@ -13,12 +13,12 @@ from protocol.conformance.samples import flaw, mask_flaw, nbytes
 from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World
 
-__all__ = ["Said"]
+__all__ = ["SessionState"]
 
 _ASKS, _EARNS, _ENDS, _PARTS = (f"The conversation, {rule}" for rule in (3, 4, 5, 7))
 
 
-class Said:
+class SessionState:
     """Of one that was just admitted to `world`."""
 
     def __init__(self, world: World, drives: bool) -> None:

@@ -16,7 +16,7 @@ import zmq
 from protocol.conformance.golden import wide
 from protocol.conformance.result import Finding, Flaw
 from protocol.conformance.samples import drawn
-from protocol.conformance.session_state import Said
+from protocol.conformance.session_state import SessionState
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
@@ -67,7 +67,7 @@ class _Listener:
         self._random = np.random.default_rng(0)
         self._route = b""
         self._hello: Hello | None = None
-        self._said = Said(world, True)
+        self._said = SessionState(world, True)
         self.checks = (self._greets, self._plays, self._asks, self._returns, self._bears, self._leaves)
 
     def blame(self, flaw: Flaw) -> None:
@@ -166,7 +166,7 @@ class _Listener:
         )
         while isinstance((self._heard(0.0) or (None,))[0], Hello):
             continue  # said before this is heard
-        self._said = Said(self._world, hello.drives)
+        self._said = SessionState(self._world, hello.drives)
         self._tell(admit)
         self._reset()
 

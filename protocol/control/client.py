@@ -15,7 +15,7 @@ from typing import Literal
 
 import zmq
 
-from protocol.control.heartbeat import Report, Unheard, introduction
+from protocol.control.heartbeat import Report, UnackedEpisodes, introduction
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Beat, Leave, Message, Pulse, Refusal, Role, Welcome
@@ -46,7 +46,7 @@ class ControlClient:
         self._away = False
         self._surplus = 0
         """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
-        self._unheard = Unheard()
+        self._unheard = UnackedEpisodes()
         self._report: Callable[[], Report] = Report
         self._last: Pulse | None = None
         self.heard_at = 0.0

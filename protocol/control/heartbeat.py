@@ -11,7 +11,7 @@ from protocol import RELEASE
 from protocol.messages import versioning
 from protocol.messages.core import Episodes, Join, Role, Route
 
-__all__ = ["Report", "Unheard", "introduction"]
+__all__ = ["Report", "UnackedEpisodes", "introduction"]
 
 _KEPT = 10_000
 """Entries about episodes that are kept while the coordinator is away; the oldest are forgotten."""
@@ -43,7 +43,7 @@ class Report:
     episodes: list[Episodes] = field(default_factory=list)
 
 
-class Unheard:
+class UnackedEpisodes:
     """Episodes of heartbeats that were not answered: the next one tells them again."""
 
     def __init__(self) -> None:

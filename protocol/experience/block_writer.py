@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.experience.flow_control import Block, Credit
+from protocol.experience.flow_control import Block, CreditWindow
 from protocol.experience.ring_buffer import Ring
 
 __all__ = ["BlockWriter"]
@@ -17,7 +17,7 @@ __all__ = ["BlockWriter"]
 class BlockWriter:
     """Blocks of `block` slots of `ring`, as `credit` allows; whole segments are numbered from 1."""
 
-    def __init__(self, ring: Ring, credit: Credit, block: int) -> None:
+    def __init__(self, ring: Ring, credit: CreditWindow, block: int) -> None:
         self.ring, self.credit, self.block = ring, credit, block
         self._next = 1
 

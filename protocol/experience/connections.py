@@ -12,14 +12,14 @@ from typing import Any
 
 import zmq
 
-from protocol.experience.shared_obs import CommonWriter
+from protocol.experience.shared_obs import SharedObsWriter
 from protocol.messages.core import CommonRows, Route
 from protocol.transport.sockets import connect, dispatch
 
-__all__ = ["Outlet", "Outlets"]
+__all__ = ["Connection", "ConnectionPool"]
 
 
-class Outlet:
+class Connection:
     """The connection to where `route` leads experience."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], route: Route) -> None:
@@ -43,7 +43,7 @@ class Outlet:
         self._sent.clear()
         self.generation += 1
 
-    def common(self, writer: CommonWriter, owner: object) -> tuple[CommonRows, list[Any]]:
+    def common(self, writer: SharedObsWriter, owner: object) -> tuple[CommonRows, list[Any]]:
         """What segments that hold moments as `owner` must be told, and the frames of those not sent before."""
         oldest, newest = writer.held(owner)
         alive = writer.blocks()
@@ -59,31 +59,31 @@ class Outlet:
         """Closes it, giving what is queued so many milliseconds."""
         self._socket.close(linger=linger)
 
-    def _parts(self, writer: CommonWriter, one: int, other: int) -> bool:
+    def _parts(self, writer: SharedObsWriter, one: int, other: int) -> bool:
         return other != one + 1 or other % writer.moments == 0
 
     def _connect(self) -> zmq.Socket[bytes]:
         return connect(self._context, zmq.PUSH, self._address, server=self._server)
 
 
-class Outlets:
+class ConnectionPool:
     """All of one process. A peer that was started again is another place."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._context = context
-        self._open: dict[tuple[str, int, int], Outlet] = {}
+        self._open: dict[tuple[str, int, int], Connection] = {}
 
-    def take(self, route: Route) -> Outlet:
+    def take(self, route: Route) -> Connection:
         """The connection for `route`, to be left when it is used no more."""
         relay = route.experience_relay
         place = (route.experience, relay, 0 if relay else route.incarnation)
         outlet = self._open.get(place)
         if outlet is None:
-            outlet = self._open[place] = Outlet(self._context, route)
+            outlet = self._open[place] = Connection(self._context, route)
         outlet.users += 1
         return outlet
 
-    def leave(self, outlet: Outlet, linger: int = 0) -> None:
+    def leave(self, outlet: Connection, linger: int = 0) -> None:
         """Closed when nobody uses it; what is queued gets so many milliseconds."""
         outlet.users -= 1
         if outlet.users == 0:

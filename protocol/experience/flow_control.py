@@ -1,22 +1,22 @@
 """Who may write, announce and overwrite which block, how many blocks one message announces, and how fast an actor goes
 on without a learner. Pure, with time passed in.
 
-`Credit` is a state machine that accounts for every segment. The unit is a block: the slots of all streams of one group,
-which are written and finished together. A block is free, being written, in the backlog (finished, not announced), in
-flight (announced, not acknowledged) or kept (replay: acknowledged, still sampled). A block in flight is never
-overwritten, so no announced segment is lost by a living writer; and at most `credits` blocks are in flight, so no queue
-between the two ends can grow.
+`CreditWindow` is a state machine that accounts for every segment. The unit is a block: the slots of all streams of one
+group, which are written and finished together. A block is free, being written, in the backlog (finished, not
+announced), in flight (announced, not acknowledged) or kept (replay: acknowledged, still sampled). A block in flight is
+never overwritten, so no announced segment is lost by a living writer; and at most `credits` blocks are in flight, so no
+queue between the two ends can grow.
 
-`Holding` coalesces: what a message costs both ends hardly depends on how much is in it. A block is held while the
+`SendCoalescer` coalesces: what a message costs both ends hardly depends on how much is in it. A block is held while the
 learner has sixteen other messages to take and blocks come within a millisecond of one another, so that the next is
 about to come. What took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `pump`
 (with each heartbeat), `drain` and the end send what is held. An actor whose blocks take many turns never holds any.
 
-`Pace` is for replay with `drop_oldest`. A learner's rate limiter paces its actors by acknowledging late, and they wait
-for it as long as they hear from it. A learner that is stopped or dead says nothing, as a busy one does; so the actor
-goes on without it at the pace at which its segments were acknowledged until then, and overwrites the oldest. It neither
-stands still nor runs away with the steps of the run, and a learner that comes back finds about as many new rows as if
-it had never been away.
+`ActorPacer` is for replay with `drop_oldest`. A learner's rate limiter paces its actors by acknowledging late, and they
+wait for it as long as they hear from it. A learner that is stopped or dead says nothing, as a busy one does; so the
+actor goes on without it at the pace at which its segments were acknowledged until then, and overwrites the oldest. It
+neither stands still nor runs away with the steps of the run, and a learner that comes back finds about as many new rows
+as if it had never been away.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Literal
 from protocol.errors import ConfigurationError
 from protocol.transport.sockets import HIGH_WATER
 
-__all__ = ["Block", "Bounds", "Credit", "Holding", "Pace", "blocks_of"]
+__all__ = ["ActorPacer", "Block", "Bounds", "CreditWindow", "SendCoalescer", "blocks_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def blocks_of(credits: int, segments: int) -> int:
     return credits // segments
 
 
-class Credit:
+class CreditWindow:
     """`blocks` blocks, of which `credits` may be in flight and `writers` are written at the same time."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Credit:
         self.dropped = {"overwritten": 0, "no_credit": 0}
 
     @classmethod
-    def of_flight(cls, blocks: int, flight: list[Block]) -> Credit:
+    def of_flight(cls, blocks: int, flight: list[Block]) -> CreditWindow:
         """Nothing is to be written any more: only `flight`, in order, of a ring of `blocks`, is to be announced and
         acknowledged."""
         credit = cls(blocks, max(1, len(flight)), 0, "stream", "block")
@@ -154,7 +154,7 @@ class Credit:
 
     @property
     def paced(self) -> bool:
-        """Whether a sender without credit waits for a learner that lives, and for no other (`Pace`)."""
+        """Whether a sender without credit waits for a learner that lives, and for no other (`ActorPacer`)."""
         return self._keeps and self._flow == "drop_oldest"
 
     @property
@@ -258,11 +258,11 @@ _MOST_INLINE = 2**22
 the caches by then."""
 
 
-class Holding:
+class SendCoalescer:
     """Blocks of `credit`, of `segments` segments or less and `nbytes` bytes, that are in flight by the books and not
     yet sent. `alone`: none may share a message."""
 
-    def __init__(self, credit: Credit, segments: int, nbytes: int, alone: bool) -> None:
+    def __init__(self, credit: CreditWindow, segments: int, nbytes: int, alone: bool) -> None:
         self._credit, self._segments = credit, segments
         self._nbytes, self._alone = nbytes, alone
         self._together = 1
@@ -329,7 +329,7 @@ beacon takes, by which a learner that seldom settles is heard of."""
 _SAMPLES = 64
 
 
-class Pace:
+class ActorPacer:
     """One actor's, of one policy. The unit is a block, as of credit."""
 
     def __init__(self, now: float) -> None:

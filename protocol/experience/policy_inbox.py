@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from protocol.errors import SharedMemoryError, WireError
 from protocol.experience.ack_publisher import AckSender, Key
 from protocol.experience.layout import Layout
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.ring_buffer import RECORD, Place, Ring, copied, place_of
-from protocol.experience.shared_obs import Common
+from protocol.experience.shared_obs import SharedObs
 from protocol.experience.validation import ActionCheck, check_final_rows, check_finite, read_columns, read_records
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
-from protocol.memory.shared_obs_store import Lease, Shelf
-from protocol.memory.slot_allocator import Pool
+from protocol.memory.shared_obs_store import Lease, SharedObsStore
+from protocol.memory.slot_allocator import SlotPool
 from protocol.messages.codec import around, decode, packed
 from protocol.messages.compression import unpacked
 from protocol.messages.core import Segments
 
-__all__ = ["Admission", "Arrival", "Opener", "Pile"]
+__all__ = ["Arrival", "HeaderBatch", "HeaderDecoder", "PolicyInbox"]
 
 _TOGETHER = 1024
 """Segments up to which arrivals of one actor are put together."""
@@ -50,7 +50,7 @@ class Arrival:
     ring: Ring
     records: NDArray[np.void]
     owned: bool
-    common: Common | None = None
+    common: SharedObs | None = None
 
     def continues(self, other: Arrival) -> bool:
         """Whether `other`, which came later, is more of the same."""
@@ -68,22 +68,22 @@ class _Parcel:
     key: Key
     records: NDArray[np.void]
     columns: dict[str, NDArray]
-    common: Common | None
+    common: SharedObs | None
     lease: Lease | None
 
 
 @dataclass(slots=True)
-class Admission:
+class PolicyInbox:
     """One policy's: what its actors announced, and where it lies."""
 
     name: str
     layout: Layout
-    ledger: Ledger
-    pool: Pool
+    ledger: ReceiptLog
+    pool: SlotPool
     check: ActionCheck | None
     announced: dict[Key, int]
     settled: dict[Key, int]
-    shelf: Shelf
+    shelf: SharedObsStore
     acks: AckSender
     counters: Counters
     arrivals: deque[Arrival] = field(default_factory=deque)
@@ -94,7 +94,7 @@ class Admission:
     left: list[Ring] = field(default_factory=list)
     """Rings whose actors are announced in others since: of a relay that was started again."""
 
-    def accept(self, pile: Pile) -> int:
+    def accept(self, pile: HeaderBatch) -> int:
         """Segments in memory. What they refer to is checked where it lies, before anything of it is used."""
         header, layout = pile.header, self.layout
         key = (header.actor, header.incarnation)
@@ -137,7 +137,7 @@ class Admission:
         after: int,
         records: NDArray[np.void],
         columns: dict[str, NDArray],
-        common: Common | None,
+        common: SharedObs | None,
     ) -> int:
         if sum(len(parcel.records) for parcel in self.parked) > _PARKED * self.pool.slots:
             raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)
@@ -173,7 +173,7 @@ class Admission:
             count += self._stored(parcel.key, stored, parcel.common, parcel.lease)
         return count
 
-    def _stored(self, key: Key, records: NDArray[np.void], common: Common | None, lease: Lease | None) -> int:
+    def _stored(self, key: Key, records: NDArray[np.void], common: SharedObs | None, lease: Lease | None) -> int:
         if lease is not None:
             self.leases.update(dict.fromkeys(records["slot"].tolist(), lease))
         return self.queue(Arrival(*key, self.pool.ring, records, True, common))
@@ -241,7 +241,7 @@ _LARGEST = 4096
 """Bytes of a header that is worth remembering."""
 
 
-class Opener:
+class HeaderDecoder:
     """Decodes headers. From one message of an actor to its next only `after` differs: of a header that is, byte for
     byte, one that was decoded and checked before but for that number, the number alone is decoded."""
 
@@ -277,7 +277,7 @@ class Opener:
 
 
 @dataclass(slots=True)
-class Pile:
+class HeaderBatch:
     """Messages about one actor's ring that came one behind the other, of one header but for `after`."""
 
     header: Segments

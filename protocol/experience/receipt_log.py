@@ -14,13 +14,13 @@ import numpy as np
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import reserve
 
-__all__ = ["Ledger"]
+__all__ = ["ReceiptLog"]
 
 _ENTRY = np.dtype([("actor", "S128"), ("incarnation", "<u8"), ("settled", "<u8"), ("count", "<u8")])
 _ENTRIES = 16_384
 
 
-class Ledger:
+class ReceiptLog:
     """`path` None keeps it in memory only (a learner without a run's folder). A file's room is reserved at once:
     SharedMemoryError where there is none."""
 

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from protocol.errors import RookeryError, WireError
 from protocol.experience.ack_publisher import AckSender, Key, Window
 from protocol.experience.layout import Layout
-from protocol.experience.policy_inbox import Admission, Arrival, Opener, Pile
-from protocol.experience.receipt_log import Ledger
-from protocol.experience.recovery import Roll, finished_beyond
+from protocol.experience.policy_inbox import Arrival, HeaderBatch, HeaderDecoder, PolicyInbox
+from protocol.experience.receipt_log import ReceiptLog
+from protocol.experience.recovery import MemberTracker, finished_beyond
 from protocol.experience.ring_buffer import Ring, place_of
 from protocol.experience.validation import ActionCheck
 from protocol.memory.counters import Counters
-from protocol.memory.shared_obs_store import Shelf
-from protocol.memory.slot_allocator import POOL, Pool
+from protocol.memory.shared_obs_store import SharedObsStore
+from protocol.memory.slot_allocator import POOL, SlotPool
 from protocol.messages.core import Segments
 from protocol.transport.sockets import arrived, peer_host
 
@@ -58,19 +58,19 @@ class ExperienceReceiver:
         self._acks = AckSender(acks, incarnation, self._state, counters)
         self.sockets = [pull, acks]
         """What to wait on."""
-        self._intakes: dict[str, Admission] = {}
-        self._roll = Roll(run, concerns)
+        self._intakes: dict[str, PolicyInbox] = {}
+        self._roll = MemberTracker(run, concerns)
         self._strangers: set[Key] = set()
         """Actor incarnations that sent something and were never members, as far as is known."""
-        self._shelf = Shelf(run)
+        self._shelf = SharedObsStore(run)
         self._quarantined: set[str] = set()
-        self._opener = Opener()
+        self._opener = HeaderDecoder()
 
     def add_policy(
         self,
         policy: str,
         layout: Layout,
-        ledger: Ledger,
+        ledger: ReceiptLog,
         pool_slots: int,
         check: ActionCheck | None = None,
         window: Window = Window(),  # noqa: B008 - frozen
@@ -79,8 +79,8 @@ class ExperienceReceiver:
         remote actor sends some. `window`: what one actor may have in flight."""
         self._acks.expect(policy, window)
         settled = ledger.entries()
-        pool = Pool(layout, pool_slots)
-        self._intakes[policy] = Admission(
+        pool = SlotPool(layout, pool_slots)
+        self._intakes[policy] = PolicyInbox(
             policy, layout, ledger, pool, check, dict(settled), settled, self._shelf, self._acks, self._counters
         )
 
@@ -94,7 +94,7 @@ class ExperienceReceiver:
         for intake in self._intakes.values():
             taken = intake.retry()
             count, copied = count + taken, copied + taken * intake.layout.segment_bytes
-        piles: dict[tuple[str, str, int], Pile] = {}
+        piles: dict[tuple[str, str, int], HeaderBatch] = {}
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
             frames = arrived(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
             if frames is None:
@@ -111,7 +111,7 @@ class ExperienceReceiver:
                     taken = intake.accept_inline(header, after, frames[1:])
                     count, copied = count + taken, copied + taken * intake.layout.segment_bytes
                 else:
-                    pile = piles.setdefault(way, Pile(header)) if pile is None else pile
+                    pile = piles.setdefault(way, HeaderBatch(header)) if pile is None else pile
                     pile.add(after, frames)
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]))
@@ -202,7 +202,7 @@ class ExperienceReceiver:
         intake = self._intakes.get(policy)
         return None if intake is None else (intake.settled.get(key, 0), intake.announced.get(key, 0))
 
-    def _take(self, pile: Pile) -> int:
+    def _take(self, pile: HeaderBatch) -> int:
         """What came from one actor, as if it were one message where that comes to the same: what it costs to look at a
         message hardly depends on how many segments are in it. Where something is wrong each is looked at by itself."""
         intake = self._intakes.get(pile.header.policy)
@@ -215,12 +215,12 @@ class ExperienceReceiver:
         count = 0
         for after, frames in zip(pile.afters, pile.messages, strict=True):
             try:
-                count += self._intake_of(pile.header).accept(Pile(pile.header, [after], [frames]))
+                count += self._intake_of(pile.header).accept(HeaderBatch(pile.header, [after], [frames]))
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]))
         return count
 
-    def _intake_of(self, header: Segments) -> Admission:
+    def _intake_of(self, header: Segments) -> PolicyInbox:
         if header.run != self._run:
             raise WireError("segments_of_other_run", value=header.run, expected=self._run)
         intake = self._intakes.get(header.policy)
@@ -242,7 +242,7 @@ class ExperienceReceiver:
             raise WireError("segments_of_unknown_actor", peer=key[0], limit=_STRANGERS)
         self._strangers.add(key)
 
-    def _salvage(self, intake: Admission, key: Key, path: Path | None) -> None:
+    def _salvage(self, intake: PolicyInbox, key: Key, path: Path | None) -> None:
         try:
             if path is not None:
                 intake.rings[key] = Ring.attach(path, intake.layout, self._counters)

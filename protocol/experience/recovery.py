@@ -1,8 +1,8 @@
 """Finished segments that a dead actor left in memory, and who takes them.
 
-A learner that shares the memory takes them from the ring itself: `Roll` finds rings that nobody announced, and records
-of whole segments in them. For any other learner, the actor that returns under the same name sends what its predecessor
-finished and nobody took, under the numbers that it was given.
+A learner that shares the memory takes them from the ring itself: `MemberTracker` finds rings that nobody announced, and
+records of whole segments in them. For any other learner, the actor that returns under the same name sends what its
+predecessor finished and nobody took, under the numbers that it was given.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from protocol.errors import RookeryError, SharedMemoryError, WireError
 from protocol.experience.ack_publisher import ack_topic
-from protocol.experience.flow_control import Block, Credit
+from protocol.experience.flow_control import Block, CreditWindow
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.experience.sender import LARGEST_ACK, ExperienceSender
-from protocol.experience.shared_obs import COMMON, CommonWriter
+from protocol.experience.shared_obs import COMMON, SharedObsWriter
 from protocol.experience.validation import check_final_rows, read_records, shown
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files, memory_dir
@@ -31,7 +31,7 @@ from protocol.messages.codec import decode
 from protocol.messages.core import Ack, Route
 from protocol.transport.sockets import arrived, connect, poll
 
-__all__ = ["Roll", "deliver_inheritance", "finished_beyond", "rings_left_behind", "rings_of"]
+__all__ = ["MemberTracker", "deliver_inheritance", "finished_beyond", "rings_left_behind", "rings_of"]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def deliver_inheritance(
             ring.remove()
             continue
         count = sum(each.segments for each in blocks)
-        credit = Credit.of_flight(ring.slots // block, blocks)
+        credit = CreditWindow.of_flight(ring.slots // block, blocks)
         sender = ExperienceSender(
             context, run, actor, incarnation, route.policy, ring, credit, block, counters, common=moments
         )
@@ -106,13 +106,13 @@ def deliver_inheritance(
 
 def _moments(
     run: str, actor: str, incarnation: int, common: Layout | None, ring: Ring, blocks: list[Block], size: int
-) -> CommonWriter | None:
+) -> SharedObsWriter | None:
     """The moments that `blocks` refer to, held for them; None where nothing is common. Raises RookeryError if they are
     not all there."""
     if common is None:
         return None
     path = memory_dir() / f"{PREFIX}{run}-{actor}.{incarnation}-{COMMON}.ring"
-    moments = CommonWriter.inherited(Ring.attach(path, common))
+    moments = SharedObsWriter.inherited(Ring.attach(path, common))
     for block in blocks:
         slots = slice(block.index * size, (block.index + 1) * size)
         records = ring.segments(slots)
@@ -164,7 +164,7 @@ def _settled(
         socket.close(linger=0)
 
 
-class Roll:
+class MemberTracker:
     """Who is a member, as far as is known, and whose rings are to be looked through because they are none any more:
     those of actors that this learner `concerns`."""
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from protocol.errors import WireError
 from protocol.experience.ack_publisher import ack_topic
 from protocol.experience.block_writer import BlockWriter
-from protocol.experience.connections import Outlet, Outlets
-from protocol.experience.flow_control import Block, Credit, Holding, Pace
+from protocol.experience.connections import Connection, ConnectionPool
+from protocol.experience.flow_control import ActorPacer, Block, CreditWindow, SendCoalescer
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import CommonWriter
+from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.messages import compression
 from protocol.messages.codec import around, decode, encode, packed
@@ -57,12 +57,12 @@ class ExperienceSender:
         incarnation: int,
         policy: str,
         ring: Ring,
-        credit: Credit,
+        credit: CreditWindow,
         block: int,
         counters: Counters,
         compress: Sequence[str] = (),
-        common: CommonWriter | None = None,
-        outlets: Outlets | None = None,
+        common: SharedObsWriter | None = None,
+        outlets: ConnectionPool | None = None,
     ) -> None:
         compression.check_fields(compress, ring.layout)
         compression.check_package(compress)
@@ -70,7 +70,7 @@ class ExperienceSender:
         self._run, self._actor, self._incarnation, self._policy = run, actor, incarnation, policy
         self.ring = ring
         self._credit = credit
-        self._pace = Pace(time.monotonic()) if credit.paced else None
+        self._pace = ActorPacer(time.monotonic()) if credit.paced else None
         self._blocks = BlockWriter(ring, credit, block)
         self._counters = counters
         kinds = ("produced", "backlog", "flight", *(f"dropped.{cause}" for cause in credit.dropped))
@@ -78,11 +78,11 @@ class ExperienceSender:
         self._compress = list(compress)
         self._common = common
         alone = common is not None  # a message brings the moments of its block
-        self._held = Holding(credit, block, block * ring.layout.segment_bytes, alone)
+        self._held = SendCoalescer(credit, block, block * ring.layout.segment_bytes, alone)
         self._route: Route | None = None
         self._inline = False
-        self._outlets = outlets or Outlets(context)
-        self._outlet: Outlet | None = None
+        self._outlets = outlets or ConnectionPool(context)
+        self._outlet: Connection | None = None
         self._generation = 0
         """Of the outlet, when everything was sent that may have been lost with an earlier one."""
         self._acks: zmq.Socket[bytes] | None = None
@@ -126,7 +126,7 @@ class ExperienceSender:
         self._held.begin(slots, time.monotonic())
         return slots
 
-    def _keep_pace(self, pace: Pace, on_wait: Callable[[], None]) -> None:
+    def _keep_pace(self, pace: ActorPacer, on_wait: Callable[[], None]) -> None:
         """Waits for credit as long as the governor may be what is waited for."""
         start = time.monotonic()
         try:

@@ -20,13 +20,13 @@ from protocol.errors import EnvironmentFault
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.messages.core import CommonRows
 
-__all__ = ["COMMON", "Common", "CommonWriter"]
+__all__ = ["COMMON", "SharedObs", "SharedObsWriter"]
 
 COMMON = "~common"
 """In the name of an actor's common ring what a policy's name is in that of any other; no policy is called so."""
 
 
-class Common:
+class SharedObs:
     """One writer's moments in `ring`, to be read."""
 
     def __init__(self, ring: Ring, writer: int = 0) -> None:
@@ -51,7 +51,7 @@ class Common:
         return (slot * self._moments + row.astype(np.int64)) * self._copies + copy, there
 
 
-class CommonWriter:
+class SharedObsWriter:
     """Writes moments into `ring` and keeps those that a segment may still refer to.
 
     `turns`: how many groups of copies take turns, where agents come and go at will, so that segments have to end after
@@ -73,7 +73,7 @@ class CommonWriter:
         self._held: dict[Hashable, tuple[int, int | None]] = {}
 
     @classmethod
-    def inherited(cls, ring: Ring) -> CommonWriter:
+    def inherited(cls, ring: Ring) -> SharedObsWriter:
         """What an earlier incarnation left in `ring`, to be sent and not to be written on."""
         writer = cls(ring)
         written = np.flatnonzero(ring.table["state"] == FINISHED)

@@ -24,10 +24,10 @@ from protocol.memory.row_reader import EMPTY, Description, RowReader
 from protocol.memory.row_window import RowSpec
 from protocol.memory.shared_file import PREFIX, memory_dir
 
-__all__ = ["RowReader", "RowSpec", "Rows"]
+__all__ = ["RowBuffer", "RowReader", "RowSpec"]
 
 
-class Rows(RowReader):
+class RowBuffer(RowReader):
     """The one who writes rows, and may sample them too. `name` None keeps them private to this process.
 
     A segment older than `flush_after` seconds is finished at the next row or `flush`; its unused rows stay so. With

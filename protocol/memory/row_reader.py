@@ -22,14 +22,14 @@ from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.memory.row_window import RowSpec, RowWindow
 from protocol.memory.shared_file import memory_dir
 
-__all__ = ["EMPTY", "Batch", "Description", "RowReader"]
+__all__ = ["EMPTY", "Description", "RowBatch", "RowReader"]
 
 EMPTY = np.iinfo(np.int64).min
 """The action of a row that only fills stacks up, and is never sampled itself."""
 _FIELDS = ("state", "action", "reward", "done")
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Copies, in memory that the next batch of this size uses again. Stacks have their newest frame last."""
 
     state: NDArray[np.float32]
@@ -74,7 +74,7 @@ class RowReader:
         self.spec, self.counters, self._ring, self._clock = spec, counters, ring, clock
         self._window = RowWindow(ring, spec, self.counters, opened)
         self._rng = np.random.default_rng(seed)
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, RowBatch] = {}
         self._starved_since: float | None = None
 
     @classmethod
@@ -144,7 +144,7 @@ class RowReader:
             state[wanted - len(newest) :] = newest
         return state
 
-    def sample(self, batch_size: int) -> Batch | None:
+    def sample(self, batch_size: int) -> RowBatch | None:
         """`batch_size` different rows with their stacks and successors, none of them across the write head; None as
         long as there are fewer than `batch_size + n + 1` rows."""
         found = self._window.whole(lambda: self._sample(batch_size))
@@ -162,7 +162,7 @@ class RowReader:
         """Lets go of the memory; the last one to do so removes it."""
         self._ring.remove()
 
-    def _sample(self, batch_size: int) -> tuple[NDArray[np.int64], Batch] | None:
+    def _sample(self, batch_size: int) -> tuple[NDArray[np.int64], RowBatch] | None:
         frames = self.spec.frames
         oldest, ready = self._window.head + frames - 1, len(self._window) - frames - 1
         if batch_size < 1 or ready < batch_size:
@@ -182,7 +182,7 @@ class RowReader:
         followed = (action[window.places(numbers + 1)] != EMPTY) | (window.column("done")[place] != 0)
         return np.asarray((action[place] != EMPTY) & followed)
 
-    def _copy(self, numbers: NDArray[np.int64]) -> Batch:
+    def _copy(self, numbers: NDArray[np.int64]) -> RowBatch:
         window, batch = self._window, self._batch(len(numbers))
         places = window.places(numbers[:, None] + np.arange(1 - self.spec.frames, 2))
         place, after = places[:, :-1], places[:, 1:]
@@ -198,11 +198,11 @@ class RowReader:
         batch.next_state[done[:, -1] != 0] = 0
         return batch
 
-    def _batch(self, size: int) -> Batch:
+    def _batch(self, size: int) -> RowBatch:
         if size not in self._batches:
             wide = (size, self.spec.frames * math.prod(self.spec.shape))
             numbers = [np.empty((size, 1), np.float32) for _ in range(3)]
-            self._batches[size] = Batch(
+            self._batches[size] = RowBatch(
                 np.empty(wide, np.float32),
                 np.empty((size, 1), np.int64),
                 numbers[0],

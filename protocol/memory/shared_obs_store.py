@@ -1,7 +1,7 @@
 """Where a receiver finds what agents see in common, whatever the policies: moments of an actor that shares its memory
 lie in a ring of its; those of all others are copied into one.
 
-In flow: what a header says of the moments that its segments refer to, and frames of moments. Out flow: a `Common` to
+In flow: what a header says of the moments that its segments refer to, and frames of moments. Out flow: a `SharedObs` to
 look them up in, the same one for all policies of an actor, or a RookeryError.
 """
 
@@ -19,12 +19,12 @@ from protocol.errors import SharedMemoryError, WireError
 from protocol.experience.ack_publisher import Key
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring
-from protocol.experience.shared_obs import COMMON, Common
+from protocol.experience.shared_obs import COMMON, SharedObs
 from protocol.experience.validation import read_frame, shown
 from protocol.memory.shared_file import PREFIX, memory_dir
 from protocol.messages.core import CommonRows
 
-__all__ = ["Lease", "Shelf"]
+__all__ = ["Lease", "SharedObsStore"]
 
 
 class Lease:
@@ -34,16 +34,16 @@ class Lease:
         self.slots, self.segments = slots, segments
 
 
-class Shelf:
+class SharedObsStore:
     """The moments of all actors of `run`; what comes over the network lies in the file `path`, or in private memory."""
 
     def __init__(self, run: str, path: Path | None = None) -> None:
         self._run, self._path = run, path
         self._layout: Layout | None = None
-        self._near: dict[Key, Common] = {}
+        self._near: dict[Key, SharedObs] = {}
         self._rings: dict[str, Ring] = {}
         """Attached ones, by nonce."""
-        self._left: list[ref[Common]] = []
+        self._left: list[ref[SharedObs]] = []
         """Those of relays that were started again since, as long as segments refer to them."""
         self._far: _Store | None = None
         self._blocks = 0
@@ -59,7 +59,7 @@ class Shelf:
             raise WireError("common_observations_differ")
         return told is not None
 
-    def near(self, key: Key, told: CommonRows | None) -> Common | None:
+    def near(self, key: Key, told: CommonRows | None) -> SharedObs | None:
         """The moments of an actor that shares its memory, or of a relay that does; None where nothing is common."""
         if not self.agree(told):
             return None
@@ -74,21 +74,21 @@ class Shelf:
                 raise SharedMemoryError("memory_of_another_writer", file=told.ring, peer=key[0], key="transport")
             if known is not None:
                 self._left.append(ref(known))
-            known = self._near[key] = Common(ring, told.writer)
+            known = self._near[key] = SharedObs(ring, told.writer)
         return known
 
-    def left(self, key: Key) -> Common | None:
+    def left(self, key: Key) -> SharedObs | None:
         """The moments that a dead actor left behind in memory."""
         if self._layout is not None and key not in self._near:
             path = memory_dir() / f"{PREFIX}{self._run}-{key[0]}.{key[1]}-{COMMON}.ring"
-            self._near[key] = Common(self._attach(path))
+            self._near[key] = SharedObs(self._attach(path))
         return self._near.get(key)
 
     def frames(self, told: CommonRows | None) -> int:
         """How many frames of moments follow the columns."""
         return len(told.sent) if self.agree(told) and told is not None else 0
 
-    def put(self, key: Key, told: CommonRows | None, frames: Iterable[Any]) -> Common | None:
+    def put(self, key: Key, told: CommonRows | None, frames: Iterable[Any]) -> SharedObs | None:
         """Copies moments that came over the network; where all that came from this actor lies."""
         if told is None or self._layout is None:
             return None
@@ -167,16 +167,16 @@ class _Store:
         """Which moments of a block have come."""
         self._lent = np.zeros(blocks, np.int64)
         self._free = list(range(blocks))
-        self._commons: dict[Key, Common] = {}
+        self._commons: dict[Key, SharedObs] = {}
         self._slots: dict[Key, dict[int, int]] = {}
         """Block -> slot."""
         self._alive: dict[Key, list[tuple[int, int]]] = {}
         self._writers = 0
 
-    def put(self, key: Key, told: CommonRows, frames: Iterable[Any]) -> Common:
+    def put(self, key: Key, told: CommonRows, frames: Iterable[Any]) -> SharedObs:
         common = self._commons.get(key)
         if common is None:
-            common = self._commons[key] = Common(self.ring, self._writers)
+            common = self._commons[key] = SharedObs(self.ring, self._writers)
             self._slots[key], self._writers = {}, self._writers + 1
         self._alive[key] = told.alive
         self._forget(key)
@@ -218,7 +218,7 @@ class _Store:
     def _may_refer(self, key: Key, block: int) -> bool:
         return any(first <= block <= last for first, last in self._alive[key])
 
-    def _slot(self, key: Key, block: int, common: Common) -> int:
+    def _slot(self, key: Key, block: int, common: SharedObs) -> int:
         slot = self._slots[key].get(block)
         if slot is None:
             if not self._free:

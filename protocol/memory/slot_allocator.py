@@ -21,7 +21,7 @@ from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring, copied
 from protocol.experience.validation import check_rows_finite, doubtful
 
-__all__ = ["POOL", "Pool"]
+__all__ = ["POOL", "SlotPool"]
 
 _EVEN = np.uint64(1)
 """What an odd sequence word lacks."""
@@ -31,7 +31,7 @@ POOL = ".pool"
 """End of the name of a relay's pool, which is a ring that many actors' segments lie in."""
 
 
-class Pool:
+class SlotPool:
     """`slots` slots of `layout` in private memory, or in the file `path` for a reader to attach, made when they are
     first needed. `checksums` as in `Ring.create`. Legend: `n` segments."""
 

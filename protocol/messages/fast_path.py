@@ -19,7 +19,7 @@ from protocol import OLDEST_SCHEMA, SCHEMA
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Observe
 
-__all__ = ["FORMS", "LARGEST", "Asked", "Given", "frequent", "pack"]
+__all__ = ["FORMS", "LARGEST", "ActHeader", "ObserveHeader", "frequent", "pack"]
 
 LARGEST = 4096
 """Bytes of a header that is read here: it cannot hold more elements than are allowed."""
@@ -34,7 +34,7 @@ _Name = Annotated[str, Meta(min_length=1, max_length=128)]
 _Finite = Annotated[float, Meta(ge=-_MOST, le=_MOST)]
 
 
-class Asked(msgspec.Struct, tag_field="type", tag=Observe.type, forbid_unknown_fields=True):
+class ObserveHeader(msgspec.Struct, tag_field="type", tag=Observe.type, forbid_unknown_fields=True):
     """An `observe`, with its fields."""
 
     schema_number: _Number
@@ -47,7 +47,7 @@ class Asked(msgspec.Struct, tag_field="type", tag=Observe.type, forbid_unknown_f
     clock: _Finite = 0.0
 
 
-class Given(msgspec.Struct, tag_field="type", tag=Act.type, forbid_unknown_fields=True):
+class ActHeader(msgspec.Struct, tag_field="type", tag=Act.type, forbid_unknown_fields=True):
     """An `act`, with its fields."""
 
     schema_number: _Number
@@ -56,7 +56,7 @@ class Given(msgspec.Struct, tag_field="type", tag=Act.type, forbid_unknown_field
     waited: _Finite
 
 
-def frequent(raw: bytes) -> Asked | Given | None:
+def frequent(raw: bytes) -> ObserveHeader | ActHeader | None:
     """What `raw` says, if it is the header of one of these in golden form."""
     read = _READ.get(raw[_KIND])
     if read is None or len(raw) > LARGEST:
@@ -67,7 +67,7 @@ def frequent(raw: bytes) -> Asked | Given | None:
         return None
 
 
-def pack(said: Asked | Given) -> bytes:
+def pack(said: ObserveHeader | ActHeader) -> bytes:
     """Its header: for who says so much that to make a message of it costs more than to send it. Nothing is checked."""
     return _ENCODE(said)
 
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
 _ENCODE = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 
 
-FORMS: dict[type[Message], type[Asked] | type[Given]] = {Observe: Asked, Act: Given}
+FORMS: dict[type[Message], type[ObserveHeader] | type[ActHeader]] = {Observe: ObserveHeader, Act: ActHeader}
 _READ = {
     msgspec.msgpack.encode({"type": cls.type})[_KIND]: msgspec.msgpack.Decoder(form).decode
     for cls, form in FORMS.items()

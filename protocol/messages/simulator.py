@@ -25,7 +25,7 @@ from protocol.messages.core import (
     Seconds,
     Text,
 )
-from protocol.spaces import Action, Place, Record
+from protocol.spaces import Action, Place, RowFormat
 
 __all__ = [
     "Act",
@@ -226,7 +226,7 @@ def facts_of(place: Place) -> PlaceFacts:
     )
 
 
-def _columns(record: Record) -> list[Column]:
+def _columns(record: RowFormat) -> list[Column]:
     return [
         Column(name=leaf.name, dtype=np.dtype(leaf.space.dtype).newbyteorder("<").str, shape=list(leaf.space.shape))
         for leaf in record.leaves

@@ -27,7 +27,7 @@ from protocol.errors import ConfigurationError, Timeout
 from protocol.messages.simulator import Fallback
 from protocol.simulator.connection import Line
 from protocol.simulator.fallback import Lateness, Script
-from protocol.simulator.session import Acted, Begun, Event, Over, RunOver, Session, Shown, SimulatorFault, Wrong
+from protocol.simulator.session import Acted, Begun, Event, ObservedStep, Over, RunOver, Session, SimulatorFault, Wrong
 from protocol.spaces import World
 
 __all__ = ["EpisodeCut", "RunOver", "Simulator", "SimulatorFault"]
@@ -71,9 +71,9 @@ class Simulator:
         self._patience, self._lateness = patience, Lateness(deadline, fallback, script)
         self._line = Line(endpoint, keys, context)
         self.session = Session(name, drives, lease, world, f"rookery {RELEASE}, Python {platform.python_version()}")
-        self._request: Shown | None = None
+        self._request: ObservedStep | None = None
         """What was asked and not answered."""
-        self._shown = Shown({}, {}, ())
+        self._shown = ObservedStep({}, {}, ())
         """What was to be asked last."""
         self._earned: dict[str, float] = {}
         """Rewards that no `observe` has told yet."""
@@ -173,7 +173,7 @@ class Simulator:
             earned = self._earned
             for name, reward in rewards.items():
                 earned[name] = earned.get(name, 0.0) + reward
-        self._shown = shown = Shown(observations, masks or {}, elements, clock)
+        self._shown = shown = ObservedStep(observations, masks or {}, elements, clock)
         if self._request is None:
             self._ask(shown)
         else:
@@ -238,7 +238,7 @@ class Simulator:
             raise ConfigurationError("agent_not_named")
         return cast.names[0]
 
-    def _ask(self, shown: Shown) -> None:
+    def _ask(self, shown: ObservedStep) -> None:
         earned = self._earned
         rewards = {name: earned.pop(name) for name in shown.observations if name in earned} if earned else earned
         late, self._late = self._late, 0

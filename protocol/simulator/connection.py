@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zmq
 
-from protocol.transport.sockets import Ear, connect, dispatch, open_context
+from protocol.transport.sockets import BlockingReceiver, connect, dispatch, open_context
 
 __all__ = ["Line", "addresses_of", "ended"]
 
@@ -26,7 +26,7 @@ class Line:
         self._context = context or open_context(keys, "simulator")
         self._owns_context = context is None
         self._socket: zmq.Socket[bytes] | None = None
-        self._ear: Ear | None = None
+        self._ear: BlockingReceiver | None = None
         self.address = ""
 
     def open(self, seconds: float, elsewhere: bool = False) -> None:
@@ -41,7 +41,7 @@ class Line:
             self.address = address
             # What were queued for an actor that is away, it could make no sense of when it is back.
             self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
-            self._ear = Ear(self._socket)
+            self._ear = BlockingReceiver(self._socket)
         if self._socket is not None:
             self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
 

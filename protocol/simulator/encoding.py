@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Discrete, Leaf, Place, World, nest, space_of
 
-__all__ = ["Cast", "Values"]
+__all__ = ["SpaceCodec", "Values"]
 
 
 class Values:
@@ -88,7 +88,7 @@ class Values:
         return nest(space, values, "action")
 
 
-class Cast:
+class SpaceCodec:
     """All agents of a world by name."""
 
     def __init__(self, world: World) -> None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.messages.simulator import Admit, Fallback
-from protocol.simulator.encoding import Cast, Values
-from protocol.simulator.session import Shown
+from protocol.simulator.encoding import SpaceCodec, Values
+from protocol.simulator.session import ObservedStep
 from protocol.spaces import Box, Discrete, Leaf, MultiDiscrete, Text
 
 __all__ = ["Lateness", "Script", "Stopgap"]
@@ -33,7 +33,7 @@ class Lateness:
         """Seconds; None: it waits."""
         self._stopgap: Stopgap | None = None
 
-    def agree(self, admit: Admit, cast: Cast) -> None:
+    def agree(self, admit: Admit, cast: SpaceCodec) -> None:
         """Takes the run's where it has none of its own; ConfigurationError for `scripted` without a script."""
         deadline, kind = self._own
         if deadline is None and admit.deadline > 0:
@@ -42,7 +42,7 @@ class Lateness:
         if deadline is not None and kind is not None:
             self._stopgap = Stopgap(kind, self._script, cast)
 
-    def fill(self, acted: dict[str, Any] | None, shown: Shown) -> dict[str, Any] | None:
+    def fill(self, acted: dict[str, Any] | None, shown: ObservedStep) -> dict[str, Any] | None:
         """What is done: actions that came, those of before being late; the fallback where there is one and they did
         not."""
         if self._stopgap is None:
@@ -56,7 +56,7 @@ class Lateness:
 class Stopgap:
     """By `kind`, for the agents of `cast`."""
 
-    def __init__(self, kind: Fallback, script: Script | None, cast: Cast) -> None:
+    def __init__(self, kind: Fallback, script: Script | None, cast: SpaceCodec) -> None:
         if kind == "scripted" and script is None:
             raise ConfigurationError("fallback_without_script", field="script")
         self._kind, self._script, self._cast = kind, script, cast
@@ -66,7 +66,7 @@ class Stopgap:
         """These are done."""
         self._done.update({(name, tuple(elements)): action for name, action in actions.items()})
 
-    def actions(self, shown: Shown) -> dict[str, Any]:
+    def actions(self, shown: ObservedStep) -> dict[str, Any]:
         """What to do instead of what has not come."""
         seen, masks, elements, _ = shown
         chosen = {name: self._one(name, one, masks.get(name), elements) for name, one in seen.items()}

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.messages.codec import decode, encode
-from protocol.messages.fast_path import Asked, Given, frequent, pack
+from protocol.messages.fast_path import ActHeader, ObserveHeader, frequent, pack
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Ping, Pong, Reset
 from protocol.messages.versioning import SPOKEN
-from protocol.simulator.encoding import Cast
+from protocol.simulator.encoding import SpaceCodec
 from protocol.spaces import World, parse_world
 
-__all__ = ["Acted", "Begun", "Event", "Over", "RunOver", "Session", "Shown", "SimulatorFault", "Wrong"]
+__all__ = ["Acted", "Begun", "Event", "ObservedStep", "Over", "RunOver", "Session", "SimulatorFault", "Wrong"]
 
 Frames = list[bytes]
 _AGAIN = ("full", "identity")
@@ -34,7 +34,7 @@ class SimulatorFault(RookeryError):
     """The actor did not take in what it was told, or lets nobody in, for a `reason`; `code` is for programs."""
 
 
-class Shown(NamedTuple):
+class ObservedStep(NamedTuple):
     """What agents see when they ask for actions, with their masks, of `elements` if any are named; seconds on the
     simulator's clock."""
 
@@ -102,7 +102,7 @@ class Session:
         self._expected = world
         self.admitted: Admit | None = None
         self.world: World | None = None
-        self.cast: Cast | None = None
+        self.cast: SpaceCodec | None = None
         self.episode, self.playing, self._number = 0, False, 0
         self._asked: dict[int, tuple[list[str], tuple[str, ...]]] = {}
         """Number of an `observe` that is not answered -> agents, elements."""
@@ -115,7 +115,7 @@ class Session:
         self.admitted = None
         return [encode(self._hello)]
 
-    def observe(self, shown: Shown, rewards: Mapping[str, float], late: int = 0) -> Frames:
+    def observe(self, shown: ObservedStep, rewards: Mapping[str, float], late: int = 0) -> Frames:
         """These agents ask for actions."""
         observations, masks, elements, clock = shown
         cast, names, parts = self._known, [*observations], []
@@ -124,7 +124,7 @@ class Session:
             parts.append(values.observation(observations[name], name))
             parts.append(values.mask(masks.get(name), name))
         self._number, self.episode, self.playing = self._number + 1, self.episode + (not self.playing), True
-        said = Asked(
+        said = ObserveHeader(
             self._schema,
             self._number,
             self.episode,
@@ -168,7 +168,7 @@ class Session:
     def take(self, frames: Frames) -> Event | None:
         """What the actor said; None for an answer to nothing that is still asked."""
         said = frequent(frames[0])
-        if isinstance(said, Given):  # as is usual
+        if isinstance(said, ActHeader):  # as is usual
             return self._acted(said, frames[1:])
         message, rest = decode(frames)
         match message:
@@ -189,7 +189,7 @@ class Session:
         return None
 
     @property
-    def _known(self) -> Cast:
+    def _known(self) -> SpaceCodec:
         if self.cast is None:
             raise ConfigurationError("simulator_not_connected")
         return self.cast
@@ -203,12 +203,12 @@ class Session:
         expected = self._expected
         if expected is not None and expected.population != world.population:
             raise ConfigurationError("simulator_world_differs", environment=world.id)
-        self.admitted, self.world, self.cast = admit, world, Cast(world)
+        self.admitted, self.world, self.cast = admit, world, SpaceCodec(world)
         self.episode, self.playing, self._number = 0, False, 0
         self._asked.clear()
         return admit
 
-    def _acted(self, message: Act | Given, rest: Sequence[Any]) -> Acted | None:
+    def _acted(self, message: Act | ActHeader, rest: Sequence[Any]) -> Acted | None:
         asked = self._asked.pop(message.answers, None)
         if asked is None or self.cast is None:
             return None

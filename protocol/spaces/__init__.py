@@ -12,7 +12,7 @@ from protocol.spaces.model import Label
 from protocol.spaces.policy_map import policy_map, symmetries
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
 from protocol.spaces.rewards import Payoffs
-from protocol.spaces.row_format import Record
+from protocol.spaces.row_format import RowFormat
 from protocol.spaces.tree import (
     Action,
     Agent,
@@ -46,7 +46,7 @@ __all__ = [
     "Payoffs",
     "Place",
     "Population",
-    "Record",
+    "RowFormat",
     "Space",
     "Text",
     "Tuple",

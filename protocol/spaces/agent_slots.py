@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces.composite import LeafSpace, elements
 from protocol.spaces.primitive import Box
-from protocol.spaces.row_format import Record, field_of
+from protocol.spaces.row_format import RowFormat, field_of
 from protocol.spaces.tree import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
 
 __all__ = ["Leaf", "Place", "Role", "places_of"]
@@ -67,17 +67,17 @@ class Place:
         return tuple(self._leaves())
 
     @cached_property
-    def observed(self) -> Record:
+    def observed(self) -> RowFormat:
         """Rows of its own observations, without common ones."""
         return self._record("observation")
 
     @cached_property
-    def acted(self) -> Record:
+    def acted(self) -> RowFormat:
         """Rows of its actions."""
         return self._record("action")
 
     @cached_property
-    def masked(self) -> Record | None:
+    def masked(self) -> RowFormat | None:
         """Rows of its masks of legal actions, if it has any."""
         return self._record("action_mask") if self.agent.action_mask else None
 
@@ -101,8 +101,8 @@ class Place:
             if record is not None
         }
 
-    def _record(self, role: Role) -> Record:
-        return Record.of([leaf for leaf in self.leaves if leaf.role == role])
+    def _record(self, role: Role) -> RowFormat:
+        return RowFormat.of([leaf for leaf in self.leaves if leaf.role == role])
 
     def _leaves(self) -> Iterator[Leaf]:
         for path, population in self.populations:

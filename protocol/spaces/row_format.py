@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from protocol.spaces.agent_slots import Leaf
 
-__all__ = ["Record", "field_of"]
+__all__ = ["RowFormat", "field_of"]
 
 
 @dataclass(frozen=True)
-class Record:
+class RowFormat:
     """Rows of what an agent sees, does or may do: [n, *shape] of `dtype`.
 
     The only leaf of a space that is not nested is held as itself. Otherwise `shape` is () and `dtype` is structured,
@@ -30,7 +30,7 @@ class Record:
     leaves: tuple[Leaf, ...]
 
     @classmethod
-    def of(cls, leaves: Sequence[Leaf]) -> Record:
+    def of(cls, leaves: Sequence[Leaf]) -> RowFormat:
         """The record of leaves of one role and one owner."""
         return cls(tuple(leaves))
 

@@ -19,7 +19,7 @@ from zmq.utils import z85
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["RIGHTS", "ROLES", "GuardedContext", "Keys", "new_keys"]
+__all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "new_keys"]
 
 ROLES = ("coordinator", "learner", "actor", "relay", "evaluation", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
@@ -73,7 +73,7 @@ class Keys:
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
 
 
-class GuardedContext(zmq.Context[zmq.Socket[bytes]]):
+class CurveContext(zmq.Context[zmq.Socket[bytes]]):
     """A context whose connections are all encrypted and authenticated with `keys`; see `protocol/transport/sockets.py`.
 
     Its doorkeeper answers ZeroMQ's question (ZAP, RFC 27) about every connection to the sockets bound here; messages
@@ -84,7 +84,7 @@ class GuardedContext(zmq.Context[zmq.Socket[bytes]]):
     _doorkeeper: ThreadAuthenticator | None = None
 
     @classmethod
-    def make(cls, keys: Keys) -> GuardedContext:
+    def make(cls, keys: Keys) -> CurveContext:
         """Starts the doorkeeper, before there is any socket to guard."""
         context = cls(1)
         context.keys = keys

@@ -29,7 +29,7 @@ __all__ = [
     "LARGEST",
     "LAST_BASE",
     "MEETING",
-    "Ear",
+    "BlockingReceiver",
     "Ports",
     "arrived",
     "check_bind",
@@ -89,9 +89,9 @@ def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
     """A worker's context: with the keys in the folder `keys`, guarded by them; ConfigurationError if they are wrong."""
     if not keys:
         return zmq.Context(1)
-    from protocol.transport.curve import GuardedContext, Keys  # costs a tenth of a second, and few need it
+    from protocol.transport.curve import CurveContext, Keys  # costs a tenth of a second, and few need it
 
-    return GuardedContext.make(Keys.load(Path(keys), role))
+    return CurveContext.make(Keys.load(Path(keys), role))
 
 
 class Ports:
@@ -334,7 +334,7 @@ def pending(socket: zmq.Socket[bytes], flags: int = _NOW, routed: bool = False) 
     return frames
 
 
-class Ear:
+class BlockingReceiver:
     """At one socket, whose own patience nobody else uses."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:

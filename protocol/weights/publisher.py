@@ -25,7 +25,7 @@ from protocol.memory.counters import Counters
 from protocol.messages.core import Beacon, Route, Weights
 from protocol.weights.manifest import Manifest, Wire
 from protocol.weights.publisher_thread import Publication, Published
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.subscription import Subscription
 from protocol.weights.version import NOTHING, Version
 
@@ -68,13 +68,13 @@ class WeightPublisher:
         """
         version, found = NOTHING, None
         if path is not None and path.exists():
-            mailbox = Mailbox.attach(path, manifest.hash, manifest.nbytes)
+            mailbox = SharedSnapshot.attach(path, manifest.hash, manifest.nbytes)
             found = np.empty(manifest.nbytes, np.uint8)
             adopted = mailbox.read(found, 0.1)
             version, found = (adopted, found) if adopted else (mailbox.version, None)
             mailbox.warm()
         else:
-            mailbox = Mailbox.create(path, manifest.nbytes, manifest.hash, mode)
+            mailbox = SharedSnapshot.create(path, manifest.nbytes, manifest.hash, mode)
         self._newest[policy] = version
         self._policies[policy] = Published(policy, manifest, mailbox, wire, version)
         return version, found
@@ -134,7 +134,7 @@ class WeightSubscriber:
         self._transport = transport
         self._route: Route | None = None
         self._subscription = Subscription(context, policy, manifest.nbytes)
-        self._mailbox: Mailbox | None = None
+        self._mailbox: SharedSnapshot | None = None
         self._remote = False
         self._pending: tuple[Version, NDArray[np.uint8]] | None = None
         self.newest = NOTHING
@@ -250,7 +250,7 @@ class WeightSubscriber:
         path = Path(beacon.mailbox)
         if not os.path.exists(path):
             return
-        mailbox = Mailbox.attach(path, self._manifest.hash, self._manifest.nbytes)
+        mailbox = SharedSnapshot.attach(path, self._manifest.hash, self._manifest.nbytes)
         if mailbox.nonce >> 1 != beacon.nonce:  # another machine's file of the same name
             mailbox.close()
             return

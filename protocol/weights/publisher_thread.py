@@ -28,7 +28,7 @@ from protocol.messages.codec import encode
 from protocol.messages.core import Beacon, Weights
 from protocol.messages.versioning import OF_TOPICS
 from protocol.weights.manifest import Manifest, Wire
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import NOTHING, Version
 
 __all__ = ["Publication", "Published"]
@@ -50,7 +50,7 @@ class Published:
 
     name: str
     manifest: Manifest
-    mailbox: Mailbox
+    mailbox: SharedSnapshot
     wire: Wire
     version: Version
     """The newest that lies whole in the mailbox."""

@@ -23,7 +23,7 @@ from protocol.memory import futex
 from protocol.memory.shared_file import SharedFile
 from protocol.weights.version import Version, pack, unpack
 
-__all__ = ["Mailbox"]
+__all__ = ["SharedSnapshot"]
 
 _MAGIC = b"ROOKMAIL"
 _PAGE = 4096
@@ -32,7 +32,7 @@ _ACTIVE, _NBYTES, _COPIES, _HASH, _NONCE, _BELL = 1, 2, 3, 4, 5, 6  # words of t
 _SEQUENCE, _VERSION, _CHECKSUM = 0, 1, 2  # words of a copy
 
 
-class Mailbox:
+class SharedSnapshot:
     """`nbytes` bytes of weights with their version."""
 
     def __init__(self, memory: SharedFile | mmap.mmap) -> None:
@@ -56,7 +56,7 @@ class Mailbox:
     @classmethod
     def create(
         cls, path: Path | None, nbytes: int, manifest_hash: str, mode: Literal["double_buffer", "snapshot"]
-    ) -> Mailbox:
+    ) -> SharedSnapshot:
         """An empty mailbox (version 0 of incarnation 0: nothing published); `path` None: private to this process."""
         copies = 2 if mode == "double_buffer" else 1
         size = _PAGE + copies * _stride(nbytes)
@@ -70,7 +70,7 @@ class Mailbox:
         return cls(memory)
 
     @classmethod
-    def attach(cls, path: Path, manifest_hash: str, nbytes: int | None = None) -> Mailbox:
+    def attach(cls, path: Path, manifest_hash: str, nbytes: int | None = None) -> SharedSnapshot:
         """An existing mailbox; SharedMemoryError if it is gone, damaged or holds weights of another network (or, where
         `nbytes` is given, of another size)."""
         memory = SharedFile.attach(path)

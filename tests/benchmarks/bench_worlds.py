@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Place
-from workers.environments.base import Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentTimeStep
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player
 from workers.environments.registry import make
 
@@ -45,7 +45,7 @@ WORLDS = (
 def drawn(place: Place, copies: int, generator: np.random.Generator) -> list[NDArray[Any]]:
     """Random actions of an agent that is everywhere, for 64 turns."""
     n = copies * place.many
-    everybody = Present(
+    everybody = AgentTimeStep(
         0, place.observed.zeros(n), np.zeros(n, np.float32), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     )
     player = random_player(place, generator)
@@ -54,7 +54,7 @@ def drawn(place: Place, copies: int, generator: np.random.Generator) -> list[NDA
 
 def measure(config: EnvironmentConfig, seconds: float) -> tuple[float, float]:
     """(agent steps/s, time of a step over the time of copying its observations)."""
-    environment = Checked(make(config))
+    environment = CheckedEnvironment(make(config))
     generator = np.random.default_rng(0)
     turn = environment.reset(0)
     choices = {agent: drawn(place, config.copies, generator) for agent, place in enumerate(environment.world.places)}

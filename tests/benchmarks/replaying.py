@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
-from protocol.experience.connections import Outlets
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.sender import ExperienceSender
 from protocol.memory.counters import Counters
 from protocol.spaces import parse_world
@@ -54,7 +54,7 @@ class Replaying:
         folder = run_dir_of(welcome)
         path = folder / "counters" / f"{welcome.name}.{welcome.incarnation}" if folder else None
         self._counters = Counters(path, *ActorReport.names(list(self._plans)))
-        outlets = Outlets(context)
+        outlets = ConnectionPool(context)
         self._senders = {
             name: ExperienceSender(
                 context, welcome.run, welcome.name, welcome.incarnation, name, plan.ring(None, self._counters),

@@ -29,7 +29,7 @@ import psutil
 
 from protocol.memory.shared_file import files, memory_dir, sweep
 from protocol.messages.core import Route
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version
 from tests.protocol.parts import RUN, Actor, Learner, write
 
@@ -87,7 +87,7 @@ def _cycle(ledger: Path, chance: random.Random) -> tuple[str, list[str]]:
 def _learn(ledger: Path, route_out: int, told_out: int) -> None:
     """Takes segments, acknowledges them, publishes weights, without end."""
     learner, weights = Learner(ledger), np.zeros(_BYTES, np.uint8)
-    mailbox = Mailbox.create(memory_dir() / _WEIGHTS, _BYTES, _NETWORK, "snapshot")
+    mailbox = SharedSnapshot.create(memory_dir() / _WEIGHTS, _BYTES, _NETWORK, "snapshot")
     mailbox.write(weights, Version(1, 1))
     os.write(route_out, learner.route.model_dump_json().encode())
     version, told = 1, False
@@ -102,7 +102,7 @@ def _learn(ledger: Path, route_out: int, told_out: int) -> None:
 def _act(route_in: int, told_out: int) -> None:
     """Writes and sends segments, adopts weights, without end."""
     route = Route.model_validate_json(os.read(route_in, 1 << 16))
-    mailbox = Mailbox.attach(memory_dir() / _WEIGHTS, _NETWORK, _BYTES)
+    mailbox = SharedSnapshot.attach(memory_dir() / _WEIGHTS, _NETWORK, _BYTES)
     actor, into, told = Actor(memory_dir() / _RING), np.empty(_BYTES, np.uint8), False
     actor.sender.route(route, inline=False)
     while True:

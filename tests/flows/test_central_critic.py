@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from protocol.errors import EnvironmentFault
 from tests.faults import kinds_in, raises, words_in
 from tests.flows import runs
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.tools.export import export
 
 
@@ -34,7 +34,7 @@ def test_critics_learn_from_what_all_see_and_actors_travel_alone_I2_X10(tmp_path
     assert runs.files(memory_dir) == []
     export(tmp_path / "run", "agent_1", "safetensors", tmp_path / "a.safetensors", "newest")
     assert all(name.startswith("actor.") for name in load_file(tmp_path / "a.safetensors"))
-    frozen = Frozen.load(tmp_path / "a.safetensors")
+    frozen = ExportedPolicy.load(tmp_path / "a.safetensors")
     assert list(frozen.inputs) == ["observation.own"]
     assert frozen.manifest.withheld == ("observation.central.others.0", "observation.central.there")
     seen = {"observation.own": np.zeros((2, 6, 5, 5), np.uint8)}

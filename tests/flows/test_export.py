@@ -21,7 +21,7 @@ from tests.tools import skip_or_fail
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
 from workers.policies import checkpoint
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools import export as exporting
 
@@ -47,7 +47,7 @@ def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: P
     told = export(run, "--policy", "agent_1", "--out", str(tmp_path / "mine.safetensors"))
     assert told.returncode == 0, told.stderr
     assert told.stdout.strip() == str(tmp_path / "mine.safetensors")
-    frozen = Frozen.load(tmp_path / "mine.safetensors")
+    frozen = ExportedPolicy.load(tmp_path / "mine.safetensors")
     folder = run / "checkpoints" / "agent_1"
     step = checkpoint.steps(folder)[-1]
     newest = checkpoint.load(folder / str(step))
@@ -90,7 +90,7 @@ def test_the_best_checkpoint_is_that_with_the_greatest_return(run: Path) -> None
         path.write_text(text)
     assert told.returncode == 0, told.stderr
     steps = checkpoint.steps(folder)
-    assert Frozen.load(run.parent / "best.safetensors").manifest.provenance.train_steps == steps[1]
+    assert ExportedPolicy.load(run.parent / "best.safetensors").manifest.provenance.train_steps == steps[1]
 
 
 def test_a_checkpoint_that_the_run_removes_meanwhile_gives_way_to_another(
@@ -107,7 +107,7 @@ def test_a_checkpoint_that_the_run_removes_meanwhile_gives_way_to_another(
 
     monkeypatch.setattr(checkpoint, "load", slow)
     path = exporting.export(tmp_path / "run", "agent_0", "safetensors", None, "newest")
-    assert Frozen.load(path).manifest.provenance.train_steps == second
+    assert ExportedPolicy.load(path).manifest.provenance.train_steps == second
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.flows import runs
 from tests.flows.test_deaths import finished, killed
 from tests.tools import skip_or_fail
 from workers.league import policy_pool
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 
 
 def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(
@@ -37,7 +37,7 @@ def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(
     for entry in entries:
         path = entry.path(tmp_path / "run")
         policy_pool.verify(entry, path.read_bytes())
-        assert Frozen.load(path).manifest.policy == "main"
+        assert ExportedPolicy.load(path).manifest.policy == "main"
     pages = [read_counters(page) for page in sorted((tmp_path / "run" / "counters").glob("actor-0.*"))]
     assert len(pages) == 2
     for i, one in enumerate(entries):

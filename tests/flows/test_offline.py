@@ -17,7 +17,7 @@ from tests.flows.runs import balanced, config, rookery, summary_of, train, worke
 from tests.waiting import until
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 
 POLICIES = ("agent_0", "agent_1")
@@ -90,7 +90,7 @@ def test_one_process_does_the_same_with_replay_of_stacked_frames_J5(recorded: Pa
 def test_what_was_cloned_is_exported_and_plays_J5(cloned: Path) -> None:
     told = rookery("export", "run", "--policy", "agent_0", "--out", "cloned.safetensors", cwd=cloned)
     assert told.returncode == 0, told.stderr
-    frozen = Frozen.load(cloned / "cloned.safetensors")
+    frozen = ExportedPolicy.load(cloned / "cloned.safetensors")
     assert frozen.manifest.config.algorithm.name == "bc"
     world = make(EnvironmentConfig(copies=4, settings={"width": 9, "height": 9, "turns": 20}))
     returns = play(world, {name: FrozenPlayer(frozen, 4) for name in POLICIES}, 4, seed=1)

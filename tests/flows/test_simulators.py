@@ -16,7 +16,7 @@ from protocol.simulator.connection import addresses_of
 from tests.clients.languages import LANGUAGES, example
 from tests.flows import runs
 from tests.tools import ROOT, skip_or_fail
-from workers.learning.datasets.reader import Recorded
+from workers.learning.datasets.reader import RecordedDataset
 
 EXAMPLE = str(ROOT / "protocol" / "clients" / "python" / "cartpole.py")
 
@@ -90,7 +90,7 @@ def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path
     assert runs.files(memory_dir) == []
     (policy,) = summary["recorded"]
     clocks: dict[str, list[float]] = {"actor-0": [], "actor-1": []}
-    recorded = Recorded(tmp_path / "run" / "datasets", policy)
+    recorded = RecordedDataset(tmp_path / "run" / "datasets", policy)
     assert len(recorded.lengths()) == summary["recorded"][policy]
     for stretch in recorded.stretches():
         clocks[stretch.actor] += stretch.columns["clock"][stretch.before : stretch.before + stretch.valid].tolist()

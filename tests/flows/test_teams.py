@@ -14,7 +14,7 @@ from tests.flows import runs
 from tests.trial import Trial
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 
 VDN = {**runs.SAC, "name": "vdn", "batch_size": 32, "replay_ratio": 4.0, "epsilon_decay": 0.1, "epsilon_decay_freq": 5}
@@ -45,7 +45,7 @@ def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(
     assert runs.files(memory_dir) == []
     told = runs.rookery("export", "run", "--out", "pair.safetensors", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
-    frozen = Frozen.load(tmp_path / "pair.safetensors")
+    frozen = ExportedPolicy.load(tmp_path / "pair.safetensors")
     world = make(EnvironmentConfig.model_validate({**game()["environment"], "copies": 4}))
     ((mean, _),) = play(world, {"pair": FrozenPlayer(frozen, 4)}, 4, seed=0).values()
     trial.reaches(mean, 5)

@@ -13,7 +13,7 @@ import zmq
 
 from protocol.control.server import ControlServer
 from protocol.errors import RookeryError, WireError
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.validation import read_columns, read_records
 from protocol.memory.counters import Counters
@@ -47,7 +47,7 @@ class Ends:
             self.ring_name = str(self._ring.path)
             self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, 1, Counters(None, LEARNER_COUNTERS))
             stack.callback(self._receiver.close)
-            self._receiver.add_policy(POLICY, LAYOUT, Ledger(None), 6)
+            self._receiver.add_policy(POLICY, LAYOUT, ReceiptLog(None), 6)
             self._server = ControlServer(sockets[0])
             self._publisher = sockets[2]
             self._subscriber = self._subscribe(addresses[2])

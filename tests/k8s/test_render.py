@@ -14,17 +14,19 @@ from click.testing import CliRunner
 from launch.cli.main import main
 from launch.config_loader import load
 from launch.kubernetes.overlay import Placement, render
-from launch.run_plan import Outline
+from launch.run_plan import ResourcePlan
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
-SMALL = Outline(["a", "b", "c"], 3, 2**20, 2**20)
+SMALL = ResourcePlan(["a", "b", "c"], 3, 2**20, 2**20)
 EXTERNAL = {"id": "external", "settings": {"world": "gymnasium:CartPole-v1"}}
 
 
-def rendered(k8s: Path, name: str, run: Run, placement: Placement, outline: Outline = SMALL) -> list[dict[str, Any]]:
+def rendered(
+    k8s: Path, name: str, run: Run, placement: Placement, outline: ResourcePlan = SMALL
+) -> list[dict[str, Any]]:
     """The documents of an overlay made for `run`."""
     folder = k8s / "overlays" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -122,7 +124,7 @@ def test_simulators_stand_beside_their_actor(k8s: Path) -> None:
 
 def test_ranks_are_pods_that_reach_each_other_and_nobody_else(k8s: Path) -> None:
     run = parse_run({"actors": 4, "policies": {"a": {"ranks": 2}}})
-    documents = rendered(k8s, "ranks", run, Placement("ranks"), Outline(["a"], 2, 2**20, 2**20))
+    documents = rendered(k8s, "ranks", run, Placement("ranks"), ResourcePlan(["a"], 2, 2**20, 2**20))
     learner = named(documents, "StatefulSet", "learner")
     assert learner["spec"]["replicas"] == 2
     assert learner["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--insecure"
@@ -132,7 +134,7 @@ def test_ranks_are_pods_that_reach_each_other_and_nobody_else(k8s: Path) -> None
     assert allowed["egress"] == [{"to": only}]
     assert allowed["podSelector"] == only[0]["podSelector"]
     with raises(ConfigurationError, "ranks_behind_relay", policy="a"):
-        render(run, Outline(["a"], 2, 0, 0), Placement("ranks", actors_per_pod=2, pods=2), "../..")
+        render(run, ResourcePlan(["a"], 2, 0, 0), Placement("ranks", actors_per_pod=2, pods=2), "../..")
 
 
 def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) -> None:
@@ -140,7 +142,7 @@ def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) 
     run = parse_run(
         {"actors": 4, "learner_timeout": 60, "policies": {"a": {"ranks": 3}}, "evaluation": {"every_steps": 1000}}
     )
-    outline = Outline(["a"], 3, 2**30, 4 * 2**30)
+    outline = ResourcePlan(["a"], 3, 2**30, 4 * 2**30)
     some = ("gpu", "spot", "shared-volume")
     stays = rendered(k8s, "stays", run, Placement("ends", pods=2, components=some), outline)
     ends = rendered(k8s, "ends", run, Placement("ends", pods=2, components=(*some, "jobset", "kueue")), outline)
@@ -193,7 +195,7 @@ def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of
 
 def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
     run = parse_run({"actors": 4, "learner_timeout": 60})
-    outline = Outline(["a"], 1, actor_memory=2**30, learner_memory=4 * 2**30)
+    outline = ResourcePlan(["a"], 1, actor_memory=2**30, learner_memory=4 * 2**30)
     templates = pods(rendered(k8s, "large", run, Placement("large"), outline))
     sizes = {name: template["spec"]["volumes"] for name, template in templates.items()}
     assert next(v for v in sizes["learner"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "5200Mi"

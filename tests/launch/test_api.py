@@ -17,10 +17,10 @@ from tests.faults import raises
 def test_train_makes_the_run_that_the_command_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def run(*given: Any) -> supervisor.Outcome:
+    def run(*given: Any) -> supervisor.RunOutcome:
         asked.append(given)
         given[2]({"policies": {}})
-        return supervisor.Outcome(True, {"agent_steps": 10})
+        return supervisor.RunOutcome(True, {"agent_steps": 10})
 
     monkeypatch.setattr(supervisor, "train", run)
     monkeypatch.setattr(supervisor, "train_sequential", run)

@@ -15,7 +15,7 @@ from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.tools import skip_or_fail
 from tests.trial import Trial
-from workers.environments.adapters.gymnasium_multi_agent import Several
+from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.evaluation.baselines import play
 from workers.rollout.players.frozen_player import FrozenPlayer
@@ -27,7 +27,7 @@ MOST = 0.5
 """Both foods, half of them to each agent."""
 
 
-class Legal(Several):
+class Legal(TupleMultiAgent):
     """lbforaging's field, which tells besides what it makes nothing of, as `get_valid_actions` has it."""
 
     def reset(self, **seed: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,7 +19,7 @@ from tests.tools import require, skip_or_fail
 from tests.trial import Trial
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools.export import export
 
@@ -30,7 +30,7 @@ BALANCE = (0.1, 0.3, 3.0, 1.0)
 
 def earned(run: Path) -> float:
     """Mean return of the newest policy of a run on CartPole, exploration off, 100 episodes with seeds of their own."""
-    frozen = Frozen.load(export(run, None, "safetensors", None, "newest"))
+    frozen = ExportedPolicy.load(export(run, None, "safetensors", None, "newest"))
     world = make(EnvironmentConfig(id="gymnasium:CartPole-v1", copies=EPISODES), "evaluate")
     return play(world, {"agent": FrozenPlayer(frozen, EPISODES)}, EPISODES, SEED)["agent"][0]
 

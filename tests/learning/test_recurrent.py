@@ -14,7 +14,7 @@ from protocol.config.run import Run
 from tests.learning.greedy import greedy_returns, make_run
 from tests.learning.test_presets import SEEDS, train
 from tests.trial import Trial
-from workers.rollout.stream_state import Memory
+from workers.rollout.stream_state import RecurrentState
 
 REMEMBERED = 0.9
 """What remembering earns, and nothing else."""
@@ -31,7 +31,7 @@ def learn(run: Run, folder: Path) -> float:
 @pytest.fixture
 def never_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acting goes on with what was remembered of the episode before; training does not."""
-    monkeypatch.setattr(Memory, "forget", lambda self, streams: None)
+    monkeypatch.setattr(RecurrentState, "forget", lambda self, streams: None)
 
 
 def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path, trial: Trial) -> None:

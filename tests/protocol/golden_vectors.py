@@ -44,7 +44,7 @@ from protocol.messages.core import (
 from protocol.messages.file_fetch import Fetch, Part
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version, pack
 
 __all__ = ["FOLDER", "LAYOUT", "MANIFEST", "NONCE", "vectors"]
@@ -292,17 +292,17 @@ def write_ring(path: Path) -> Ring:
     return ring
 
 
-def write_mailbox(path: Path) -> Mailbox:
+def write_mailbox(path: Path) -> SharedSnapshot:
     """A mailbox with two copies, published once, on a processor with ordered stores."""
     with ExitStack() as stack:
         stack.enter_context(patch("protocol.weights.shared_snapshot.secrets.randbits", return_value=int(NONCE, 16)))
         stack.enter_context(patch("protocol.weights.shared_snapshot.ORDERED_STORES", True))
-        mailbox = Mailbox.create(path, 192, MANIFEST_HASH, "double_buffer")
+        mailbox = SharedSnapshot.create(path, 192, MANIFEST_HASH, "double_buffer")
         mailbox.write(flat_weights(), VERSION)
     return mailbox
 
 
-def memory(write: Callable[[Path], Ring | Mailbox]) -> dict[str, Any]:
+def memory(write: Callable[[Path], Ring | SharedSnapshot]) -> dict[str, Any]:
     """The file that `write` makes, as size and pieces of 64 bytes that are not zero, adjacent ones joined."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rookery-golden"

@@ -14,9 +14,9 @@ import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
 from protocol.experience.ack_publisher import Window
-from protocol.experience.flow_control import Credit
+from protocol.experience.flow_control import CreditWindow
 from protocol.experience.layout import Field, Layout
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import Arrival, ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
@@ -142,7 +142,7 @@ class Actor:
     ) -> None:
         self.context = zmq.Context(1)
         self.ring = Ring.create(path, layout, blocks * BLOCK)
-        credit = Credit(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
+        credit = CreditWindow(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
         self.counters = sender_counters()
         self.sender = ExperienceSender(
             self.context, RUN, name, incarnation, POLICY, self.ring, credit, BLOCK, self.counters
@@ -186,7 +186,7 @@ class Learner:
         self.receiver = ExperienceReceiver(
             self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
         )
-        self.receiver.add_policy(POLICY, layout, Ledger(ledger), pool, check, window)
+        self.receiver.add_policy(POLICY, layout, ReceiptLog(ledger), pool, check, window)
         self.got: list[tuple[str, int, int]] = []
         self.columns: dict[int, dict[str, np.ndarray]] = {}
         self.wrong = 0

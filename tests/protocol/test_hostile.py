@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from protocol.experience import receiver
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.validation import ActionCheck
 from protocol.messages.codec import encode
 from tests.faults import kinds_in
@@ -29,7 +29,7 @@ class Stranger:
         self.learner = Learner(layout=LAYOUT)
         self.receiver = self.learner.receiver
         self.receiver._run = RUN
-        self.receiver.add_policy(POLICY, LAYOUT, Ledger(None), 2, ActionCheck(WORLD.places[0]))
+        self.receiver.add_policy(POLICY, LAYOUT, ReceiptLog(None), 2, ActionCheck(WORLD.places[0]))
         self._push = self.learner.context.socket(zmq.PUSH)
         self._push.connect(self.learner.addresses[1])
 

@@ -18,15 +18,15 @@ from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.experience.layout import Layout, common_layout, segment_layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.experience.shared_obs import SharedObs, SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from protocol.weights.version import Version, pack
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 from workers.learning.report import LearnerReport
-from workers.planning.rate_limiter import Governor
+from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
-from workers.rollout.agent_collector import Seat
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.segment_block import Rows
 
 AGENT = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
@@ -45,13 +45,13 @@ def layout_of(policy: PolicyConfig, world: World = WORLD) -> Layout:
     return segment_layout(world, world.places[0], policy)
 
 
-def common_of(copies: int, blocks: int, moments: int = 4, turns: int | None = 1) -> CommonWriter:
+def common_of(copies: int, blocks: int, moments: int = 4, turns: int | None = 1) -> SharedObsWriter:
     """Room for what agents of SHARING see in common; they come and go at will unless `turns` is None."""
     layout = common_layout(Box(shape=(1,), dtype="int32"), copies, moments)
-    return CommonWriter(Ring.create(None, layout, blocks), turns)
+    return SharedObsWriter(Ring.create(None, layout, blocks), turns)
 
 
-def tell(common: CommonWriter, t: int) -> None:
+def tell(common: SharedObsWriter, t: int) -> None:
     """The moment of turn `t`."""
     common.write((1000 * np.arange(common.copies) + t)[:, None])
 
@@ -96,14 +96,14 @@ class Sender:
         self.finished.append(self.ring.segments(slots))
 
 
-def present(t: int, copies: int, terminated: Sequence[int] = (), truncated: Sequence[int] = ()) -> Present:
+def present(t: int, copies: int, terminated: Sequence[int] = (), truncated: Sequence[int] = ()) -> AgentTimeStep:
     """Observation `t` in all copies; `terminated` and `truncated` name the copies whose episode ended before it."""
     numbers = np.arange(copies, dtype=np.float32)
     ended = np.zeros((2, copies), np.bool_)
     ended[0, list(terminated)] = True
     ended[1, list(truncated)] = True
     cut = np.flatnonzero(ended[1])
-    return Present(
+    return AgentTimeStep(
         agent=0,
         observation=np.stack([numbers, np.full(copies, t, np.float32)], 1),
         reward=(10 * numbers + (t - 1)).astype(np.float32) if t else np.zeros(copies, np.float32),
@@ -115,11 +115,11 @@ def present(t: int, copies: int, terminated: Sequence[int] = (), truncated: Sequ
 
 
 def seat(
-    sender: Sender, performer: Performer, copies: int, first_stream: int = 0, common: CommonWriter | None = None
-) -> Seat:
+    sender: Sender, performer: Performer, copies: int, first_stream: int = 0, common: SharedObsWriter | None = None
+) -> AgentCollector:
     """A seat of `copies` copies."""
     noise: Any = np.random.default_rng(0)
-    return Seat("one", performer, sender, copies, first_stream, noise, common=common)  # type: ignore[arg-type]
+    return AgentCollector("one", performer, sender, copies, first_stream, noise, common=common)  # type: ignore[arg-type]
 
 
 def never() -> None:
@@ -141,7 +141,7 @@ class Source:
         records: NDArray[np.void],
         owned: bool = False,
         actor: str = "actor-0",
-        common: Common | None = None,
+        common: SharedObs | None = None,
     ) -> None:
         """One announcement."""
         self.queue.append(Arrival(actor, 1, ring, records.copy(), owned, common))
@@ -162,9 +162,9 @@ class Source:
         """Nobody waits for it."""
 
 
-def unpaced(samples_per_insert: float, start: int, batch: int, insertion: int) -> Governor:
+def unpaced(samples_per_insert: float, start: int, batch: int, insertion: int) -> RateLimiter:
     """A governor that lets any rows come in."""
-    governor = Governor(samples_per_insert, start, batch, insertion)
+    governor = RateLimiter(samples_per_insert, start, batch, insertion)
     governor._max_diff = math.inf
     return governor
 

@@ -15,9 +15,9 @@ from protocol.config.run import parse_run
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Pulse, Welcome
 from workers.actor import Actor
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.runtime.process import Life, Options
+from workers.runtime.process import Options, WorkerProcess
 
 RUN: dict[str, Any] = {
     "environment": {"copies": 4},
@@ -40,8 +40,8 @@ def waiting(monkeypatch: pytest.MonkeyPatch, **told: Any) -> Iterator[Actor]:
     """An actor whose learners are away, and that hears that it is to end, by a signal or what it is `told`, as soon as
     it waits for credit."""
     run = parse_run(RUN)
-    environment = Checked(make(run.environment))
-    life = Life("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 1.0))
+    environment = CheckedEnvironment(make(run.environment))
+    life = WorkerProcess("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 1.0))
     client: Any = SimpleNamespace(command="go", pulse=None, orphaned=False, changed=Event(), start=lambda report: None)
     life.client = client
     welcome = Welcome(

@@ -29,14 +29,14 @@ from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import objective
-from workers.environments.base import Present
-from workers.learning.buffers.batch_assembler import Stage
+from workers.environments.base import AgentTimeStep
+from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.policies.build import build
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.tensors.scratch import Workspace
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
+from workers.policies.tensors.scratch import ScratchBuffers
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
 
 LENGTH, COPIES = 5, 3
 EYES = Observation(
@@ -68,13 +68,15 @@ class Stream:
         self._place, self._n, self._rng = place, copies * place.many, np.random.default_rng(5)
         self.masks: list[NDArray] = []
 
-    def present(self, t: int) -> Present:
+    def present(self, t: int) -> AgentTimeStep:
         """Turn t; an episode of the first row is truncated before every third one."""
         n, rng = self._n, self._rng
         truncated = np.zeros(n, np.bool_)
         truncated[0] = t > 0 and t % 3 == 0
         cut = np.flatnonzero(truncated)
-        told = Present(0, self._seen(n), rng.random(n, np.float32), np.zeros(n, np.bool_), truncated, final_index=cut)
+        told = AgentTimeStep(
+            0, self._seen(n), rng.random(n, np.float32), np.zeros(n, np.bool_), truncated, final_index=cut
+        )
         told.final_observation = self._seen(len(cut)) if len(cut) else None
         if self._place.masked is not None:
             told.action_mask = self._place.masked.zeros(n)
@@ -104,7 +106,7 @@ class Game:
         layout = segment_layout(world, place, self.config)
         interface = scripted.Performer(world).interface
         self.policy = build(interface, self.config, 3)
-        performer = Performer(interface, self.config, 3)
+        performer = ActingPolicy(interface, self.config, 3)
         self.shown: list[NDArray] = []
         act = performer.act
 
@@ -115,14 +117,14 @@ class Game:
         performer.act = watched  # type: ignore[method-assign]
         streams = COPIES * place.many
         self.sender = scripted.Sender(layout, streams, 4)
-        seat = Seat("a", performer, self.sender, streams, 0, np.random.default_rng(7))
+        seat = AgentCollector("a", performer, self.sender, streams, 0, np.random.default_rng(7))
         self.stream = Stream(place, COPIES)
         self.actions = [seat.act(self.stream.present(t), scripted.never) for t in range(turns)]
         source = scripted.Source()
         cpu = torch.device("cpu")
         privileged = interface.privileged if algorithm else None
         count = 2 * streams
-        stage = Stage("one", interface, layout, count, source, scripted.counters(), cpu, privileged=privileged)
+        stage = BatchAssembler("one", interface, layout, count, source, scripted.counters(), cpu, privileged=privileged)
         for records in self.sender.finished:
             source.arrive(self.sender.ring, records)
         assert stage.fill(Version(1, 1))
@@ -154,7 +156,7 @@ def test_a_policy_is_trained_on_what_it_was_shown_and_did(name: str) -> None:
 def test_unchanged_weights_give_the_probability_of_the_rollout(name: str) -> None:
     """The ratio of all rows is 1 within 1e-5."""
     game = Game(WORLDS[name])
-    batch = prepare(game.segments).minibatch(torch.arange(len(game.segments.valid)), Workspace())
+    batch = prepare(game.segments).minibatch(torch.arange(len(game.segments.valid)), ScratchBuffers())
     assert isinstance(game.policy, ActorCritic)
     found = objective(game.policy, batch, PPO())
     assert found.metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
@@ -205,7 +207,7 @@ def test_a_central_critic_is_given_them_row_by_row_and_with_true_last_observatio
     np.testing.assert_array_equal(segments.final_privileged[used], finals[used])
     assert segments.observation.shape[2] == 4 + 3 + 4, "camera, gear and text; no truth"
     assert isinstance(game.policy, CentralActorCritic)
-    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), Workspace())
+    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
     metrics = objective(game.policy, batch, PPO(central_critic=True)).metrics
     assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from protocol.config.environment import Adversarial, Curriculum, Member, Split
+from protocol.config.environment import Adversarial, CollectionMember, Curriculum, Split
 from protocol.config.run import (
     C51,
     DQN,
@@ -67,7 +67,7 @@ READ = attributes(ROOT / "protocol") | attributes(ROOT / "workers") | attributes
         C51,
         SAC,
         Multiprocessing,
-        Member,
+        CollectionMember,
         Split,
         Curriculum,
         Adversarial,

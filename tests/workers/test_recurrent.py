@@ -17,21 +17,21 @@ from protocol.spaces import World
 from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.algorithms.common import time_major
-from workers.algorithms.common.batches import Segments
-from workers.algorithms.common.time_major import Batch, prepare
+from workers.algorithms.common.batches import SegmentBatch
+from workers.algorithms.common.time_major import TimeMajorBatch, prepare
 from workers.algorithms.ppo import PPOUpdate, objective
-from workers.environments.base import Outcome, Present, Turn
-from workers.learning.buffers.batch_assembler import Stage
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.policies.build import build
 from workers.policies.distributions import likelihood
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Kind
-from workers.policies.networks.recurrent_context import Recall
-from workers.policies.tensors.scratch import Workspace
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
+from workers.policies.networks.recurrent_context import RecurrentContext
+from workers.policies.tensors.scratch import ScratchBuffers
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.inference import act_together
-from workers.rollout.stream_state import Memory
+from workers.rollout.stream_state import RecurrentState
 
 LENGTH, STREAMS = 7, 6
 KINDS: tuple[Kind, ...] = ("lstm", "gru")
@@ -50,12 +50,12 @@ class Play:
         self.config = scripted.config(PPO(minibatches=1), LENGTH).model_copy(update={"network": network})
         layout = scripted.layout_of(self.config, world)
         interface = scripted.Performer(world).interface
-        performer = Performer(interface, self.config, 3)
+        performer = ActingPolicy(interface, self.config, 3)
         self.policy = build(interface, self.config, 3)
         self.rng, self.pace, self.time = np.random.default_rng(11), pace, 0.0
         self.sender = scripted.Sender(layout, STREAMS, 400)
         self.seats = {
-            (agent, 0): Seat(
+            (agent, 0): AgentCollector(
                 "a",
                 performer,
                 self.sender,
@@ -77,9 +77,9 @@ class Play:
         for records in finished:
             source.arrive(self.sender.ring, records)
         count = sum(map(len, finished))
-        stage = Stage("one", interface, layout, count, source, scripted.counters(), torch.device("cpu"))
+        stage = BatchAssembler("one", interface, layout, count, source, scripted.counters(), torch.device("cpu"))
         assert stage.fill(Version(1, 1))
-        self.segments: Segments = stage.take()
+        self.segments: SegmentBatch = stage.take()
 
     def turn(self) -> None:
         self.time += 1
@@ -89,12 +89,12 @@ class Play:
             away = self.open[agent] & ~here & (self.rng.random(STREAMS) < 0.4)
             if away.any():
                 told = self.told(agent, np.flatnonzero(away))
-                outcomes.append(Outcome(agent, np.flatnonzero(away), **told))
+                outcomes.append(AgentOutcome(agent, np.flatnonzero(away), **told))
             if here.any():
                 streams = np.flatnonzero(here)
                 told = self.told(agent, streams)
                 seen = self.rng.standard_normal((len(streams), 2)).astype(np.float32)
-                present.append(Present(agent, seen, copies=None if here.all() else streams, **told))
+                present.append(AgentTimeStep(agent, seen, copies=None if here.all() else streams, **told))
                 self.open[agent, streams] = True
         for outcome in outcomes:
             self.seats[outcome.agent, 0].receive(outcome, scripted.never)
@@ -117,10 +117,10 @@ class Play:
         }
 
 
-def log_ratios(policy: Any, segments: Segments) -> tuple[Tensor, Tensor]:
+def log_ratios(policy: Any, segments: SegmentBatch) -> tuple[Tensor, Tensor]:
     """New over old log-probability, and new minus old value, of all real rows."""
     assert isinstance(policy, ActorCritic)
-    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), Workspace())
+    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
     rows = batch.reward.numel()
     with torch.no_grad():
         outputs, values = policy(policy.inputs(batch.observation), batch.recall)
@@ -160,9 +160,11 @@ def remembers_everything(request: pytest.FixtureRequest) -> Iterator[None]:
     """Breaks the reset where the parameter says."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "rollout":
-            patch.setattr(Memory, "forget", lambda self, streams: None)
+            patch.setattr(RecurrentState, "forget", lambda self, streams: None)
         else:
-            patch.setattr(time_major, "Recall", lambda s, ended, *f: Recall(s, torch.zeros_like(ended), *f))
+            patch.setattr(
+                time_major, "RecurrentContext", lambda s, ended, *f: RecurrentContext(s, torch.zeros_like(ended), *f)
+            )
         yield
 
 
@@ -182,7 +184,7 @@ def test_with_zero_start_only_what_begins_with_an_episode_has_the_probability_it
     fresh = (play.segments.state == 0).all(1)
     assert not PPO().zero_start
     for which, exact in ((fresh, True), (~fresh, False)):
-        part = batch.minibatch(which.nonzero()[:, 0], Workspace())
+        part = batch.minibatch(which.nonzero()[:, 0], ScratchBuffers())
         ratio = objective(play.policy, part, PPO(zero_start=True)).seen.ratio[part.mask.bool()]
         assert bool((ratio.sub(1).abs() < 1e-5).all()) == exact
 
@@ -191,10 +193,10 @@ def test_the_order_and_division_of_minibatches_do_not_matter_K6() -> None:
     """Each segment is remembered by itself."""
     play = Play("lstm", 60, pace=True)
     assert isinstance(play.policy, ActorCritic)
-    batch: Batch = prepare(play.segments)
+    batch: TimeMajorBatch = prepare(play.segments)
     index = torch.tensor([5, 2, 9])
-    part = batch.minibatch(index, Workspace())
-    whole = batch.minibatch(torch.arange(len(play.segments.valid)), Workspace())
+    part = batch.minibatch(index, ScratchBuffers())
+    whole = batch.minibatch(torch.arange(len(play.segments.valid)), ScratchBuffers())
     with torch.no_grad():
         _, some = play.policy(play.policy.inputs(part.observation), part.recall)
         some = some.clone()

@@ -16,7 +16,7 @@ import zmq
 from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, WireError
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files
 from protocol.messages.codec import encode
@@ -31,13 +31,13 @@ from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
 from tests.protocol.weights.test_publisher import Publisher, Subscriber
 from tests.waiting import until
-from workers.coordination.member_store import Member
+from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
 from workers.coordination.routing import ways
 from workers.planning.auxiliary_plan import plan_all
-from workers.planning.policy_plan import Plan, PolicyPlan, plan_policies
-from workers.relaying.segment_relay import PassedExperience
-from workers.relaying.weight_relay import PassedWeights
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
+from workers.relaying.segment_relay import SegmentRelay
+from workers.relaying.weight_relay import WeightRelay
 
 WORLD = World(id="walk", agents=(Agent(name=POLICY, observation=Box(shape=(3,)), action=Discrete(n=100)),))
 PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
@@ -66,16 +66,14 @@ def plan_of(algorithm: dict[str, Any] = PPO, credits: int = 6, **policy: Any) ->
 class Relay:
     """The half that passes segments on, at a port that may be given."""
 
-    def __init__(self, memory: Path, plan: Plan, incarnation: int = 1) -> None:
+    def __init__(self, memory: Path, plan: TrainingPlan, incarnation: int = 1) -> None:
         self.plan, self.incarnation = plan, incarnation
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", 0)
         self.address = self.ports.bind({1: zmq.PULL})[1]
         self.counters = Counters(None, NAMES)
         self.pool = memory / f"{PREFIX}{RUN}-relay-0.{incarnation}-{POLICY}.pool"
-        self.passed = PassedExperience(
-            self.context, self.ports.sockets[1], RUN, lambda _: self.pool, None, self.counters
-        )
+        self.passed = SegmentRelay(self.context, self.ports.sockets[1], RUN, lambda _: self.pool, None, self.counters)
 
     def count(self, kind: str) -> float:
         """A counter of the policy."""
@@ -99,17 +97,17 @@ class Scene:
     def __init__(self, memory: Path, stack: ExitStack) -> None:
         self.memory, self.stack = memory, stack
 
-    def relay(self, plan: Plan, incarnation: int = 1) -> Relay:
+    def relay(self, plan: TrainingPlan, incarnation: int = 1) -> Relay:
         made = Relay(self.memory, plan, incarnation)
         self.stack.callback(made.close)
         return made
 
-    def learner(self, plan: Plan, incarnation: int = 1, ledger: Path | None = None) -> Learner:
+    def learner(self, plan: TrainingPlan, incarnation: int = 1, ledger: Path | None = None) -> Learner:
         made = Learner(ledger, incarnation, pool=plan.pool_slots, layout=plan.layout)
         self.stack.callback(made.close)
         return made
 
-    def actor(self, plan: Plan, name: str = "actor-0", **keys: Any) -> Actor:
+    def actor(self, plan: TrainingPlan, name: str = "actor-0", **keys: Any) -> Actor:
         made = Actor(None, name, layout=plan.layout, **keys)
         self.stack.callback(made.close)
         return made
@@ -376,7 +374,7 @@ class Weights:
         self.address = self.ports.bind({2: zmq.XPUB})[2]
         self.counters = Counters(None, NAMES)
         self.publisher = WeightPublisher(self.ports.sockets[2], self.counters)
-        self.passed = PassedWeights(self.context, plan, path, self.publisher, self.counters)
+        self.passed = WeightRelay(self.context, plan, path, self.publisher, self.counters)
 
     def route(self, route: Route) -> Route:
         """What actors on this node are told."""
@@ -541,15 +539,15 @@ def join(role: Any, token: str, node: str, pid: int | None = None, incarnation: 
 def test_a_node_has_one_relay_whose_next_one_waits_for_its_end(tmp_path: Path) -> None:
     members = Membership(Run(), ["a", "b"], tmp_path / "state.json")
     first, other = members.join(join("relay", "t1", "here"), {}), members.join(join("relay", "t2", "there"), {})
-    assert isinstance(first, Member)
-    assert isinstance(other, Member)
+    assert isinstance(first, WorkerRecord)
+    assert isinstance(other, WorkerRecord)
     assert first.name != other.name
     second = members.join(join("relay", "t3", "here"), {})
     assert isinstance(second, Refusal)
     assert second.retry
     members.expire(first.seen + first.lease + 1)
     again = members.join(join("relay", "t3", "here"), {})
-    assert isinstance(again, Member)
+    assert isinstance(again, WorkerRecord)
     assert (again.name, again.incarnation) == (first.name, 2), "what the first one left is known by its name"
 
 
@@ -558,7 +556,7 @@ def test_a_dead_relays_routes_lead_past_it_at_the_end_of_its_lease(tmp_path: Pat
     found = {}
     for name, node in (("learner", "there"), ("actor", "here"), ("relay", "there"), ("relay-2", "here")):
         member = members.join(join(name.partition("-")[0], name, node, pid=1), {})
-        assert isinstance(member, Member)
+        assert isinstance(member, WorkerRecord)
         found[name] = member
     own = route("a", "")
     offer = own.model_copy(update={"node": "there", "experience": "E", "experience_relay": 1})
@@ -607,4 +605,4 @@ def test_a_ledger_of_an_actor_is_one_whatever_way_its_segments_came(scene: Scene
         actor.write(1)
         shipped(relay, learner, actor, count=(turn + 1) * BLOCK)
     assert [number for _, _, number in learner.got] == list(range(1, 3 * BLOCK + 1))
-    assert Ledger(tmp_path / "l").entries() == {("actor-0", 1): 3 * BLOCK}
+    assert ReceiptLog(tmp_path / "l").entries() == {("actor-0", 1): 3 * BLOCK}

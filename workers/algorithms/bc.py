@@ -1,8 +1,8 @@
 """Behaviour cloning: the policy network of PPO makes the actions of a dataset likely (Pomerleau 1991, there by squared
 errors; here by maximum likelihood, which serves choices as well).
 
-In flow: `Transitions`, of which only observations, actions and masks are looked at. Out flow: the policy's parameters
-and observation statistics, changed in place, and metrics.
+In flow: `TransitionBatch`, of which only observations, actions and masks are looked at. Out flow: the policy's
+parameters and observation statistics, changed in place, and metrics.
 
 Legend: `B` rows, `K` heads, `D` amounts, `C` values of all heads.
 """
@@ -16,16 +16,16 @@ from torch import Tensor
 
 from protocol.config.run import BC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Transitions
-from workers.algorithms.off_policy import OffPolicyUpdate, Step
+from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.off_policy import Loss, OffPolicyUpdate
 from workers.policies.distributions import likelihood
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.layers import input_rows
 
-__all__ = ["BCUpdate", "Cloned", "objective"]
+__all__ = ["BCUpdate", "CloningLoss", "objective"]
 
 
-class Cloned(NamedTuple):
+class CloningLoss(NamedTuple):
     """How well the policy does what was done."""
 
     loss: Tensor
@@ -36,7 +36,7 @@ class Cloned(NamedTuple):
     """Share of the choices that are the policy's likeliest; 1 where there are none to make"""
 
 
-def objective(policy: ActorCritic, batch: Transitions, entropy_coefficient: float = 0.0) -> Cloned:
+def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: float = 0.0) -> CloningLoss:
     """The mean negative log-likelihood of the actions in `batch` under `policy`, less so much of its mean entropy.
 
     An action of several choices and amounts is as likely as all of them together: categorical ones a head, with no
@@ -46,10 +46,10 @@ def objective(policy: ActorCritic, batch: Transitions, entropy_coefficient: floa
     chance, uncertainty = likelihood(outputs, policy.heads, policy.log_std, batch.action, batch.amount, batch.legal)
     entropy = uncertainty.mean()
     loss = -chance.mean() - entropy_coefficient * entropy
-    return Cloned(loss, -chance.detach(), entropy.detach(), _agreement(policy, outputs.detach(), batch))
+    return CloningLoss(loss, -chance.detach(), entropy.detach(), _agreement(policy, outputs.detach(), batch))
 
 
-def _agreement(policy: ActorCritic, outputs: Tensor, batch: Transitions) -> Tensor:
+def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> Tensor:
     sizes = policy.heads.sizes
     if not sizes:
         return outputs.new_ones(())
@@ -72,10 +72,10 @@ class BCUpdate(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self._seen = torch.empty(0)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         self._seen = transitions.observation
         found = objective(self.policy, transitions, self.algorithm.entropy_coefficient)
-        return Step(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
+        return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
     def follow(self) -> dict[str, Tensor]:
         if self.policy.observations is not None:

@@ -1,7 +1,7 @@
 """Distributional Q-learning with fixed atoms on replayed transitions (Bellemare et al. 2017), with double Q-learning
 and a target network.
 
-In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
+In flow: `TransitionBatch`. Out flow: the policy's online and target network and exploration rate, changed in place, and
 metrics.
 
 Legend: `B` transitions, `A` actions, `Z` atoms.
@@ -16,15 +16,15 @@ from torch import Tensor
 
 from protocol.config.run import C51, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Transitions
-from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.off_policy import PLAIN, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
+from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.q_policy import best
 
-__all__ = ["C51Update", "Estimates", "divergence", "estimates", "projected"]
+__all__ = ["C51Estimates", "C51Update", "divergence", "estimates", "projected"]
 
 
-class Estimates(NamedTuple):
+class C51Estimates(NamedTuple):
     """Both sides of the temporal difference."""
 
     log_chances: Tensor
@@ -51,7 +51,7 @@ def divergence(log_chances: Tensor, target: Tensor) -> Tensor:
     return (torch.xlogy(target, target) - target * log_chances).sum(1)
 
 
-def estimates(policy: CategoricalNetwork, batch: Transitions, *, double: bool, noise: Noises = PLAIN) -> Estimates:
+def estimates(policy: C51Policy, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN) -> C51Estimates:
     """The chances of the actions taken, and their targets: those of reward + discount * Z_target(next, a*), with a* the
     legal action of greatest mean return by the online network (`double`: van Hasselt et al. 2016) or else by the target
     network itself."""
@@ -62,7 +62,7 @@ def estimates(policy: CategoricalNetwork, batch: Transitions, *, double: bool, n
         chooser = policy.online(following, noise[2]) if double else future
         chosen = best(policy.mean(chooser), batch.next_legal)
         target = projected(_of(chosen, future).exp(), batch.reward, batch.discount, policy.support)
-    return Estimates(here, target)
+    return C51Estimates(here, target)
 
 
 def _of(action: Tensor, log_chances: Tensor) -> Tensor:
@@ -73,14 +73,14 @@ def _of(action: Tensor, log_chances: Tensor) -> Tensor:
 class C51Update(OffPolicyUpdate):
     """Trains `policy`, which must be on its final device."""
 
-    def __init__(self, policy: CategoricalNetwork, config: PolicyConfig, seed: int = 0) -> None:
+    def __init__(self, policy: C51Policy, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, C51):
             raise ValueError(f"C51Update needs the configuration of c51, not of {config.algorithm.name}")
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
         self.policy, self.algorithm = policy, config.algorithm
         self.schedules = Schedules(policy, config.algorithm)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         noise = noises(self.policy, rows, self.generator)
         found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         losses = divergence(found.log_chances, found.target)
@@ -89,7 +89,7 @@ class C51Update(OffPolicyUpdate):
             "value_mean": (found.log_chances.detach().exp() @ support).mean(),
             "target_mean": (found.target @ support).mean(),
         }
-        return Step(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
+        return Loss(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
 
     def follow(self) -> dict[str, Tensor]:
         return self.schedules.follow(self.train_steps)

@@ -1,6 +1,6 @@
 """Deep Q-networks on replayed transitions (Mnih et al. 2015), with double Q-learning and a target network.
 
-In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
+In flow: `TransitionBatch`. Out flow: the policy's online and target network and exploration rate, changed in place, and
 metrics.
 
 Legend: `B` transitions, `A` actions. With `K` policies of one kind in front, everything is of each of them.
@@ -15,16 +15,16 @@ from torch import Tensor
 
 from protocol.config.run import DQN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Transitions
-from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
-from workers.policies.networks.q_network import ValueNetwork
+from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
+from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import best
 from workers.policies.stacked.stacked_q_networks import StackedValues
 
-__all__ = ["DQNUpdate", "Estimates", "approach", "estimates", "huber"]
+__all__ = ["DQNEstimates", "DQNUpdate", "approach", "estimates", "huber"]
 
 
-class Estimates(NamedTuple):
+class DQNEstimates(NamedTuple):
     """Both sides of the temporal difference."""
 
     value: Tensor
@@ -41,8 +41,8 @@ def huber(value: Tensor, target: Tensor, kappa: float) -> Tensor:
 
 
 def estimates(
-    policy: ValueNetwork | StackedValues, batch: Transitions, *, double: bool, noise: Noises = PLAIN
-) -> Estimates:
+    policy: DQNPolicy | StackedValues, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN
+) -> DQNEstimates:
     """Values of the actions taken, and their targets.
 
     target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the online network
@@ -55,19 +55,19 @@ def estimates(
         future = policy.target(following, noise[1])
         chosen = best(policy.online(following, noise[2]) if double else future, batch.next_legal)
         target = batch.reward + batch.discount * future.gather(-1, chosen[..., None])[..., 0]
-    return Estimates(taken, target)
+    return DQNEstimates(taken, target)
 
 
-def approach(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Step:
+def approach(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Loss:
     """What moves `value` [..., B] towards `target` [..., B], each row times its `weight`."""
     loss, said = weighted(huber(value, target, kappa), weight), value.detach()
-    return Step(loss, (target - said).abs(), {"value_mean": said.mean(-1), "target_mean": target.mean(-1)})
+    return Loss(loss, (target - said).abs(), {"value_mean": said.mean(-1), "target_mean": target.mean(-1)})
 
 
 class DQNUpdate(OffPolicyUpdate):
     """Trains `policy`, which must be on its final device."""
 
-    def __init__(self, policy: ValueNetwork, config: PolicyConfig, seed: int = 0) -> None:
+    def __init__(self, policy: DQNPolicy, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, DQN):
             raise ValueError(f"DQNUpdate needs the configuration of dqn, not of {config.algorithm.name}")
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
@@ -78,13 +78,13 @@ class DQNUpdate(OffPolicyUpdate):
         """The noise of one update of so many rows."""
         return noises(self.policy, rows, self.generator)
 
-    def ask(self, policy: ValueNetwork | StackedValues, transitions: Transitions, drawn: Drawn) -> Step:
+    def ask(self, policy: DQNPolicy | StackedValues, transitions: TransitionBatch, drawn: Drawn) -> Loss:
         """What `transitions` ask of `policy`, this update's or several of its kind."""
         now, after, chosen = drawn
         found = estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
         return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         return self.ask(self.policy, transitions, self.draw(rows))
 
     def follow(self) -> dict[str, Tensor]:

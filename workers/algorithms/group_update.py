@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from workers.algorithms.build import Update
-from workers.algorithms.common.batches import Segments, Transitions
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.algorithms.common.update import Outcome, one_by_one
-from workers.algorithms.cuda_graphs.branches import Branches, Fixed
-from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
-from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
-from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
+from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
+from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
+from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.algorithms.stacked.stacked_q_learning import ValueStack
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.networks.actor_critic import ActorCritic
 
-__all__ = ["Given", "Stack", "recordable"]
+__all__ = ["Given", "GroupUpdate", "recordable"]
 
-Given = Segments | Transitions
+Given = SegmentBatch | TransitionBatch
 
 
 def recordable(update: Update) -> bool:
@@ -41,33 +41,33 @@ def _fixed(update: Update) -> bool:
     return not update.algorithm.priority_alpha
 
 
-class Stack:
+class GroupUpdate:
     """Of `updates`: of one kind (workers/planning/cohorts.py), or with `branches` of any. Of one it is that one.
     `compiler` is for those that are to be compiled."""
 
-    def __init__(self, updates: Sequence[Update], branches: bool = False, compiler: Compiler = EAGER) -> None:
+    def __init__(self, updates: Sequence[Update], branches: bool = False, compiler: StepCompiler = EAGER) -> None:
         self._streamed = [update for update in updates if isinstance(update, PPOUpdate)]
         self._replayed = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
         self._fixed: Branches | None = None
         self._ppo: PPOStack | None = None
-        self._values: ValueStack | None = None
+        self._values: StackedQLearning | None = None
         several = len(updates) > 1
         if all(_fixed(update) for update in updates) and (branches or recordable(updates[0])):
             parts = [[update] for update in updates] if branches else [updates]
-            recorder = Recorder(updates[0].optimizer.parameters.device)
+            recorder = GraphCache(updates[0].optimizer.parameters.device)
             self._fixed = Branches([_made(part, compiler) for part in parts], recorder)
         elif several and self._streamed:
             self._ppo = PPOStack(self._streamed)
         elif several and self._replayed:
-            self._values = ValueStack(self._replayed)
+            self._values = StackedQLearning(self._replayed)
 
     def update(
         self, given: Sequence[Given], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
     ) -> list[Outcome]:
         """What becomes of the update of each, with the batch that is given to it; `meanwhile` is called while a device
         computes by itself, where it does."""
-        segments = [batch for batch in given if isinstance(batch, Segments)]
-        transitions = [batch for batch in given if isinstance(batch, Transitions)]
+        segments = [batch for batch in given if isinstance(batch, SegmentBatch)]
+        transitions = [batch for batch in given if isinstance(batch, TransitionBatch)]
         if self._fixed is not None:
             return self._fixed.update(given, progress, meanwhile)
         if self._ppo is not None:
@@ -78,10 +78,10 @@ class Stack:
         return streamed + (one_by_one(self._replayed, transitions, progress) if transitions else [])
 
 
-def _made(updates: Sequence[Update], compiler: Compiler) -> Fixed:
+def _made(updates: Sequence[Update], compiler: StepCompiler) -> GraphableUpdate:
     """Those of one kind, in memory that never moves."""
     compiler = compiler if updates[0].arithmetic.compiled else EAGER
     values = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
     if values:
-        return FixedValues(values, compiler)
-    return FixedStack([update for update in updates if isinstance(update, PPOUpdate)], compiler)
+        return GraphedQLearning(values, compiler)
+    return GraphedPPO([update for update in updates if isinstance(update, PPOUpdate)], compiler)

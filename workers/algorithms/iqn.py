@@ -1,6 +1,6 @@
 """Implicit quantile networks on replayed transitions, with double Q-learning and a target network.
 
-In flow: `Transitions`. Out flow: the policy's online and target network and exploration rate, changed in place, and
+In flow: `TransitionBatch`. Out flow: the policy's online and target network and exploration rate, changed in place, and
 metrics.
 
 Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the target (as many), `A` actions. With `K`
@@ -16,16 +16,16 @@ from torch import Tensor
 
 from protocol.config.run import IQN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Transitions
-from workers.algorithms.off_policy import PLAIN, Drawn, Noises, OffPolicyUpdate, Schedules, Step, noises, weighted
+from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
 from workers.policies.networks.q_policy import best
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles
 
-__all__ = ["Estimates", "IQNUpdate", "estimates", "quantile_huber"]
+__all__ = ["IQNEstimates", "IQNUpdate", "estimates", "quantile_huber"]
 
 
-class Estimates(NamedTuple):
+class IQNEstimates(NamedTuple):
     """Both sides of the temporal difference."""
 
     quantiles: Tensor
@@ -46,14 +46,14 @@ def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: 
 
 
 def estimates(
-    policy: QuantileNetwork | StackedQuantiles,
-    batch: Transitions,
+    policy: IQNPolicy | StackedQuantiles,
+    batch: TransitionBatch,
     fractions: Tensor,
     target_fractions: Tensor,
     *,
     double: bool,
-    noise: Noises = PLAIN,
-) -> Estimates:
+    noise: NoiseTriple = PLAIN,
+) -> IQNEstimates:
     """Quantiles of the actions taken at `fractions` [N], and their targets at `target_fractions` [M].
 
     target = reward + discount * Z_target(next, a*) with a* the legal action of greatest mean return by the online
@@ -69,7 +69,7 @@ def estimates(
         chosen = best(chooser.means(chooser_psi, policy.midpoints, noise[2]), batch.next_legal)
         future = _of(chosen, target.quantiles(psi, target_fractions, noise[1]))
         backed = batch.reward[..., None] + batch.discount[..., None] * future
-    return Estimates(taken, backed)
+    return IQNEstimates(taken, backed)
 
 
 def _of(action: Tensor, quantiles: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def _of(action: Tensor, quantiles: Tensor) -> Tensor:
 class IQNUpdate(OffPolicyUpdate):
     """Trains `policy`, which must be on its final device."""
 
-    def __init__(self, policy: QuantileNetwork, config: PolicyConfig, seed: int = 0) -> None:
+    def __init__(self, policy: IQNPolicy, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, IQN):
             raise ValueError(f"IQNUpdate needs the configuration of iqn, not of {config.algorithm.name}")
         super().__init__(config, config.algorithm, FlatAdam(policy), seed)
@@ -91,7 +91,7 @@ class IQNUpdate(OffPolicyUpdate):
         """Quantile fractions for estimate and target, and the noise of one update of so many rows."""
         return *self._fractions(), *noises(self.policy, rows, self.generator)
 
-    def ask(self, policy: QuantileNetwork | StackedQuantiles, transitions: Transitions, drawn: Drawn) -> Step:
+    def ask(self, policy: IQNPolicy | StackedQuantiles, transitions: TransitionBatch, drawn: Drawn) -> Loss:
         """What `transitions` ask of `policy`, this update's or several of its kind."""
         here, there, now, after, chosen = drawn
         assert here is not None
@@ -101,9 +101,9 @@ class IQNUpdate(OffPolicyUpdate):
         losses = quantile_huber(found.quantiles, found.target, here, self.algorithm.kappa)
         value, target = found.quantiles.detach().mean(-1), found.target.mean(-1)
         numbers = {"value_mean": value.mean(-1), "target_mean": target.mean(-1)}
-        return Step(weighted(losses, transitions.weight), (target - value).abs(), numbers)
+        return Loss(weighted(losses, transitions.weight), (target - value).abs(), numbers)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         return self.ask(self.policy, transitions, self.draw(rows))
 
     def follow(self) -> dict[str, Tensor]:

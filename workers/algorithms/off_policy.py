@@ -15,22 +15,33 @@ from torch import Tensor
 from protocol.config.off_policy import ValueBased
 from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.algorithms.common.batches import Transitions, foreign
-from workers.policies.networks.q_policy import EpsilonGreedy
+from workers.algorithms.common.batches import TransitionBatch, foreign
+from workers.policies.networks.q_policy import QPolicy
 from workers.policies.tensors.flat_weights import flatten_
-from workers.runtime.torch_setup import FLOAT32, Arithmetic
+from workers.runtime.torch_setup import FLOAT32, Precision
 
-__all__ = ["PLAIN", "Drawn", "Due", "Noises", "OffPolicyUpdate", "Schedules", "Step", "decayed", "noises", "weighted"]
+__all__ = [
+    "PLAIN",
+    "Drawn",
+    "Loss",
+    "NoiseTriple",
+    "OffPolicyUpdate",
+    "ScheduleStep",
+    "Schedules",
+    "decayed",
+    "noises",
+    "weighted",
+]
 
-Noises = tuple[Tensor | None, Tensor | None, Tensor | None]
+NoiseTriple = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
 Drawn = tuple[Tensor | None, ...]
 """What one update drew by its generator, in an order that its algorithm knows."""
-PLAIN: Noises = (None, None, None)
+PLAIN: NoiseTriple = (None, None, None)
 """Where heads are not noisy."""
 
 
-def noises(policy: EpsilonGreedy, rows: int, generator: torch.Generator) -> Noises:
+def noises(policy: QPolicy, rows: int, generator: torch.Generator) -> NoiseTriple:
     """Normal numbers for the noisy heads of one update of `rows` rows: independent ones for the estimate, the target
     and the choice of its action (Fortunato et al. 2018, section 3.1)."""
     if not policy.numbers:
@@ -50,7 +61,7 @@ def decayed(epsilon: float, config: ValueBased) -> float:
     return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
 
 
-class Step(NamedTuple):
+class Loss(NamedTuple):
     """What one batch asks for; loss and numbers of K policies are [K], errors [K, B]."""
 
     loss: Tensor
@@ -66,7 +77,7 @@ class OffPolicyUpdate(ABC):
 
     errors_are: ClassVar[str] = "td_error"
     """What metrics call the mean of the errors."""
-    arithmetic: Arithmetic = FLOAT32
+    arithmetic: Precision = FLOAT32
 
     def __init__(self, config: PolicyConfig, algorithm: Sampled, optimizer: FlatAdam, seed: int) -> None:
         self.config, self._sampled, self.optimizer = config, algorithm, optimizer
@@ -80,14 +91,14 @@ class OffPolicyUpdate(ABC):
         return self.optimizer.steps
 
     @abstractmethod
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         """The loss on `transitions`, of which there are `rows`."""
 
     @abstractmethod
     def follow(self) -> dict[str, Tensor]:
         """Target networks and schedules after a train step; what there is to say of them."""
 
-    def update(self, transitions: Transitions, progress: float = 0.0) -> dict[str, float]:
+    def update(self, transitions: TransitionBatch, progress: float = 0.0) -> dict[str, float]:
         """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
         learning rate that falls.
 
@@ -131,7 +142,7 @@ class OffPolicyUpdate(ABC):
         self.generator.set_state(state["generator"])
 
 
-class Due(NamedTuple):
+class ScheduleStep(NamedTuple):
     """What is to follow a train step."""
 
     share: float
@@ -143,16 +154,16 @@ class Due(NamedTuple):
 class Schedules:
     """What happens every so many train steps, in this one place: the target network and epsilon of `policy`."""
 
-    def __init__(self, policy: EpsilonGreedy, algorithm: ValueBased) -> None:
+    def __init__(self, policy: QPolicy, algorithm: ValueBased) -> None:
         self._policy, self._algorithm = policy, algorithm
         weights = flatten_(policy)
         self._online, self._target = weights.span("online."), weights.span("target.")
 
-    def due(self, train_steps: int) -> Due:
+    def due(self, train_steps: int) -> ScheduleStep:
         """What `train_steps` steps ask for."""
         algorithm = self._algorithm
         share = algorithm.tau if algorithm.target_update == "soft" else 1.0
-        return Due(
+        return ScheduleStep(
             share if train_steps % algorithm.target_update_freq == 0 else 0.0,
             train_steps % algorithm.epsilon_decay_freq == 0,
         )

@@ -1,7 +1,7 @@
 """Proximal policy optimisation on whole segments, corrected for lag by V-trace; and IMPALA, which differs in its policy
 gradient alone (Espeholt et al. 2018, section 4.2).
 
-In flow: `Segments` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
+In flow: `SegmentBatch` of possibly older versions of the policy. Out flow: the policy's parameters and normalisers,
 changed in place, and metrics.
 
 Legend: `T` segment length, `b` segments of a minibatch.
@@ -18,21 +18,21 @@ from torch import Tensor
 
 from protocol.config.run import PPO, OnStream, PolicyConfig, Streamed
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.algorithms.common.advantages import Appraisal, Standing, advantages
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.advantages import BatchAdvantages, PolicyEvaluation, advantages
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.returns import next_values
-from workers.algorithms.common.run_capacity import Room
-from workers.algorithms.common.time_major import Batch, Minibatch, own_part, prepare_all
+from workers.algorithms.common.run_capacity import RunCapacity
+from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, own_part, prepare_all
 from workers.policies.distributions import likelihood
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.layers import input_rows
-from workers.policies.networks.popart import Scaled
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.popart import PopArtValue
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
-from workers.policies.tensors.collectives import ALONE, Ranks
-from workers.policies.tensors.scratch import Workspace
-from workers.runtime.torch_setup import FLOAT32, Arithmetic
+from workers.policies.tensors.collectives import ALONE, Collective
+from workers.policies.tensors.scratch import ScratchBuffers
+from workers.runtime.torch_setup import FLOAT32, Precision
 
 __all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective", "policy_gradient"]
 
@@ -44,7 +44,7 @@ class Objective(NamedTuple):
     loss: Tensor
     metrics: dict[str, Tensor]
     target: Tensor
-    seen: Appraisal
+    seen: PolicyEvaluation
 
 
 def objective(
@@ -52,7 +52,7 @@ def objective(
     batch: Minibatch,
     config: OnStream,
     entropy_weight: float | Tensor | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Collective = ALONE,
 ) -> Objective:
     """PPO's clipped objective (Schulman et al. 2017, equation 9), or IMPALA's policy gradient, with V-trace advantages
     against the behaviour policy.
@@ -80,7 +80,7 @@ def objective(
         final[batch.final_place] = whole[until:]
         value = whole[:until].view(-1, shape[1])
         next_value = next_values(value, batch.terminated, batch.truncated, final[:rows].view(shape))
-        seen = Appraisal(ratio.detach(), value[:-1], next_value)
+        seen = PolicyEvaluation(ratio.detach(), value[:-1], next_value)
         _, target, advantage = advantages(batch, seen, config)
         weight = batch.mask / _each(ranks.total(_total(batch.mask, many)), shape)
         if config.normalize_advantage:
@@ -119,7 +119,7 @@ def surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Te
 
 
 def _said(
-    policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, recall: Recall | None
+    policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, recall: RecurrentContext | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations; values [N] in the unit
     of the reward, without gradients; and by how much amounts vary."""
@@ -150,7 +150,7 @@ def _rows(column: Tensor | None, rows: int) -> Tensor | None:
     return None if column is None else column.reshape(rows, *column.shape[2:])
 
 
-def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Ranks = ALONE) -> Tensor:
+def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Collective = ALONE) -> Tensor:
     """`x` [T, b] with mean 0 and standard deviation 1 under `weight`, which sums to 1 over all `ranks`, for each of
     `members`."""
     centred = x - _each(ranks.total(_total(x * weight, members)), x.shape)
@@ -159,7 +159,7 @@ def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Ranks = ALONE
 
 
 def value_error(
-    policy: Scaled | StackedActorCritic, value: Tensor, target: Tensor, before: Tensor | None, clip: float | None
+    policy: PopArtValue | StackedActorCritic, value: Tensor, target: Tensor, before: Tensor | None, clip: float | None
 ) -> Tensor:
     """Half the squared error [T, b] of normalised `value`; `target` and the value `before` are real.
 
@@ -183,8 +183,8 @@ class PPOUpdate:
     """Updates `policy`, which must be on its final device, from batches of segments, each rank of `ranks` from its own
     as if one process had all of them: order, means, deviations, gradient and statistics are those of the whole."""
 
-    ranks: Ranks = ALONE
-    arithmetic: Arithmetic = FLOAT32
+    ranks: Collective = ALONE
+    arithmetic: Precision = FLOAT32
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, Streamed):
@@ -192,7 +192,7 @@ class PPOUpdate:
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
         apart = ("actor.", "critic.") if isinstance(policy, CentralActorCritic) else ()
         self.optimizer = FlatAdam(policy, parts=apart)
-        self.scratch, self.room = Workspace(), Room()
+        self.scratch, self.room = ScratchBuffers(), RunCapacity()
         self.generator = torch.Generator().manual_seed(seed)
 
     @property
@@ -200,7 +200,7 @@ class PPOUpdate:
         """Optimiser steps so far."""
         return self.optimizer.steps
 
-    def update(self, segments: Segments, progress: float = 0.0) -> dict[str, float]:
+    def update(self, segments: SegmentBatch, progress: float = 0.0) -> dict[str, float]:
         """Trains `epochs` times on all real rows of `segments`, `minibatches` steps an epoch; returns mean metrics.
 
         `progress` in [0, 1] is how much of the run is over. Raises TrainingFault, before the parameters of that step
@@ -244,7 +244,7 @@ class PPOUpdate:
         return {**metrics, "learning_rate": learning_rate, "rows": float(rows)}
 
     def _minibatches(
-        self, batch: Batch, valid: Tensor, standing: Standing | None, progress: float
+        self, batch: TimeMajorBatch, valid: Tensor, standing: BatchAdvantages | None, progress: float
     ) -> Iterator[tuple[Tensor, Minibatch]]:
         """Whole segments in a new order, in parts as equal as can be, of which each rank gets what it has; parts
         without real rows are left out. With `standing` each part is drawn by priority from all segments instead."""
@@ -266,9 +266,9 @@ class PPOUpdate:
                 yield index, minibatch
 
     @torch.no_grad()
-    def _standing(self, batch: Batch) -> Standing:
+    def _standing(self, batch: TimeMajorBatch) -> BatchAdvantages:
         """How all segments stand with the policy as it is, from one look at each."""
-        standing = Standing(batch, self.algorithm)
+        standing = BatchAdvantages(batch, self.algorithm)
         every = torch.arange(batch.mask.shape[1], device=batch.mask.device)
         for index in every.tensor_split(self.algorithm.minibatches):
             if len(index):
@@ -277,7 +277,7 @@ class PPOUpdate:
                     standing.enter(index, objective(self.policy, minibatch, self.algorithm).seen)
         return standing
 
-    def _normalizers(self, batch: Batch, targets: Tensor) -> None:
+    def _normalizers(self, batch: TimeMajorBatch, targets: Tensor) -> None:
         """Statistics change only between updates, so that rows of the newest version have ratio 1 throughout one."""
         if self.algorithm.normalize_return:
             self.policy.update_returns(targets, self.ranks)

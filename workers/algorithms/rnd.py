@@ -1,7 +1,7 @@
 """Random network distillation (Burda et al. 2018) on observations that others have made.
 
-In flow: `Observations` of the agents watched. Out flow: the predictor and the moments of both ends, changed in place,
-and metrics.
+In flow: `ObservationBatch` of the agents watched. Out flow: the predictor and the moments of both ends, changed in
+place, and metrics.
 
 Legend: `B` segments of a batch, `T` segment length, `N` real rows.
 """
@@ -14,10 +14,10 @@ from torch import Tensor
 from protocol.config.run import AuxiliaryConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Observations
+from workers.algorithms.common.batches import ObservationBatch
 from workers.algorithms.common.returns import linear_recurrence
-from workers.policies.networks.rnd_networks import Distillation
-from workers.runtime.torch_setup import FLOAT32, Arithmetic
+from workers.policies.networks.rnd_networks import RNDNetworks
+from workers.runtime.torch_setup import FLOAT32, Precision
 
 __all__ = ["RNDUpdate", "discounted_sums"]
 
@@ -31,9 +31,9 @@ def discounted_sums(bonus: Tensor, gamma: float) -> Tensor:
 class RNDUpdate:
     """Updates `networks`, which must be on their final device, from batches of observations."""
 
-    arithmetic: Arithmetic = FLOAT32
+    arithmetic: Precision = FLOAT32
 
-    def __init__(self, networks: Distillation, config: AuxiliaryConfig, seed: int = 0) -> None:
+    def __init__(self, networks: RNDNetworks, config: AuxiliaryConfig, seed: int = 0) -> None:
         self.networks, self.config, self.algorithm = networks, config, config.algorithm
         self.optimizer = FlatAdam(networks)
         self.generator = torch.Generator().manual_seed(seed)
@@ -43,7 +43,7 @@ class RNDUpdate:
         """Optimiser steps so far."""
         return self.optimizer.steps
 
-    def update(self, batch: Observations, progress: float = 0.0) -> dict[str, float]:
+    def update(self, batch: ObservationBatch, progress: float = 0.0) -> dict[str, float]:
         """Adds what was seen to the moments, then trains `epochs` times on all of it, `minibatches` steps an epoch.
 
         Every observation counts once: a segment's rows and its true last ones, not the row for bootstrapping, which the
@@ -84,7 +84,7 @@ class RNDUpdate:
         }
 
     @torch.no_grad()
-    def _weigh(self, batch: Observations, real: Tensor) -> None:
+    def _weigh(self, batch: ObservationBatch, real: Tensor) -> None:
         """Adds the intrinsic returns of these segments to their moments, by what is not known of them yet."""
         error = self.networks(self.networks.inputs(batch.observation[:, :-1])).view(real.shape)
         sums = discounted_sums(torch.where(real, error, 0.0).T, self.algorithm.gamma)

@@ -1,8 +1,8 @@
 """Soft actor-critic on replayed transitions, with a learned temperature (Haarnoja et al. 2018, "Soft Actor-Critic
 Algorithms and Applications").
 
-In flow: `Transitions` with amounts. Out flow: the policy's actor, critics, target critics and temperature, changed in
-place, and metrics.
+In flow: `TransitionBatch` with amounts. Out flow: the policy's actor, critics, target critics and temperature, changed
+in place, and metrics.
 
 Critics learn from the amounts of the rows, which are those that the world got; the actor from amounts that it would
 draw now. Actor, critics and temperature take their step together, from one backward pass: each loss is made so that it
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from protocol.config.run import SAC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Transitions
-from workers.algorithms.off_policy import OffPolicyUpdate, Step, weighted
+from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.off_policy import Loss, OffPolicyUpdate, weighted
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, squashed
 from workers.policies.tensors.flat_weights import flatten_
 
@@ -69,7 +69,7 @@ class Losses(NamedTuple):
 
 
 def objective(
-    policy: SoftActorCritic, batch: Transitions, noise: Tensor, next_noise: Tensor, target_entropy: float | None
+    policy: SoftActorCritic, batch: TransitionBatch, noise: Tensor, next_noise: Tensor, target_entropy: float | None
 ) -> Losses:
     """The losses on `batch` with normal numbers [B, D] for the amounts drawn here and there. `target_entropy` None: the
     temperature stays as it is."""
@@ -114,7 +114,7 @@ class SACUpdate(OffPolicyUpdate):
             wanted = self.algorithm.target_entropy
             self._target_entropy = -float(policy.amounts) if wanted is None else wanted
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         here, there = torch.randn(2, rows, self.policy.amounts, generator=self.generator).to(transitions.reward.device)
         found = objective(self.policy, transitions, here, there, self._target_entropy)
         numbers = {
@@ -124,7 +124,7 @@ class SACUpdate(OffPolicyUpdate):
             "value_mean": found.values.mean(),
             "target_mean": found.target.mean(),
         }
-        return Step(found.critics + found.actor + found.temperature, found.errors, numbers)
+        return Loss(found.critics + found.actor + found.temperature, found.errors, numbers)
 
     def follow(self) -> dict[str, Tensor]:
         self._targets.lerp_(self._critics, self.algorithm.tau)

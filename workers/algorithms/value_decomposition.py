@@ -1,6 +1,6 @@
 """Value decomposition for teams on replayed transitions: Q-learning of the team's value, which is made of its members'.
 
-In flow: `Transitions` of a team. Out flow: the policy's online and target network and exploration rate, changed in
+In flow: `TransitionBatch` of a team. Out flow: the policy's online and target network and exploration rate, changed in
 place, and metrics.
 
 Legend: `B` transitions, `M` members.
@@ -13,15 +13,17 @@ from torch import Tensor
 
 from protocol.config.run import QMIX, VDN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import Transitions
-from workers.algorithms.dqn import Estimates, approach
-from workers.algorithms.off_policy import PLAIN, Noises, OffPolicyUpdate, Schedules, Step, noises
-from workers.policies.networks.team_q_network import Decomposed
+from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.dqn import DQNEstimates, approach
+from workers.algorithms.off_policy import PLAIN, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises
+from workers.policies.networks.team_q_network import TeamQPolicy
 
 __all__ = ["DecompositionUpdate", "team_estimates"]
 
 
-def team_estimates(policy: Decomposed, batch: Transitions, *, double: bool, noise: Noises = PLAIN) -> Estimates:
+def team_estimates(
+    policy: TeamQPolicy, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN
+) -> DQNEstimates:
     """The team's values of the choices made, and their targets.
 
     value = mix(Q_1(a_1), ..., Q_M(a_M)); target = reward + discount * mix_target(Q_target,1(next, a*_1), ...) with a*_m
@@ -36,13 +38,13 @@ def team_estimates(policy: Decomposed, batch: Transitions, *, double: bool, nois
         chosen = policy.best(policy.online(following, noise[2]) if double else future, batch.next_legal)
         mixed = policy.target.mix(policy.picked(future, chosen), following)
         target = batch.reward + batch.discount * mixed
-    return Estimates(value, target)
+    return DQNEstimates(value, target)
 
 
 class DecompositionUpdate(OffPolicyUpdate):
     """Trains `policy`, which must be on its final device."""
 
-    def __init__(self, policy: Decomposed, config: PolicyConfig, seed: int = 0) -> None:
+    def __init__(self, policy: TeamQPolicy, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, VDN | QMIX):
             raise ValueError(
                 f"DecompositionUpdate needs the configuration of vdn or qmix, not of {config.algorithm.name}"
@@ -51,7 +53,7 @@ class DecompositionUpdate(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self.schedules = Schedules(policy, config.algorithm)
 
-    def _ask(self, transitions: Transitions, rows: int) -> Step:
+    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
         noise = noises(self.policy, rows, self.generator)
         found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)

@@ -11,13 +11,13 @@ from protocol.config.run import Run
 from protocol.messages.core import Role
 from workers.planning.cohorts import learners_of
 
-__all__ = ["Places", "Steps"]
+__all__ = ["Assignments", "Steps"]
 
 Steps = dict[tuple[str, int], int]
 """(actor, incarnation) -> agent steps made."""
 
 
-class Places:
+class Assignments:
     """The places of one run. `policies` in the order of the world's agents, with the `kinds` of those that may be
     computed as one."""
 

@@ -19,9 +19,9 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.spaces import World
 from workers.metrics.segment_accounting import Page, Pages
-from workers.runtime.files import Disk
+from workers.runtime.files import SafeWriter
 
-__all__ = ["Programme", "programme_of"]
+__all__ = ["CurriculumState", "programme_of"]
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class _Window:
         return self._sum / self.count
 
 
-class Programme:
+class CurriculumState:
     """Of `run`, whose `policies` play all of its environments as `agents` agents."""
 
-    def __init__(self, run: Run, policies: Sequence[str], agents: int, folder: Path, disk: Disk) -> None:
+    def __init__(self, run: Run, policies: Sequence[str], agents: int, folder: Path, disk: SafeWriter) -> None:
         environment = run.environment
         structure = environment.curriculum or environment.adversarial
         assert structure is not None
@@ -117,10 +117,12 @@ class Programme:
         return count, earned
 
 
-def programme_of(run: Run, world: World, policies: Sequence[str], folder: Path, disk: Disk) -> Programme | None:
+def programme_of(
+    run: Run, world: World, policies: Sequence[str], folder: Path, disk: SafeWriter
+) -> CurriculumState | None:
     """That of `run`, if there is anything to decide; in lock-step each block of copies decides for itself, as what it
     plays must not depend on when others' episodes are heard of."""
     environment = run.environment
     if run.lockstep or (environment.curriculum is None and environment.adversarial is None):
         return None
-    return Programme(run, policies, sum(place.many for place in world.places), folder, disk)
+    return CurriculumState(run, policies, sum(place.many for place in world.places), folder, disk)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from protocol.messages.core import Command, Role
 
-__all__ = ["Stage", "Stages"]
+__all__ = ["RunLifecycle", "Stage"]
 
 Stage = Literal["running", "actors_draining", "learners_draining", "ended", "left"]
 """`left`: to the coordinator that comes next."""
@@ -19,7 +19,7 @@ _LAST: tuple[Role, ...] = ("learner", "relay", "evaluation")
 """Who ends when all actors have."""
 
 
-class Stages:
+class RunLifecycle:
     """One run's. Each draining has a time limit in seconds, twice as long where the run reached its end."""
 
     def __init__(self, actor_timeout: float, learner_timeout: float) -> None:

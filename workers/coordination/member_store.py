@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.messages.core import Role, Route
-from workers.runtime.files import Disk
+from workers.runtime.files import SafeWriter
 
-__all__ = ["Member", "Register"]
+__all__ = ["MemberStore", "WorkerRecord"]
 
 _KEPT = (
     "name",
@@ -35,7 +35,7 @@ _KEPT = (
 
 
 @dataclass(slots=True)
-class Member:
+class WorkerRecord:
     """A living worker."""
 
     name: str
@@ -75,14 +75,14 @@ class Member:
         return False
 
 
-class Register:
+class MemberStore:
     """The members, by name, and what is known of those that ended; begins with what an earlier coordinator of this run
     left in `path`."""
 
-    def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        self._path, self._disk = path, disk or Disk()
+    def __init__(self, path: Path, disk: SafeWriter | None = None) -> None:
+        self._path, self._disk = path, disk or SafeWriter()
         self.run_id = secrets.token_hex(4)
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, WorkerRecord] = {}
         self.incarnations: dict[str, int] = {}
         self.quotas: dict[tuple[str, int], int] = {}
         """(actor, incarnation) -> agent steps it was given."""
@@ -129,11 +129,11 @@ class Register:
         self.tokens = {name: member.token for name, member in self.members.items()}
 
 
-def _to_plain(member: Member) -> dict[str, Any]:
+def _to_plain(member: WorkerRecord) -> dict[str, Any]:
     return {key: getattr(member, key) for key in _KEPT} | {"routes": [route.model_dump() for route in member.routes]}
 
 
-def _from_plain(plain: dict[str, Any]) -> Member:
+def _from_plain(plain: dict[str, Any]) -> WorkerRecord:
     """A member of an earlier coordinator: it has a lease to be heard of."""
     routes = [Route.model_validate(route) for route in plain["routes"]]
-    return Member(**{key: plain[key] for key in _KEPT}, seen=time.monotonic(), heard=False, routes=routes)
+    return WorkerRecord(**{key: plain[key] for key in _KEPT}, seen=time.monotonic(), heard=False, routes=routes)

@@ -14,11 +14,11 @@ from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
 from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
 from protocol.messages.file_fetch import Fetch
-from workers.coordination.assignments import Places, Steps
-from workers.coordination.member_store import Member, Register
+from workers.coordination.assignments import Assignments, Steps
+from workers.coordination.member_store import MemberStore, WorkerRecord
 from workers.coordination.routing import ways
 from workers.planning.data_parallel import rank_of_actor, rank_of_learner
-from workers.runtime.files import Disk
+from workers.runtime.files import SafeWriter
 
 __all__ = ["Membership"]
 
@@ -35,13 +35,13 @@ class Membership:
         path: Path,
         fixed: Sequence[str] = (),
         patient: bool = False,
-        disk: Disk | None = None,
+        disk: SafeWriter | None = None,
         kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._run, self._played, self._patient = run, {*policies, *fixed}, patient
-        self._places = Places(run, policies, kinds)
+        self._places = Assignments(run, policies, kinds)
         self._ranked = self._places.ranked
-        self._register = Register(path, disk)
+        self._register = MemberStore(path, disk)
         self.run_id = self._register.run_id
         self.clean = self._register.clean
         self.restarts = self._register.restarts
@@ -54,7 +54,7 @@ class Membership:
         """Whether a supervisor is there."""
         return bool(self.having("supervisor"))
 
-    def join(self, join: Join, steps: Steps) -> Member | Refusal:
+    def join(self, join: Join, steps: Steps) -> WorkerRecord | Refusal:
         """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
         if (differs := check_schemas(join)) is not None:
             return refusal(differs)
@@ -82,11 +82,11 @@ class Membership:
             return refusal(Refused("nothing_left_to_do"), self._patient)
         return self._admit(join, name, self._register.incarnations.get(name, 0) + 1, steps)
 
-    def welcomed(self, join: Join) -> Member | None:
+    def welcomed(self, join: Join) -> WorkerRecord | None:
         """Who was let in, and asks again before hearing the answer."""
         return next((member for member in self._register.members.values() if member.token == join.token), None)
 
-    def withdraw(self, member: Member) -> None:
+    def withdraw(self, member: WorkerRecord) -> None:
         """Takes back that a `fresh` member was let in: it had gone before it was told, and has done nothing. Who asks
         next is given its place and its number, so that what dead processes had asked for in time costs nobody else."""
         name, number = member.name, member.incarnation
@@ -99,7 +99,7 @@ class Membership:
                 del self.restarts[name]
         self.save()
 
-    def beat(self, beat: Beat) -> Member | None:
+    def beat(self, beat: Beat) -> WorkerRecord | None:
         """Notes a heartbeat; None if its sender is no member."""
         member = self._of(beat)
         if member is not None:
@@ -108,7 +108,7 @@ class Membership:
             member.counters, member.metrics = dict(beat.counters), dict(beat.metrics)
         return member
 
-    def leave(self, leave: Leave) -> Member | None:
+    def leave(self, leave: Leave) -> WorkerRecord | None:
         """Notes a farewell; None if its sender is no member."""
         member = self._of(leave)
         if member is not None:
@@ -119,7 +119,9 @@ class Membership:
             del self._register.tokens[member.name]
         return member
 
-    def untold(self, member: Member, episodes: list[tuple[str, int, int, float]]) -> list[tuple[str, int, int, float]]:
+    def untold(
+        self, member: WorkerRecord, episodes: list[tuple[str, int, int, float]]
+    ) -> list[tuple[str, int, int, float]]:
         """Those of `episodes` that the member did not tell before: it repeats what was not answered, and the steps of
         each policy's entries grow."""
         fresh = []
@@ -130,7 +132,7 @@ class Membership:
                 fresh.append(entry)
         return fresh
 
-    def expire(self, now: float) -> list[Member]:
+    def expire(self, now: float) -> list[WorkerRecord]:
         """Ends memberships without heartbeats; those whose process is known to be dead do not wait for the lease."""
         lost = [m for m in self._register.members.values() if now - m.seen > m.lease or (now - m.seen > 1.0 and m.dead)]
         for member in lost:
@@ -143,7 +145,7 @@ class Membership:
         wanted = [*self._places.names("actor"), *self._places.names("learner")]
         return [name for name in wanted if name not in self._register.members]
 
-    def having(self, role: Role) -> list[Member]:
+    def having(self, role: Role) -> list[WorkerRecord]:
         """The living members of a role."""
         return [member for member in self._register.members.values() if member.role == role]
 
@@ -152,7 +154,7 @@ class Membership:
         name = self._places.meant(join.role, join.name)
         return (name, self._register.incarnations.get(name, 0)) in self.clean
 
-    def routes(self, member: Member) -> list[Route]:
+    def routes(self, member: WorkerRecord) -> list[Route]:
         """Where the living learners are, and for an actor by way of which relays. Of a policy with several ranks a
         learner is told all, an actor its own, everybody else the first."""
         routes = [
@@ -165,7 +167,7 @@ class Membership:
             return routes
         return ways(routes, {relay.node: relay.routes for relay in self.having("relay")}, member.node)
 
-    def _concerns(self, route: Route, member: Member) -> bool:
+    def _concerns(self, route: Route, member: WorkerRecord) -> bool:
         ranks = self._ranked.get(route.policy, 1)
         if ranks == 1 or member.role == "learner":
             return True
@@ -231,9 +233,9 @@ class Membership:
             if m.role != "supervisor"
         ]
 
-    def _admit(self, join: Join, name: str, incarnation: int, steps: Steps) -> Member:
+    def _admit(self, join: Join, name: str, incarnation: int, steps: Steps) -> WorkerRecord:
         index = self._places.index(join.role, name) or 0
-        member = Member(
+        member = WorkerRecord(
             name,
             join.role,
             join.token,
@@ -311,7 +313,7 @@ class Membership:
                 return name
         return None
 
-    def _taken(self, join: Join, holder: Member) -> Refusal:
+    def _taken(self, join: Join, holder: WorkerRecord) -> Refusal:
         if join.role == "relay":  # it takes over when that one has ended, or its lease has
             return refusal(Refused("relay_there_already", node=join.node, pid=holder.pid), True)
         taken = Refused("identity_in_use", peer=holder.name, host=holder.host, pid=holder.pid)
@@ -328,13 +330,13 @@ class Membership:
         """Whether a member asks."""
         return self._of(asking) is not None
 
-    def _of(self, message: Beat | Leave | Fetch) -> Member | None:
+    def _of(self, message: Beat | Leave | Fetch) -> WorkerRecord | None:
         member = self._register.members.get(message.name)
         if member is None or member.token != message.token or member.incarnation != message.incarnation:
             return None
         return member
 
-    def _end(self, member: Member) -> None:
+    def _end(self, member: WorkerRecord) -> None:
         del self._register.members[member.name]
         if member.role in ("actor", "learner"):
             self._register.ended[member.name, member.incarnation] = member.counters

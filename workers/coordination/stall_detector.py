@@ -10,10 +10,10 @@ from typing import Any
 
 from workers.metrics.segment_accounting import Page, Pages
 
-__all__ = ["Stillness"]
+__all__ = ["StallDetector"]
 
 
-class Stillness:
+class StallDetector:
     """Of one run; nothing may move for `seconds`. `stalls`: how often that was too long."""
 
     def __init__(self, seconds: float) -> None:

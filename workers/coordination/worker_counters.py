@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from workers.coordination.membership import Membership
-from workers.metrics.run_metrics import Books
+from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import Page, rows_learned, total
 
-__all__ = ["Tally"]
+__all__ = ["WorkerCounters"]
 
 Pages = dict[tuple[str, int], Page]
 """(worker, incarnation) -> its counters."""
 
 
-class Tally:
+class WorkerCounters:
     """One run's."""
 
-    def __init__(self, members: Membership, books: Books) -> None:
+    def __init__(self, members: Membership, books: RunMetrics) -> None:
         self._members, self._books = members, books
 
     def actors(self) -> Pages:

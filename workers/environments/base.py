@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from protocol.spaces import World
 from workers.runtime.state_capture import State, put_back, taken
 
-__all__ = ["Environment", "Episodes", "Outcome", "Player", "Present", "Turn"]
+__all__ = ["AgentOutcome", "AgentTimeStep", "Environment", "Episodes", "Player", "Turn"]
 
 Episodes = dict[tuple[str, int], tuple[int, float]]
 """(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns)."""
 
 
 @dataclass(slots=True)
-class Present:
+class AgentTimeStep:
     """One agent that must act now, in all copies where it is present.
 
     `reward`, `terminated` and `truncated` belong to the agent's *previous* action in that copy (rewards that arrived
@@ -66,9 +66,9 @@ class Present:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AgentOutcome:
     """What the last actions of an agent brought in copies where it does not act now: rewards between its turns, or the
-    end, after which it may come back in a new episode or never. The fields mean what they mean in `Present`."""
+    end, after which it may come back in a new episode or never. The fields mean what they mean in `AgentTimeStep`."""
 
     agent: int
     copies: NDArray[np.int64]
@@ -87,9 +87,9 @@ class Turn:
     (one full turn of one copy, all its agents, is one environment step; E per step in a parallel world). `outcomes` are
     told before anybody acts; an agent's reward is told once, here or with its next presence."""
 
-    present: tuple[Present, ...]
+    present: tuple[AgentTimeStep, ...]
     env_steps: int = 0
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[AgentOutcome, ...] = ()
     group: int = 0
     """Which group of copies this turn is of; arrays and copies are numbered within it."""
     common: NDArray | None = None
@@ -97,7 +97,7 @@ class Turn:
     `common` of its outermost population), told with every turn and valid until the next `step`."""
 
 
-Player = Callable[[Present], NDArray]
+Player = Callable[[AgentTimeStep], NDArray]
 """Chooses actions, n rows of `Place.acted`, for one agent that is present."""
 
 
@@ -131,7 +131,7 @@ class Environment(ABC):
     def answer(self, actions: Sequence[NDArray]) -> None:
         """The actions that `step` is given next, as soon as they are known: for a world that `waits`."""
 
-    def conclude(self) -> tuple[Outcome, ...]:
+    def conclude(self) -> tuple[AgentOutcome, ...]:
         """After `reset` or `step`: tells at once of all ends that agents would be told of with their next presence, and
         not again then. Nothing where ends are always told in the turn in which they come, which is best."""
         return ()

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from protocol.config.checks import dealt
 from protocol.config.run import Run
-from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
 from workers.environments.registry import make
 from workers.runtime.seeds import seed_of
 from workers.runtime.state_capture import State, put_back, taken, under
 
-__all__ = ["Dealt", "deal"]
+__all__ = ["LockstepBlocks", "deal"]
 
 
-def deal(run: Run, actor: int) -> Dealt:
+def deal(run: Run, actor: int) -> LockstepBlocks:
     """The blocks of actor number `actor`."""
     alone, numbers = run.environment.model_copy(update={"copies": run.act_block}), dealt(run, actor)
-    return Dealt([make(alone) for _ in numbers], numbers)
+    return LockstepBlocks([make(alone) for _ in numbers], numbers)
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Turns:
     turns: list[Turn] = field(default_factory=list)
 
 
-class Dealt(Environment):
+class LockstepBlocks(Environment):
     """The environments `blocks`, which have these `numbers` in the run."""
 
     def __init__(self, blocks: Sequence[Environment], numbers: range) -> None:
@@ -77,7 +77,7 @@ class Dealt(Environment):
         for place, block in enumerate(self._blocks):
             block.set_state(under(f"{place}.", state))
         there = _Turns()
-        put_back(there, under("turns.", state), (Turn, Present, Outcome))
+        put_back(there, under("turns.", state), (Turn, AgentTimeStep, AgentOutcome))
         self._now, self._turns = there.now, there.turns
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Record, Text
-from workers.environments.base import Player, Present
+from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, RowFormat, Text
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.checks.row_checks import range_of
 
 __all__ = ["first_rows", "random_player", "random_rows"]
@@ -23,14 +23,14 @@ __all__ = ["first_rows", "random_player", "random_rows"]
 def random_player(place: Place, generator: np.random.Generator) -> Player:
     """Chooses every legal choice with equal probability; numbers as in `random_rows`."""
 
-    def choose(present: Present) -> NDArray[Any]:
+    def choose(present: AgentTimeStep) -> NDArray[Any]:
         return random_rows(place.acted, len(present.observation), generator, present.action_mask)
 
     return choose
 
 
 def random_rows(
-    record: Record, rows: int, generator: np.random.Generator, masks: NDArray[Any] | None = None
+    record: RowFormat, rows: int, generator: np.random.Generator, masks: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """[rows]: choices legal by `masks`, all with equal probability; numbers evenly between their bounds, normally
     distributed where they have none, exponentially beside a single one (as Gymnasium samples them)."""
@@ -40,7 +40,7 @@ def random_rows(
     return drawn
 
 
-def first_rows(record: Record, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
+def first_rows(record: RowFormat, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
     """[rows]: the first choice of those that are legal by `masks`; of numbers the one nearest to 0."""
     found = record.zeros(rows)
     for leaf, column in record.parts(found):

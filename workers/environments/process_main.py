@@ -24,44 +24,44 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import RookeryError
 from protocol.memory.shared_file import SharedFile
 from workers import all_imported
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.vectorized.process_handle import ANSWER, COMMAND, Kind
-from workers.environments.vectorized.process_side import Share
-from workers.environments.vectorized.shared_arrays import Division, Exchange
+from workers.environments.vectorized.process_handle import ANSWER, COMMAND, Command
+from workers.environments.vectorized.process_side import TurnWriter
+from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
-__all__ = ["Stepper", "main"]
+__all__ = ["EnvironmentProcess", "main"]
 
 _PR_SET_PDEATHSIG = 1
 
 
-class Stepper:
+class EnvironmentProcess:
     """Process number `process` of those that `config` asks for."""
 
     def __init__(self, wire: socket.socket, process: int, config: EnvironmentConfig) -> None:
         self._wire, self._process = wire, process
-        self._division = Division.of(config)
+        self._division = Partition.of(config)
         own = config.model_copy(update={"copies": self._division.share, "processes": 0, "async_factor": 1})
-        self._environments = [Checked(make(own)) for _ in range(self._division.groups)]
+        self._environments = [CheckedEnvironment(make(own)) for _ in range(self._division.groups)]
 
     def run(self) -> None:
         """Says what world it is, and obeys until the socket ends."""
         world = self._environments[0].world
-        _answer(self._wire, Kind.WORLD, 0, world.model_dump_json())
+        _answer(self._wire, Command.WORLD, 0, world.model_dump_json())
         _, (descriptor,), _, _ = socket.recv_fds(self._wire, 1, 1)
         memory = SharedFile(Path("memory of the parent"), descriptor, os.fstat(descriptor).st_size)
-        exchange = Exchange(world, self._division, memory.buffer)
-        shares = [Share(exchange, self._process, group) for group in range(self._division.groups)]
+        exchange = SharedTurns(world, self._division, memory.buffer)
+        shares = [TurnWriter(exchange, self._process, group) for group in range(self._division.groups)]
         while (command := self._wire.recv(COMMAND.size, socket.MSG_WAITALL)) != b"":
             kind, group, seed = COMMAND.unpack(command)
-            if kind == Kind.HEAR:
+            if kind == Command.HEAR:
                 self._hear(self._wire.recv(seed, socket.MSG_WAITALL))
                 continue
             environment, share = self._environments[group], shares[group]
-            fresh = kind == Kind.RESET
+            fresh = kind == Command.RESET
             share.write(share.cut(environment.reset(seed)) if fresh else environment.step(share.actions()))
             episodes = environment.take_episodes()
-            _answer(self._wire, Kind.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
+            _answer(self._wire, Command.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
 
     def _hear(self, said: bytes) -> None:
         for environment in self._environments:
@@ -73,7 +73,7 @@ class Stepper:
             environment.close()
 
 
-def _answer(wire: socket.socket, kind: Kind, number: int, text: str = "") -> None:
+def _answer(wire: socket.socket, kind: Command, number: int, text: str = "") -> None:
     said = text.encode()
     wire.sendall(ANSWER.pack(kind, number, len(said)) + said)
 
@@ -100,21 +100,21 @@ def main(descriptor: int, parent: int, process: int, config: str) -> None:
     with socket.socket(fileno=descriptor) as wire:
         wire.set_inheritable(False)
         try:
-            stepper = Stepper(wire, process, EnvironmentConfig.model_validate_json(config))
+            stepper = EnvironmentProcess(wire, process, EnvironmentConfig.model_validate_json(config))
             with suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed in the middle of a turn
                 stepper.run()
             stepper.close()
         except RookeryError as fault:
             if fault.__cause__ is not None:
                 traceback.print_exc()  # what happened inside the environment
-            _last_word(wire, Kind.FAULT, fault.exit_code, fault.coded)
+            _last_word(wire, Command.FAULT, fault.exit_code, fault.coded)
             sys.exit(fault.exit_code)
         except BaseException as fault:
-            _last_word(wire, Kind.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())
+            _last_word(wire, Command.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())
             raise
 
 
-def _last_word(wire: socket.socket, kind: Kind, number: int, text: str) -> None:
+def _last_word(wire: socket.socket, kind: Command, number: int, text: str) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):  # the parent listens no more; the exit code tells it
         _answer(wire, kind, number, text)
 

@@ -21,12 +21,12 @@ from workers.environments.adapters import (
 from workers.environments.adapters.dm_env_adapter import DmEnv, is_dm_env
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.base import Environment
 from workers.environments.collections import Collection
-from workers.environments.simulators import EXTERNAL, External, Outside, settings_of, world_of
+from workers.environments.simulators import EXTERNAL, SimulatorEndpoint, SimulatorEnvironment, settings_of, world_of
 from workers.environments.vectorized.process_environment import ProcessEnvironment
 from workers.environments.worlds.cleanup import Cleanup
 from workers.environments.worlds.deep_sea import DeepSea
@@ -39,7 +39,7 @@ from workers.environments.worlds.synthetic import Synthetic
 from workers.environments.worlds.tag import Tag
 from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.environments.worlds.weather import Weather
-from workers.environments.wrappers.joint_observation import Joint
+from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
 from workers.runtime.entry_points import find, said
 
@@ -66,7 +66,7 @@ _FORMS = (
 
 
 def make(
-    config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train", outside: Outside | None = None
+    config: EnvironmentConfig, purpose: Literal["train", "evaluate"] = "train", outside: SimulatorEndpoint | None = None
 ) -> Environment:
     """The environment of `config`, which serves simulators at the `outside` if it is one of these.
 
@@ -85,7 +85,7 @@ def make(
         raise EnvironmentFault("environment_creation_failed", environment=config.id, reason=said(fault)) from fault
 
 
-def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
+def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Environment:
     for reserved in ("copies", "turn_mode"):
         if reserved in config.settings:
             raise ConfigurationError(
@@ -94,11 +94,11 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
     if config.id == EXTERNAL:
         settings = settings_of(config)
         known = parse_world(outside.world) if outside is not None and outside.world else None
-        return External(config, settings, known or world_of(settings, describe), outside)
+        return SimulatorEnvironment(config, settings, known or world_of(settings, describe), outside)
     if config.processes:
         return ProcessEnvironment(config)
     if config.central_state == "joint":
-        return Joint(_made(config.model_copy(update={"central_state": None}), outside))
+        return JointObservation(_made(config.model_copy(update={"central_state": None}), outside))
     if config.teams:
         agents = _made(config.model_copy(update={"teams": {}}), outside)
         return TeamEnvironment(agents, config.teams, config.team_reward)
@@ -107,7 +107,7 @@ def _made(config: EnvironmentConfig, outside: Outside | None) -> Environment:
             raise ConfigurationError("external_environment_as_member", environment=EXTERNAL, key="environment.members")
         return Collection(config, make)
     environment = _one(config)
-    if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooTurns):
+    if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooAEC):
         environment.close()
         raise ConfigurationError("state_needs_pettingzoo", environment=config.id, key="environment.central_state")
     return environment

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config.environment import STRUCTURES, Member
+from protocol.config.environment import STRUCTURES, CollectionMember
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.base import Environment, Outcome, Player, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 
@@ -42,7 +42,7 @@ class _Account:
         """Has every copy given its episodes?"""
         return bool((self._finished >= self._quota).all())
 
-    def add(self, told: Present | Outcome) -> None:
+    def add(self, told: AgentTimeStep | AgentOutcome) -> None:
         """Enters what the previous actions brought; an end closes the episode with that reward in it."""
         copies = np.arange(self._running.size) if told.copies is None else told.copies
         self._running[copies] += told.reward
@@ -74,7 +74,7 @@ def returns(
     for _ in range(_LIMIT * quota):
         on_turn()
         turn = environment.step(acted(turn, names, players))
-        told: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        told: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
         for one in told:
             accounts[one.agent].add(one)
         if all(account.full for account in accounts):
@@ -131,6 +131,6 @@ def measured(config: EnvironmentConfig, copies: int) -> EnvironmentConfig:
     )
 
 
-def _whole(one: EnvironmentConfig | Member) -> dict[str, Any]:
+def _whole(one: EnvironmentConfig | CollectionMember) -> dict[str, Any]:
     """Its settings, without shortened first episodes, which serve training only."""
     return {key: value for key, value in one.settings.items() if one.id not in BUILT_IN or key != "desynchronize"}

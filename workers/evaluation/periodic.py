@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EvaluationConfig, Run
 from protocol.weights.version import NOTHING, Version
-from workers.evaluation.evaluation import Evaluator
-from workers.evaluation.policy_sync import Due, Live
+from workers.evaluation.evaluation import Evaluation
+from workers.evaluation.policy_sync import EvaluationSchedule, SyncedPolicy
 from workers.evaluation.scores import Score, append
 from workers.planning.policy_plan import PolicyPlan
 
-__all__ = ["Watch"]
+__all__ = ["PeriodicEvaluation"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ Adopt = Callable[[str, NDArray[np.uint8], Version], Version | None]
 """Fills the weights [nbytes] of a policy if there are newer ones than a version, and tells theirs."""
 
 
-class Watch:
+class PeriodicEvaluation:
     """Of `run`, which writes to `folder`. `on_turn` is called once a turn of an evaluation and may raise."""
 
     def __init__(
@@ -43,9 +43,9 @@ class Watch:
         adopt: Adopt,
         on_turn: Callable[[], None] = lambda: None,
     ) -> None:
-        self.live = {name: Live(plan) for name, plan in plans.items()}
-        self._evaluator = Evaluator(run, config.episodes, config.seed)
-        self._due = Due(config, time.monotonic)
+        self.live = {name: SyncedPolicy(plan) for name, plan in plans.items()}
+        self._evaluator = Evaluation(run, config.episodes, config.seed)
+        self._due = EvaluationSchedule(config, time.monotonic)
         self._folder, self._adopt, self._on_turn = folder, adopt, on_turn
         self._evaluated: dict[str, Version] = {}
         """Of which weights the last evaluation was."""

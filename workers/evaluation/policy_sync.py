@@ -16,16 +16,16 @@ from protocol.weights.version import Version
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.distributions import Noise
 from workers.policies.export.export_manifest import frames_of
-from workers.rollout.acting_policy import Performer
+from workers.rollout.acting_policy import ActingPolicy
 
-__all__ = ["Due", "Live"]
+__all__ = ["EvaluationSchedule", "SyncedPolicy"]
 
 
-class Live:
+class SyncedPolicy:
     """The policy of `plan`: a `Decider`. `performer`: of an actor that has it for itself."""
 
-    def __init__(self, plan: PolicyPlan, performer: Performer | None = None) -> None:
-        self.performer = performer or Performer(plan.interface, plan.config)
+    def __init__(self, plan: PolicyPlan, performer: ActingPolicy | None = None) -> None:
+        self.performer = performer or ActingPolicy(plan.interface, plan.config)
         self.interface, self.frames = plan.interface, frames_of(plan.config)
         self.state, self.shared = self.performer.state, plan.common is not None
         self._undrawn = np.random.default_rng(0)
@@ -46,11 +46,11 @@ class Live:
         legal: NDArray[np.bool_] | None = None,
         state: NDArray[np.float32] | None = None,
     ) -> dict[str, NDArray[Any]]:
-        """As `Performer.act`; the likeliest without `noise`."""
+        """As `ActingPolicy.act`; the likeliest without `noise`."""
         return self.performer.act(seen, self._undrawn if noise is None else noise, noise is None, legal, state)
 
 
-class Due:
+class EvaluationSchedule:
     """When to evaluate next. `clock` in seconds."""
 
     def __init__(self, config: EvaluationConfig, clock: Callable[[], float]) -> None:

@@ -13,25 +13,25 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from protocol.spaces import World
-from workers.environments.base import Outcome, Turn
-from workers.evaluation.policy_sync import Live
-from workers.league.league_collector import LeagueSeat
-from workers.league.matches import Fixtures, Told
-from workers.league.opponents import Cast
-from workers.league.policy_pool import Entry, verify
-from workers.league.pool_cache import Shelf
+from workers.environments.base import AgentOutcome, Turn
+from workers.evaluation.policy_sync import SyncedPolicy
+from workers.league.league_collector import LeagueCollector
+from workers.league.matches import MatchInstructions, MatchScheduler
+from workers.league.opponents import OpponentCache
+from workers.league.policy_pool import PoolEntry, verify
+from workers.league.pool_cache import PoolCache
 from workers.planning.league_plan import LeaguePlan
 from workers.planning.policy_plan import PolicyPlan
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
-from workers.rollout.build import Hand
-from workers.rollout.players.frozen_player import Decider, FrozenPlayer
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
+from workers.rollout.build import ActorAssignment
+from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 from workers.runtime.seeds import seed_of
 
-__all__ = ["League"]
+__all__ = ["ActorLeague"]
 
 
-class League:
+class ActorLeague:
     """Of an actor that plays `hand` of `run` in `world`. `learning`: the seats that learn, by player and then by
     (agent, group); `library`: the run's folder, or the node's shelf where it cannot be seen."""
 
@@ -40,15 +40,15 @@ class League:
         plan: LeaguePlan,
         run: Run,
         world: World,
-        hand: Hand,
+        hand: ActorAssignment,
         plans: Mapping[str, PolicyPlan],
-        performers: Mapping[str, Performer],
-        learning: Mapping[str, Mapping[tuple[int, int], Seat]],
-        library: Path | Shelf,
+        performers: Mapping[str, ActingPolicy],
+        learning: Mapping[str, Mapping[tuple[int, int], AgentCollector]],
+        library: Path | PoolCache,
         counters: Counters,
     ) -> None:
-        self._told, self._plan, self._library = Told(), plan, library
-        self._at_hand: dict[str, Entry] = {}
+        self._told, self._plan, self._library = MatchInstructions(), plan, library
+        self._at_hand: dict[str, PoolEntry] = {}
         """Members whose files were found."""
         noise = {
             (agent, group): hand.noise(seed_of(run.seed, "opponents"), agent, group)
@@ -56,13 +56,13 @@ class League:
             for group in hand.groups
         }
 
-        def make(decider: Decider, agent: int, group: int) -> FrozenPlayer:
+        def make(decider: InferencePolicy, agent: int, group: int) -> FrozenPlayer:
             return FrozenPlayer(decider, plan.copies, noise[agent, group])
 
-        newest = {name: Live(plans[name], performers[name]) for name in plan.players}
-        cast = Cast(newest, plan.config.loaded, self._find, self._forget, make, counters)
+        newest = {name: SyncedPolicy(plans[name], performers[name]) for name in plan.players}
+        cast = OpponentCache(newest, plan.config.loaded, self._find, self._forget, make, counters)
         self._fixtures = [
-            Fixtures(
+            MatchScheduler(
                 plan,
                 len(world.agents),
                 group,
@@ -75,7 +75,7 @@ class League:
         ]
         homes = plan.homes
         self.seats = {
-            (agent, group): LeagueSeat(
+            (agent, group): LeagueCollector(
                 agent,
                 world.places[agent],
                 [(home, learning[home.player][agent, group]) for home in homes if home.agent == agent],
@@ -97,8 +97,8 @@ class League:
         if view.get("league"):
             self._told.hear(view["league"])
 
-    def begin(self, turn: Turn, conclude: Callable[[], Sequence[Outcome]]) -> Turn:
-        """Before anybody acts: see `Fixtures.begin`."""
+    def begin(self, turn: Turn, conclude: Callable[[], Sequence[AgentOutcome]]) -> Turn:
+        """Before anybody acts: see `MatchScheduler.begin`."""
         return self._fixtures[turn.group].begin(turn, conclude)
 
     @property
@@ -108,13 +108,13 @@ class League:
 
     def close(self) -> None:
         """Lets go of files."""
-        if isinstance(self._library, Shelf):
+        if isinstance(self._library, PoolCache):
             self._library.close()
 
     def _find(self, member: str) -> Path | None:
         policy, _, number = member.partition("/")
-        entry = self._at_hand[member] = Entry(policy, int(number), self._told.files[member])
-        if isinstance(self._library, Shelf):
+        entry = self._at_hand[member] = PoolEntry(policy, int(number), self._told.files[member])
+        if isinstance(self._library, PoolCache):
             return self._library.take(entry)
         path = entry.path(self._library)
         verify(entry, path.read_bytes())
@@ -122,5 +122,5 @@ class League:
 
     def _forget(self, member: str) -> None:
         entry = self._at_hand.pop(member)
-        if isinstance(self._library, Shelf):
+        if isinstance(self._library, PoolCache):
             self._library.give_back(entry)

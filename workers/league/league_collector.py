@@ -1,6 +1,7 @@
 """One agent's seat in a league: in its homes a player learns, in the other copies somebody else plays, who does not.
 
-In flows: an agent's turns, and outcomes between them. Out flows: actions; what learns is written by its own `Seat`.
+In flows: an agent's turns, and outcomes between them. Out flows: actions; what learns is written by its own
+`AgentCollector`.
 
 Legend: `n` copies in which the agent acts, of `R` of its group.
 """
@@ -15,27 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Place
-from workers.environments.base import Outcome, Present
-from workers.league.matches import LEARNS, Fixtures
-from workers.league.opponents import Cast
-from workers.planning.league_plan import Home
-from workers.rollout.agent_collector import Seat
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.league.matches import LEARNS, MatchScheduler
+from workers.league.opponents import OpponentCache
+from workers.planning.league_plan import TrainingSlot
+from workers.rollout.agent_collector import AgentCollector
 
-__all__ = ["LeagueSeat"]
+__all__ = ["LeagueCollector"]
 
 Rows = slice | NDArray[np.int64]
 
 
-class LeagueSeat:
-    """Agent number `agent`, at `place`. `homes`: where its `Seat`s learn; `fixtures` and `group`: of these copies."""
+class LeagueCollector:
+    """Agent number `agent`, at `place`. `homes`: where its `AgentCollector`s learn; `fixtures` and `group`: of these
+    copies.
+    """
 
     def __init__(
         self,
         agent: int,
         place: Place,
-        homes: Sequence[tuple[Home, Seat]],
-        fixtures: Fixtures,
-        cast: Cast,
+        homes: Sequence[tuple[TrainingSlot, AgentCollector]],
+        fixtures: MatchScheduler,
+        cast: OpponentCache,
         group: int,
     ) -> None:
         self.name, self.performer = place.name, self
@@ -44,7 +47,7 @@ class LeagueSeat:
         self.steps = 0
         """Actions so far of those who do not learn."""
 
-    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[Any]:
+    def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions."""
         actions = self._place.acted.zeros(len(present.observation))
         for home, seat in self._homes:
@@ -60,7 +63,7 @@ class LeagueSeat:
                 self.steps += len(chosen)
         return actions
 
-    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
         for home, seat in self._homes:
             rows = _between(outcome.copies, home)
@@ -77,7 +80,7 @@ class LeagueSeat:
         return who if copies is None else who[copies]
 
 
-def _between(copies: NDArray[np.int64] | None, home: Home) -> slice:
+def _between(copies: NDArray[np.int64] | None, home: TrainingSlot) -> slice:
     """The rows that are of a home's copies."""
     if copies is None:
         return slice(home.first, home.last)
@@ -85,14 +88,14 @@ def _between(copies: NDArray[np.int64] | None, home: Home) -> slice:
     return slice(first, last)
 
 
-_Told = TypeVar("_Told", Present, Outcome)
+_Told = TypeVar("_Told", AgentTimeStep, AgentOutcome)
 
 
-def _part(told: _Told, rows: slice, home: Home) -> _Told:
+def _part(told: _Told, rows: slice, home: TrainingSlot) -> _Told:
     """`rows` of what was told, whose copies are counted from the home's first; as views."""
     copies: NDArray[np.int64] | None = told.copies
     if copies is not None:
-        everywhere = isinstance(told, Present) and rows.stop - rows.start == home.last - home.first
+        everywhere = isinstance(told, AgentTimeStep) and rows.stop - rows.start == home.last - home.first
         copies = None if everywhere else copies[rows] - home.first
     return _restricted(told, rows, copies, *_finals(told.final_index, rows))
 
@@ -121,7 +124,7 @@ def _restricted(
         "final_index": final_index,
         "final_observation": final[finals] if final is not None and len(final_index) else None,
     }
-    if isinstance(told, Present):
+    if isinstance(told, AgentTimeStep):
         changed["observation"] = told.observation[rows]
         changed["action_mask"] = None if told.action_mask is None else told.action_mask[rows]
         changed["clock"] = None if told.clock is None else told.clock[rows]

@@ -26,7 +26,7 @@ from workers.league.matchmaking import chances, pair_chances
 from workers.metrics.segment_accounting import Pages
 from workers.planning.league_plan import LeaguePlan, PlayerPlan
 
-__all__ = ["Standing"]
+__all__ = ["LeagueState"]
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ _EVERY = 1.0
 Array = NDArray[np.float64]
 
 
-class Standing:
+class LeagueState:
     """Of the league `plan`, whose library lies in the run's `folder`."""
 
     def __init__(self, plan: LeaguePlan, folder: Path) -> None:
         self._plan, self._folder = plan, folder
-        self._entries: list[policy_pool.Entry] = []
+        self._entries: list[policy_pool.PoolEntry] = []
         self._kinds = ("games", "points", "margin")
         self._names = {pair: [f"league.{kind}.{pair[0]}:{pair[1]}" for kind in self._kinds] for pair in plan.pairs}
         self._since: dict[tuple[str, str], tuple[float, float]] = {}

@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.memory.counters import Counters
-from workers.environments.base import Outcome, Present, Turn
-from workers.league.opponents import Cast
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.league.opponents import OpponentCache
 from workers.planning.league_plan import LeaguePlan
 
-__all__ = ["LEARNS", "Fixtures", "Told"]
+__all__ = ["LEARNS", "MatchInstructions", "MatchScheduler"]
 
 LEARNS = -1
 """Who sits there learns."""
 
 
-class Told:
+class MatchInstructions:
     """What an actor was told last: whom players are to meet, which members are to be measured."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Told:
         self.pairs = [(one, other) for one, other, _ in pairs], _cumulative([chance for *_, chance in pairs])
 
 
-class Fixtures:
+class MatchScheduler:
     """Of group `group` of an actor, whose world has `agents` agents."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Fixtures:
         plan: LeaguePlan,
         agents: int,
         group: int,
-        told: Told,
-        cast: Cast,
+        told: MatchInstructions,
+        cast: OpponentCache,
         counters: Counters,
         generator: np.random.Generator,
     ) -> None:
@@ -73,7 +73,7 @@ class Fixtures:
         self._others = {seat: [other for other in plan.seats if other != seat] for seat in plan.seats}
         self._begun = False
 
-    def begin(self, turn: Turn, conclude: Callable[[], Sequence[Outcome]]) -> Turn:
+    def begin(self, turn: Turn, conclude: Callable[[], Sequence[AgentOutcome]]) -> Turn:
         """Before anybody acts in `turn`: counts what is over in it, and seats who plays next. `conclude` as of the
         environment; the same turn with all ends told."""
         if not self._begun:
@@ -94,7 +94,7 @@ class Fixtures:
             self._open[present.agent, slice(None) if present.copies is None else present.copies] = True
         return turn
 
-    def _enter(self, news: Sequence[Present | Outcome]) -> bool:
+    def _enter(self, news: Sequence[AgentTimeStep | AgentOutcome]) -> bool:
         """Adds rewards; whether anything ended."""
         ended = False
         for told in news:
@@ -122,7 +122,7 @@ class Fixtures:
             number = int(self.who[agent, copy])
             if number != LEARNS:
                 nothing = np.zeros(1, np.float32)
-                over = Outcome(agent, np.array([copy]), nothing, done, ~done)
+                over = AgentOutcome(agent, np.array([copy]), nothing, done, ~done)
                 self._cast.player(number, agent, self._group).receive(over)
                 self._cast.give_back(number)
 

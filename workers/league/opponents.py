@@ -12,38 +12,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol.memory.counters import Counters
-from workers.policies.export.frozen_policy import Frozen
-from workers.rollout.players.frozen_player import Decider, FrozenPlayer
+from workers.policies.export.frozen_policy import ExportedPolicy
+from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 
-__all__ = ["Cast"]
+__all__ = ["OpponentCache"]
 
 
 @dataclass(slots=True)
-class _Role:
+class _Opponent:
     name: str
-    decider: Decider
+    decider: InferencePolicy
     uses: int = 0
     """Seats that it plays in now."""
     used_at: int = 0
     players: dict[tuple[int, int], FrozenPlayer] = field(default_factory=dict)
 
 
-class Cast:
+class OpponentCache:
     """`newest`: players as they learn, by name, always there; `most` members beside them. `find` gives the file of a
     member, or None while it is on its way; `forget` hears who has left memory; `make` makes a player of a decider for
     (agent, group)."""
 
     def __init__(
         self,
-        newest: Mapping[str, Decider],
+        newest: Mapping[str, InferencePolicy],
         most: int,
         find: Callable[[str], Path | None],
         forget: Callable[[str], None],
-        make: Callable[[Decider, int, int], FrozenPlayer],
+        make: Callable[[InferencePolicy, int, int], FrozenPlayer],
         counters: Counters,
     ) -> None:
         self._most, self._find, self._forget, self._make, self._counters = most, find, forget, make, counters
-        self._roles: dict[int, _Role] = {number: _Role(*pair) for number, pair in enumerate(newest.items())}
+        self._roles: dict[int, _Opponent] = {number: _Opponent(*pair) for number, pair in enumerate(newest.items())}
         self._numbers = {name: number for number, name in enumerate(newest)}
         self._always = len(newest)
         self._next = self._always
@@ -101,7 +101,7 @@ class Cast:
 
     def _load(self, name: str, path: Path) -> int:
         number, self._next = self._next, self._next + 1
-        self._roles[number] = _Role(name, Frozen.load(path))
+        self._roles[number] = _Opponent(name, ExportedPolicy.load(path))
         self._numbers[name] = number
         self._counters.add("league_loads")
         return number

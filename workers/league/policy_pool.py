@@ -16,14 +16,14 @@ from pathlib import Path
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["FOLDER", "Entry", "add", "checksum", "entries", "verify"]
+__all__ = ["FOLDER", "PoolEntry", "add", "checksum", "entries", "verify"]
 
 FOLDER = "library"
 _NAME = re.compile(r"(\d{1,6})-([0-9a-f]{32})\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PoolEntry:
     """One member."""
 
     policy: str
@@ -45,9 +45,9 @@ def checksum(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def add(folder: Path, policy: str, number: int, data: bytes) -> Entry:
+def add(folder: Path, policy: str, number: int, data: bytes) -> PoolEntry:
     """Puts a member in place, once it is on the disk."""
-    entry = Entry(policy, number, checksum(data))
+    entry = PoolEntry(policy, number, checksum(data))
     path = entry.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}")
@@ -62,17 +62,17 @@ def add(folder: Path, policy: str, number: int, data: bytes) -> Entry:
     return entry
 
 
-def entries(folder: Path, policy: str) -> list[Entry]:
+def entries(folder: Path, policy: str) -> list[PoolEntry]:
     """The members of `policy`, oldest first."""
     place = folder / FOLDER / policy
     if not place.is_dir():
         return []
     names = (_NAME.fullmatch(name) for name in os.listdir(place))
     found = {int(match[1]): match[2] for match in names if match is not None}
-    return [Entry(policy, number, found[number]) for number in sorted(found)]
+    return [PoolEntry(policy, number, found[number]) for number in sorted(found)]
 
 
-def verify(entry: Entry, data: bytes) -> bytes:
+def verify(entry: PoolEntry, data: bytes) -> bytes:
     """`data`, if it is the member's; ConfigurationError otherwise."""
     found = checksum(data)
     if found != entry.checksum:

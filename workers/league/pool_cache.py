@@ -23,9 +23,9 @@ from protocol.control.file_fetch import Fetching
 from protocol.errors import RookeryError, SharedMemoryError, Timeout
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir, sweep
-from workers.league.policy_pool import Entry, checksum
+from workers.league.policy_pool import PoolEntry, checksum
 
-__all__ = ["Shelf"]
+__all__ = ["PoolCache"]
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +35,14 @@ _LOOK_EVERY = 0.05
 """Seconds from one look for what another actor of the node fetches to the next."""
 
 
-class Shelf:
+class PoolCache:
     """Of the run `run`. `fetch` gets a file from the coordinator, giving up after so many seconds of silence."""
 
     def __init__(self, run: str, fetch: Fetching, counters: Counters, seconds: float) -> None:
         self._run, self._fetch, self._counters, self._seconds = run, fetch, counters, seconds
         self._held: dict[str, SharedFile] = {}
         """checksum -> what is at hand."""
-        self._wanted: SimpleQueue[Entry | None] = SimpleQueue()
+        self._wanted: SimpleQueue[PoolEntry | None] = SimpleQueue()
         self._asked: set[str] = set()
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Shelf:
         self._thread = threading.Thread(target=self._work, name="library", daemon=True)
         self._thread.start()
 
-    def take(self, entry: Entry) -> Path | None:
+    def take(self, entry: PoolEntry) -> Path | None:
         """The file of a member, None as long as it is on its way. Raises what fetching it ended with."""
         with self._lock:
             if self._fault is not None:
@@ -63,7 +63,7 @@ class Shelf:
                 self._wanted.put(entry)
         return None
 
-    def give_back(self, entry: Entry) -> None:
+    def give_back(self, entry: PoolEntry) -> None:
         """It is in memory no more."""
         with self._lock:
             there = self._held.pop(entry.checksum, None)
@@ -95,7 +95,7 @@ class Shelf:
                 if there is not None:
                     self._held[entry.checksum] = there
 
-    def _brought(self, entry: Entry) -> SharedFile | None:
+    def _brought(self, entry: PoolEntry) -> SharedFile | None:
         path = memory_dir() / f"{PREFIX}{self._run}-{_MARK}-{entry.checksum}"
         with self._alone(path.with_name(f"{path.name}.lock")) as alone:
             if not alone:
@@ -131,7 +131,7 @@ class Shelf:
         yield False
 
 
-def _whole(path: Path, entry: Entry) -> SharedFile | None:
+def _whole(path: Path, entry: PoolEntry) -> SharedFile | None:
     """What another actor of the node has at hand; what one left that was killed while it wrote is removed."""
     if not path.exists():
         return None
@@ -147,5 +147,5 @@ def _whole(path: Path, entry: Entry) -> SharedFile | None:
     return None
 
 
-def _unkept(entry: Entry, fault: OSError) -> SharedMemoryError:
+def _unkept(entry: PoolEntry, fault: OSError) -> SharedMemoryError:
     return SharedMemoryError("library_member_unkept", member=entry.name, file=memory_dir(), reason=fault.strerror)

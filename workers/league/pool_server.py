@@ -28,7 +28,7 @@ def lend(folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool) -
         missing = Refused("library_member_missing", **facts)
         return (refusal(missing, retry=not members),)  # a coordinator that has just come back looks within a second
     policy, _, number = wanted.member.partition("/")
-    path = policy_pool.Entry(policy, int(number), wanted.checksum).path(folder)
+    path = policy_pool.PoolEntry(policy, int(number), wanted.checksum).path(folder)
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -21,31 +21,31 @@ from protocol.errors import ConfigurationError, disk_fault
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from workers.algorithms.build import Update
-from workers.learning.buffers.replay_buffer import Replay
-from workers.planning.policy_plan import Plan
+from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.planning.policy_plan import TrainingPlan
 from workers.policies import checkpoint
 from workers.policies.build import Policy
 from workers.policies.checkpoint import Checkpoint, Manifest
-from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["Checkpoints"]
+__all__ = ["CheckpointWriter"]
 
 log = logging.getLogger(__name__)
 
 
-class Checkpoints:
+class CheckpointWriter:
     """Of `policy`, whose part of the run's agent steps is `share`, under the run's `folder`. One that cannot be written
     is counted and said, and the run goes on."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TrainingPlan,
         run: Run,
         folder: Path,
-        policy: Policy | Distillation,
+        policy: Policy | RNDNetworks,
         update: Update,
-        replay: Replay | None,
+        replay: ReplayBuffer | None,
         counters: Counters,
         share: float = 1.0,
     ) -> None:

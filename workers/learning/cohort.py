@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from protocol.errors import TrainingFault
 from protocol.memory.counters import Counters
-from workers.algorithms.common.batches import Observations
+from workers.algorithms.common.batches import ObservationBatch
 from workers.algorithms.common.update import Outcome
-from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
-from workers.algorithms.group_update import Given, Stack, recordable
-from workers.learning.policy_learner import Member
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
+from workers.algorithms.group_update import Given, GroupUpdate, recordable
+from workers.learning.policy_learner import PolicyLearner
 from workers.planning.cohorts import BRANCHES
 
 __all__ = ["Cohort"]
@@ -43,14 +43,14 @@ class Cohort:
         published: Callable[[str], NDArray[np.uint8] | None],
         counters: Counters,
         beat: Callable[[], None] = lambda: None,
-        compiler: Compiler = EAGER,
+        compiler: StepCompiler = EAGER,
     ) -> None:
         self._restarts, self._published, self._counters, self._beat = restarts, published, counters, beat
         self._compiler = compiler
-        self._members: list[Member] = []
+        self._members: list[PolicyLearner] = []
         self._groups: list[_Group] = []
 
-    def add(self, member: Member, stack: str = "") -> None:
+    def add(self, member: PolicyLearner, stack: str = "") -> None:
         """One more; those of one `stack` are computed as one, those of BRANCHES side by side."""
         self._members.append(member)
         group = next((group for group in self._groups if stack and group.stack == stack), None)
@@ -66,7 +66,7 @@ class Cohort:
         ways = [BRANCHES if group.stack == BRANCHES else "stacked" for group in several]
         return [(way, [member.name for member in group.members]) for way, group in zip(ways, several, strict=True)]
 
-    def step(self) -> list[Member]:
+    def step(self) -> list[PolicyLearner]:
         """At most one update of each member that has the data for it; those who made one."""
         trained = []
         for group in self._groups:
@@ -85,15 +85,15 @@ class Cohort:
             while not self._guarded(member, member.finish):
                 pass
 
-    def _together(self, group: _Group) -> list[Member]:
+    def _together(self, group: _Group) -> list[PolicyLearner]:
         """One update of each of the group's members that have a batch."""
         started, ready = time.monotonic(), group.take()
-        given: list[tuple[Member, Given]] = []
+        given: list[tuple[PolicyLearner, Given]] = []
         for member in ready:
 
-            def offer(member: Member = member) -> None:
+            def offer(member: PolicyLearner = member) -> None:
                 batch = member.offer()
-                if batch is not None and not isinstance(batch, Observations):  # auxiliaries are of no kind
+                if batch is not None and not isinstance(batch, ObservationBatch):  # auxiliaries are of no kind
                     given.append((member, batch))
 
             self._guarded(member, offer)
@@ -104,7 +104,7 @@ class Cohort:
             self._counters.add(f"busy.{member.name}", (time.monotonic() - started) / len(ready))
         return ready
 
-    def _guarded(self, member: Member, work: Callable[[], bool | None]) -> bool:
+    def _guarded(self, member: PolicyLearner, work: Callable[[], bool | None]) -> bool:
         try:
             return bool(work())
         except TrainingFault as fault:
@@ -113,7 +113,7 @@ class Cohort:
             self._start_again(member, fault)
             return False
 
-    def _start_again(self, member: Member, fault: TrainingFault) -> None:
+    def _start_again(self, member: PolicyLearner, fault: TrainingFault) -> None:
         """As if the member's process had been started again; raises `fault` when it was too often."""
         again = f"member_restarts.{member.name}"
         if self._counters[again] >= self._restarts:
@@ -130,13 +130,13 @@ class Cohort:
 class _Group:
     """Members of one kind, which are computed as one when they have batches at the same time."""
 
-    def __init__(self, stack: str, compiler: Compiler) -> None:
+    def __init__(self, stack: str, compiler: StepCompiler) -> None:
         self.stack, self._compiler = stack, compiler
-        self.members: list[Member] = []
-        self._ready: list[Member] = []
-        self._last: list[Member] = []
+        self.members: list[PolicyLearner] = []
+        self._ready: list[PolicyLearner] = []
+        self._last: list[PolicyLearner] = []
         """Who took part in the last update: the others of these are worth waiting for."""
-        self._computed: dict[tuple[str, ...], Stack] = {}
+        self._computed: dict[tuple[str, ...], GroupUpdate] = {}
         """By the members who take part, of the newest companies."""
 
     @property
@@ -146,31 +146,31 @@ class _Group:
         return not others and (first.repeated or not recordable(first.update))
 
     @property
-    def waited_for(self) -> list[Member]:
+    def waited_for(self) -> list[PolicyLearner]:
         """Those without a batch."""
         return [member for member in self.members if member not in self._ready]
 
-    def complete(self, more: Sequence[Member]) -> bool:
+    def complete(self, more: Sequence[PolicyLearner]) -> bool:
         """With the batches of `more`: whether to go on now. Who has a batch waits for those that went along the last
         time, while every look brings more."""
         self._ready += more
         missing = any(member not in self._ready for member in self._last or self.members)
         return bool(self._ready) and not (more and missing)
 
-    def take(self) -> list[Member]:
+    def take(self) -> list[PolicyLearner]:
         """Those who have a batch, in the order of members."""
         self._last = [member for member in self.members if member in self._ready]
         self._ready = []
         return self._last
 
-    def update(self, given: Sequence[tuple[Member, Given]]) -> list[Outcome]:
+    def update(self, given: Sequence[tuple[PolicyLearner, Given]]) -> list[Outcome]:
         """What became of the update of each."""
         if not given:
             return []
         names = tuple(member.name for member, _ in given)
         stack = self._computed.pop(names, None)
         if stack is None:
-            stack = Stack([member.update for member, _ in given], self.stack == BRANCHES, self._compiler)
+            stack = GroupUpdate([member.update for member, _ in given], self.stack == BRANCHES, self._compiler)
             for oldest in [*self._computed][: 1 - _COMPANIES]:
                 del self._computed[oldest]
         self._computed[names] = stack

@@ -22,18 +22,18 @@ from torch import Tensor
 from protocol.memory.counters import Counters
 from protocol.weights.manifest import Manifest
 from protocol.weights.version import NOTHING, Version
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.policies.build import build
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["Adopt", "Curious", "novelty"]
+__all__ = ["Adopt", "IntrinsicReward", "novelty"]
 
 Adopt = Callable[[NDArray[np.uint8], Version], Version | None]
 """(memory [nbytes], version held) -> the version of newer weights that lie there now, or None; never waits."""
 
 
-class Curious:
+class IntrinsicReward:
     """Of policy `name`, by the auxiliary of `plan`. Its weights come by `adopt`, which is given once it is known how
     large they are."""
 
@@ -57,7 +57,7 @@ class Curious:
         """Names, dtypes, shapes and places of the weights."""
         return self._weights.manifest
 
-    def rewarded(self, batch: Segments) -> Segments:
+    def rewarded(self, batch: SegmentBatch) -> SegmentBatch:
         """`batch` with the bonus in its rewards, by the newest weights there are."""
         self._sync()
         bonus = novelty(self._networks.bonus, batch)
@@ -84,7 +84,7 @@ class Curious:
             self.version, self._adopted_at = version, time.monotonic()
 
 
-def novelty(bonus: Callable[[Tensor], Tensor], batch: Segments) -> Tensor:
+def novelty(bonus: Callable[[Tensor], Tensor], batch: SegmentBatch) -> Tensor:
     """[B, T]: the bonus of what each row's action led to. After a truncation that is the true last observation; what
     was seen after a termination nobody knows, so that it is 0 there, as in rows that are not real."""
     found = bonus(batch.observation[:, 1:])

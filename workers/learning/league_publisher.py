@@ -20,12 +20,12 @@ from workers.policies.export.export_manifest import Provenance
 from workers.policies.export.from_checkpoint import describe
 from workers.policies.interface import Interface
 
-__all__ = ["Freezing"]
+__all__ = ["LeaguePublisher"]
 
 log = logging.getLogger(__name__)
 
 
-class Freezing:
+class LeaguePublisher:
     """Of `player`, whose members lie in the run's `folder`; those that earlier incarnations made count."""
 
     def __init__(

@@ -12,46 +12,46 @@ import numpy as np
 import torch
 
 from workers.algorithms.build import Update
-from workers.learning.buffers.batch_assembler import Sightings, Stage
-from workers.learning.buffers.lockstep_rounds import Rounds
-from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
+from workers.learning.buffers.lockstep_rounds import LockstepRounds
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.policies.build import Policy
 from workers.policies.checkpoint import in_memory
-from workers.policies.networks.rnd_networks import Distillation
-from workers.runtime.lockstep_checkpoints import Cuts
+from workers.policies.networks.rnd_networks import RNDNetworks
+from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, under
 
-__all__ = ["MemberCut", "Standing"]
+__all__ = ["LearnerCheckpoint", "Progress"]
 
 
-class Standing(NamedTuple):
+class Progress(NamedTuple):
     """Where a member stood at a cut."""
 
     version: int
     rows: int
 
 
-class MemberCut:
+class LearnerCheckpoint:
     """Of the policy called `name`."""
 
     def __init__(
         self,
-        cuts: Cuts,
+        cuts: LockstepCheckpoints,
         name: str,
-        policy: Policy | Distillation,
+        policy: Policy | RNDNetworks,
         update: Update,
-        fed: Stage | Sightings | Replay,
-        rounds: Rounds,
+        fed: BatchAssembler | ObservationAssembler | ReplayBuffer,
+        rounds: LockstepRounds,
     ) -> None:
         self._cuts, self._part = cuts, f"policy-{name}"
         self._policy, self._update, self._fed, self._rounds = policy, update, fed, rounds
 
-    def write_if_due(self, number: int, standing: Standing) -> None:
+    def write_if_due(self, number: int, standing: Progress) -> None:
         """After round `number`, once what was learned of it is published."""
         if self._cuts.due(number):
             self._cuts.write(self._part, number, self._state(number, standing))
 
-    def load(self) -> Standing | None:
+    def load(self) -> Progress | None:
         """Goes back to the newest cut; None where there is none, and everybody begins at the beginning."""
         if self._cuts.newest is None:
             return None
@@ -61,17 +61,17 @@ class MemberCut:
         }
         self._policy.load_state_dict(under("weights.", tensors))
         self._update.load_state(under("update.", tensors))
-        if isinstance(self._fed, Stage | Replay):
+        if isinstance(self._fed, BatchAssembler | ReplayBuffer):
             self._fed.set_state(under("fed.", state))
         self._rounds.set_state(under("rounds.", state))
-        return Standing(*state["standing"].tolist())
+        return Progress(*state["standing"].tolist())
 
-    def _state(self, number: int, standing: Standing) -> State:
+    def _state(self, number: int, standing: Progress) -> State:
         weights, update = in_memory(self._policy.state_dict()), in_memory(self._update.state())
         parts: dict[str, State] = {
             "weights": {name: tensor.numpy() for name, tensor in weights.items()},
             "update": {name: tensor.numpy() for name, tensor in update.items()},
-            "fed": self._fed.get_state() if isinstance(self._fed, Stage | Replay) else {},
+            "fed": self._fed.get_state() if isinstance(self._fed, BatchAssembler | ReplayBuffer) else {},
             "rounds": self._rounds.get_state(),
         }
         state = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}

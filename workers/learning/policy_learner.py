@@ -23,31 +23,31 @@ from protocol.memory.counters import Counters
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Observations, Segments, Transitions
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.algorithms.off_policy import OffPolicyUpdate
-from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.build import feed
-from workers.learning.buffers.lockstep_rounds import Rounds, in_rounds
-from workers.learning.buffers.replay_buffer import Replay
-from workers.learning.checkpoint_writer import Checkpoints
-from workers.learning.curiosity import Curious
-from workers.learning.datasets.recorder import Recorder, begin
+from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
+from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.learning.checkpoint_writer import CheckpointWriter
+from workers.learning.curiosity import IntrinsicReward
+from workers.learning.datasets.recorder import SegmentRecorder, begin
 from workers.learning.datasets.update_log import keep_order
 from workers.learning.diagnostics.finite import FiniteWeights
-from workers.learning.diagnostics.training_health import Health
-from workers.learning.league_publisher import Freezing
-from workers.learning.lockstep_state import MemberCut, Standing
-from workers.learning.source import Source
-from workers.learning.training_log import Telling
-from workers.planning.policy_plan import Plan
+from workers.learning.diagnostics.training_health import TrainingHealth
+from workers.learning.league_publisher import LeaguePublisher
+from workers.learning.lockstep_state import LearnerCheckpoint, Progress
+from workers.learning.source import SegmentSource
+from workers.learning.training_log import TrainingLog
+from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published
-from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
-from workers.runtime.lockstep_checkpoints import Cuts
+from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.seeds import seed_of
-from workers.runtime.torch_setup import Arithmetic
+from workers.runtime.torch_setup import Precision
 
-__all__ = ["Member"]
+__all__ = ["PolicyLearner"]
 
 log = logging.getLogger(__name__)
 
@@ -55,28 +55,28 @@ _FAULTS = 3
 """Updates in a row that may fail before the learner gives up."""
 
 
-Learnable = Segments | Transitions | Observations
+Learnable = SegmentBatch | TransitionBatch | ObservationBatch
 
 
-class Member:
+class PolicyLearner:
     """The learner's part for `plan.name`. `publish` gets the flat weights and their version; `curious` adds to the
     rewards of a policy that is."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TrainingPlan,
         run: Run,
         share: float,
         incarnation: int,
         device: torch.device,
-        source: Source,
+        source: SegmentSource,
         counters: Counters,
         publish: Callable[[str, WeightSource, Version], None],
         folder: Path | None,
         rows_before: int = 0,
-        curious: Curious | None = None,
-        cuts: Cuts | None = None,
-        freezing: Freezing | None = None,
+        curious: IntrinsicReward | None = None,
+        cuts: LockstepCheckpoints | None = None,
+        freezing: LeaguePublisher | None = None,
     ) -> None:
         self.name, self.static, self.waits_for = plan.name, plan.static, "data"
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
@@ -86,16 +86,18 @@ class Member:
         self.published = published(self.policy)
         self.update = build_update(self.policy, plan.config)
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
-        self.update.arithmetic = Arithmetic(run.precision, compiled)
+        self.update.arithmetic = Precision(run.precision, compiled)
         self._finite = FiniteWeights(self.policy)
         gamma: float = getattr(getattr(plan.config, "algorithm", None), "gamma", 0.0)  # auxiliaries count nothing
-        self._health = Health(plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, gamma)
-        self._recorder: Recorder | None = None
+        self._health = TrainingHealth(
+            plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, gamma
+        )
+        self._recorder: SegmentRecorder | None = None
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)
-            source = self._recorder = Recorder(source, plan.name, plan.layout, place, incarnation, counters)
+            source = self._recorder = SegmentRecorder(source, plan.name, plan.layout, place, incarnation, counters)
         self._order = keep_order(plan, run, incarnation, folder)
-        self.rounds: Rounds | None = None
+        self.rounds: LockstepRounds | None = None
         """In lock-step, where all that is learned from comes in rounds."""
         if run.lockstep:
             source = self.rounds = in_rounds(source, plan, folder)
@@ -112,17 +114,19 @@ class Member:
         self.mean_return: float | None = None
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
         fed = feed(plan, run, source, counters, incarnation, device)
-        self._telling = Telling(plan, run, folder, counters, fed)
-        self._replay = fed if isinstance(fed, Replay) else None
-        self._stage = None if isinstance(fed, Replay) else fed
-        self._cut: MemberCut | None = None
+        self._telling = TrainingLog(plan, run, folder, counters, fed)
+        self._replay = fed if isinstance(fed, ReplayBuffer) else None
+        self._stage = None if isinstance(fed, ReplayBuffer) else fed
+        self._cut: LearnerCheckpoint | None = None
         if cuts is not None and self.rounds is not None:
-            self._cut = MemberCut(cuts, plan.name, self.policy, self.update, fed, self.rounds)
+            self._cut = LearnerCheckpoint(cuts, plan.name, self.policy, self.update, fed, self.rounds)
         self._freezing = freezing
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
-        self._checkpoints: Checkpoints | None = None
+        self._checkpoints: CheckpointWriter | None = None
         if folder is not None:
-            self._checkpoints = Checkpoints(plan, run, folder, self.policy, self.update, self._replay, counters, share)
+            self._checkpoints = CheckpointWriter(
+                plan, run, folder, self.policy, self.update, self._replay, counters, share
+            )
 
     @property
     def progress(self) -> float:
@@ -171,7 +175,7 @@ class Member:
         self._health.new = loaded is None and found is None
         return number
 
-    def _go_back(self, rounds: Rounds) -> None:
+    def _go_back(self, rounds: LockstepRounds) -> None:
         """To the last cut, whose publication is made again; or to the beginning."""
         there = None if self._cut is None else self._cut.load()
         if there is not None:
@@ -237,7 +241,7 @@ class Member:
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
-    def _end_round(self, rounds: Rounds) -> None:
+    def _end_round(self, rounds: LockstepRounds) -> None:
         """Nothing more can be learned before the next round; actors wait for what is published now."""
         number = rounds.number
         rounds.end()
@@ -247,13 +251,13 @@ class Member:
             there = weights() if callable(weights) else weights
             rounds.log.end(number, self.version.version, self.update.train_steps, there)
         if self._cut is not None:
-            self._cut.write_if_due(number, Standing(self.version.version, self._rows))
+            self._cut.write_if_due(number, Progress(self.version.version, self._rows))
 
     def prepare(self) -> None:
         """The next batch, as far as it can be made while the one that was taken is trained on."""
         if self._replay is not None:
             self._replay.prepare()
-        elif isinstance(self._stage, Stage):
+        elif isinstance(self._stage, BatchAssembler):
             self._stage.prepare(self.version)
 
     def offer(self) -> Learnable | None:
@@ -262,7 +266,7 @@ class Member:
         assert batch is not None
         try:
             self._health.check(batch)
-            if self._curious is not None and isinstance(batch, Segments):
+            if self._curious is not None and isinstance(batch, SegmentBatch):
                 return self._curious.rewarded(batch)
         except TrainingFault as fault:
             self.settle(fault)
@@ -318,7 +322,7 @@ class Member:
         if freezing is None or not freezing.due(self._rows):
             return
         first = not freezing.count
-        if isinstance(self.policy, Distillation) or not self._finite():
+        if isinstance(self.policy, RNDNetworks) or not self._finite():
             return
         freezing.freeze(self.policy, self.version, self.update.train_steps, self._rows)
         if self._initial is not None and not first:
@@ -336,7 +340,7 @@ class Member:
         if self._checkpoints is not None and self.update.train_steps:
             self._save(self._checkpoints, 0.0)
 
-    def _save(self, checkpoints: Checkpoints, seconds: float) -> None:
+    def _save(self, checkpoints: CheckpointWriter, seconds: float) -> None:
         if self._finite():  # or else the last good ones stay, for whoever resumes
             checkpoints.write(self.version, self._rows, self.mean_return, seconds)
 

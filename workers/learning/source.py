@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from protocol.experience.receiver import Arrival
 
-__all__ = ["Source", "take_in"]
+__all__ = ["SegmentSource", "take_in"]
 
 
-class Source(Protocol):
+class SegmentSource(Protocol):
     """Arrivals of one policy, oldest first, and what is said about them."""
 
     def arrivals(self, policy: str) -> deque[Arrival]:
@@ -31,7 +31,7 @@ class Source(Protocol):
 
 
 def take_in(
-    source: Source, policy: str, room: Callable[[], int], copy: Callable[[Arrival, NDArray[np.void]], None]
+    source: SegmentSource, policy: str, room: Callable[[], int], copy: Callable[[Arrival, NDArray[np.void]], None]
 ) -> None:
     """Gives `copy` what has arrived, part after part, none larger than the `room` there is, and settles each."""
     arrivals = source.arrivals(policy)

@@ -14,23 +14,28 @@ from pathlib import Path
 from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
-from workers.algorithms.common.batches import Observations, Segments, Transitions
-from workers.learning.buffers.batch_assembler import Sightings, Stage
-from workers.learning.buffers.replay_buffer import Replay
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
+from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.diagnostics.refused_batches import keep, whereabouts
-from workers.learning.source import Source
-from workers.planning.policy_plan import Plan
+from workers.learning.source import SegmentSource
+from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["Telling"]
+__all__ = ["TrainingLog"]
 
 log = logging.getLogger(__name__)
 
 
-class Telling:
+class TrainingLog:
     """Of the member for `plan`, which is fed by `fed`; refused batches go under the run's `folder`."""
 
     def __init__(
-        self, plan: Plan, run: Run, folder: Path | None, counters: Counters, fed: Stage | Sightings | Replay
+        self,
+        plan: TrainingPlan,
+        run: Run,
+        folder: Path | None,
+        counters: Counters,
+        fed: BatchAssembler | ObservationAssembler | ReplayBuffer,
     ) -> None:
         self._plan, self._run, self._counters, self._fed = plan, run, counters, fed
         self._refused = folder / "refused" if folder is not None else None
@@ -42,7 +47,7 @@ class Telling:
         return train_steps - self.logged_step >= self._run.log_interval
 
     def keep(
-        self, batch: Segments | Transitions | Observations, reason: str, train_steps: int, version: Version
+        self, batch: SegmentBatch | TransitionBatch | ObservationBatch, reason: str, train_steps: int, version: Version
     ) -> None:
         """Writes what was refused to the run's folder, with where it came from."""
         if self._refused is None:
@@ -61,7 +66,7 @@ class Telling:
         if path is not None:
             log.error("event=refused_kept policy=%s path=%s", name, path)
 
-    def levels(self, source: Source) -> dict[str, float]:
+    def levels(self, source: SegmentSource) -> dict[str, float]:
         """How much waits to be used, and how old what was used is."""
         counters, name = self._counters, self._plan.name
         levels = {
@@ -70,7 +75,7 @@ class Telling:
             "lag_mean": counters[f"lag_sum.{name}"] / max(1, counters[f"lag_rows.{name}"]),
             "lag_max": counters[f"lag_max.{name}"],
         }
-        return {**levels, "buffer_rows": self._fed.rows} if isinstance(self._fed, Replay) else levels
+        return {**levels, "buffer_rows": self._fed.rows} if isinstance(self._fed, ReplayBuffer) else levels
 
     def log(
         self, before: int, train_steps: int, version: Version, metrics: Mapping[str, float], seen: Mapping[str, float]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from workers.metrics.segment_accounting import Pages, total
 
-__all__ = ["FINDINGS", "LAYERS", "LOOKED_AT", "Finding", "counter", "counters", "describe", "findings_of", "looks"]
+__all__ = ["FINDINGS", "LAYERS", "LOOKED_AT", "Diagnostic", "counter", "counters", "describe", "findings_of", "looks"]
 
 LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update")
 LOOKED_AT = "looked_at"
@@ -20,7 +20,7 @@ LOOKED_AT = "looked_at"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnostic:
     """One thing that may be found. A note may be meant so; a fault keeps the policy from learning."""
 
     name: str
@@ -30,54 +30,54 @@ class Finding:
     remedy: str
 
 
-def _table(*findings: Finding) -> dict[str, Finding]:
+def _table(*findings: Diagnostic) -> dict[str, Diagnostic]:
     return {finding.name: finding for finding in findings}
 
 
 FINDINGS = _table(
-    Finding(
+    Diagnostic(
         "not_finite",
         "data",
         "fault",
         "a batch has observations, rewards or other numbers that are not finite",
         "look at what the world's step returns (the segments are kept in the run's folder under refused/)",
     ),
-    Finding(
+    Diagnostic(
         "observation_zero",
         "data",
         "fault",
         "every observation is all zeros",
         "look at what the world's reset and step return; where there is nothing to be seen, show the number 1",
     ),
-    Finding(
+    Diagnostic(
         "action_constant",
         "data",
         "fault",
         "the same action in every row, though others were legal",
         "look at what the actor does with the policy's outputs, at masks and at epsilon or entropy_coefficient",
     ),
-    Finding(
+    Diagnostic(
         "observation_constant",
         "data",
         "note",
         "every observation is the same",
         "if that is not how the world is meant, look at what its step returns",
     ),
-    Finding(
+    Diagnostic(
         "privileged_constant",
         "data",
         "note",
         "what only the critic sees is the same in every row",
         "look at the world's evaluation-only observations, or leave central_critic out",
     ),
-    Finding(
+    Diagnostic(
         "reward_zero",
         "data",
         "note",
         "no reward but 0 so far",
         "if the world's rewards are not that rare, look at what its step returns",
     ),
-    Finding(
+    Diagnostic(
         "limit_before_horizon",
         "data",
         "note",
@@ -86,7 +86,7 @@ FINDINGS = _table(
         "lower algorithm.gamma to 1 - 1/steps of an episode or less, or, if the task really ends with its time, let "
         "the world say terminated and show the time that is left",
     ),
-    Finding(
+    Diagnostic(
         "never_a_batch",
         "data",
         "fault",
@@ -94,7 +94,7 @@ FINDINGS = _table(
         "give the run more steps, or ask for less: algorithm.segments, batch_size or learning_starts; on replay, where "
         "segments are short, raise buffer_capacity",
     ),
-    Finding(
+    Diagnostic(
         "memory_disagrees",
         "sharing",
         "fault",
@@ -102,56 +102,56 @@ FINDINGS = _table(
         "than the actor writes",
         "attach both to one file (same run, same ROOKERY_MEMORY, same /dev/shm), or set transport: tcp",
     ),
-    Finding(
+    Diagnostic(
         "batch_repeated",
         "sharing",
         "fault",
         "one batch after the other has the same bytes",
         "look whether the actor writes to the memory that the learner reads, and whether what was used is given back",
     ),
-    Finding(
+    Diagnostic(
         "nothing_whole",
         "sharing",
         "fault",
         "segments were announced, but none was there when it was read",
         "attach both to one file (same run, same ROOKERY_MEMORY), raise credits, or set transport: tcp",
     ),
-    Finding(
+    Diagnostic(
         "wrong_shape",
         "shape",
         "fault",
         "a batch has another shape than its layout",
         "give each row the shape that the space declares; nothing is broadcast or reshaped on the way",
     ),
-    Finding(
+    Diagnostic(
         "not_tensors",
         "computation",
         "fault",
         "a batch holds something else than tensors",
         "convert it with torch.from_numpy, to the learner's device",
     ),
-    Finding(
+    Diagnostic(
         "loss_not_finite",
         "computation",
         "fault",
         "finite data gave a loss or gradient that is not finite; the update was skipped",
         "lower learning_rate, scale rewards and observations down, or set normalize_observation",
     ),
-    Finding(
+    Diagnostic(
         "gradient_zero",
         "gradient",
         "fault",
         "the gradient is exactly zero",
         "look whether the loss depends on the parameters: units that are all off, detached outputs, coefficients of 0",
     ),
-    Finding(
+    Diagnostic(
         "weights_unmoved",
         "update",
         "fault",
         "the weights do not move although the gradient is not zero",
         "raise learning_rate, and look whether the optimiser holds the parameters that compute the loss",
     ),
-    Finding(
+    Diagnostic(
         "weights_not_finite",
         "update",
         "fault",
@@ -171,7 +171,7 @@ def counters(policy: str) -> list[str]:
     return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS)]
 
 
-def describe(policy: str, finding: Finding) -> dict[str, Any]:
+def describe(policy: str, finding: Diagnostic) -> dict[str, Any]:
     """As views and summaries have it."""
     return {
         "policy": policy,

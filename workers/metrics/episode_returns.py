@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-__all__ = ["NewestReturns", "ReturnsCurve"]
+__all__ = ["RecentReturns", "ReturnsCurve"]
 
 _BINS = 200
 _WINDOW = _BINS // 20
@@ -65,7 +65,7 @@ class ReturnsCurve:
         return sum(entry[1] for entry in entries) / count if count else None
 
 
-class NewestReturns:
+class RecentReturns:
     """The newest hundred episodes, or as few more as they were told of at once."""
 
     def __init__(self) -> None:

@@ -16,25 +16,25 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol.config.run import Run
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.diagnostics import findings_of, looks
-from workers.metrics.episode_returns import NewestReturns, ReturnsCurve
+from workers.metrics.episode_returns import RecentReturns, ReturnsCurve
 from workers.metrics.history import History
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_books, total
-from workers.metrics.throughput import Flow, verdict_of
-from workers.metrics.writers import Measurements
+from workers.metrics.throughput import Throughput, verdict_of
+from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_of
-from workers.planning.fixed_policy_plan import FixedPlan
-from workers.runtime.files import Disk
+from workers.planning.fixed_policy_plan import FixedPolicyPlan
+from workers.runtime.files import SafeWriter
 
-__all__ = ["Books"]
+__all__ = ["RunMetrics"]
 
 _AWAY = 30.0
 """Seconds without a coordinator in which the run is taken to have gone on."""
 
 
-class Books:
+class RunMetrics:
     """One run's measurements. `policies`, those that learn, in the order of the world's agents; `auxiliaries` learn
     beside them, `fixed` are the policies that do not. `credits`: segments that an actor may have on their way."""
 
@@ -44,20 +44,20 @@ class Books:
         policies: list[str],
         folder: Path,
         auxiliaries: Sequence[str] = (),
-        fixed: Mapping[str, FixedPlan] = MappingProxyType({}),
+        fixed: Mapping[str, FixedPolicyPlan] = MappingProxyType({}),
         credits: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
-        self._flow = Flow(self._learned, credits)
+        self._flow = Throughput(self._learned, credits)
         self._returns = {policy: ReturnsCurve(run.end) for policy in self._played}
         self._recent: dict[str, list[float]] = {p: [] for p in self._played}
-        self._newest = {policy: NewestReturns() for policy in self._played}
+        self._newest = {policy: RecentReturns() for policy in self._played}
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
         """policy/member -> (episodes, sum of returns) at the last look."""
-        self.disk = Disk()
-        self._measurements = Measurements(run, folder, self.disk)
+        self.disk = SafeWriter()
+        self._measurements = MetricWriters(run, folder, self.disk)
         self._last: tuple[float, int, int] | None = None
         self.made = 0
         """Agent steps, or without actors rows trained on, at the last look."""
@@ -261,7 +261,7 @@ class Books:
             for rank in range(self._run.ranks(policy)):
                 path = ledger_of(self._folder, policy, rank)
                 if path.exists():
-                    ledger = Ledger(path)
+                    ledger = ReceiptLog(path)
                     counts, entries = ledger.counts(), ledger.entries()
                     ledgers.setdefault(policy, {}).update({k: (number, counts[k]) for k, number in entries.items()})
         return ledgers

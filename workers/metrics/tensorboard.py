@@ -16,18 +16,18 @@ from pathlib import Path
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from workers.runtime.files import AppendFile, Disk
+from workers.runtime.files import AppendFile, SafeWriter
 
-__all__ = ["EventLog"]
+__all__ = ["TensorBoardWriter"]
 
 _numbers = itertools.count()
 _CASTAGNOLI = 0x82F63B78
 
 
-class EventLog:
+class TensorBoardWriter:
     """Scalars by name over agent steps."""
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
+    def __init__(self, folder: Path, disk: SafeWriter) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time()):010d}.{platform.node()}.{os.getpid()}.{next(_numbers)}"
         self._file = AppendFile(folder / name, disk)

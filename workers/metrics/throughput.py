@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from workers.metrics.segment_accounting import Page, Pages, total
 
-__all__ = ["Flow", "verdict_of"]
+__all__ = ["Throughput", "verdict_of"]
 
 _WINDOW = 10.0
 """Seconds that a rate is the mean of."""
@@ -21,7 +21,7 @@ _LATE = 2.0
 _KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")
 
 
-class Flow:
+class Throughput:
     """Of `policies`, all that learn. `credits`: segments that one actor may have announced and not settled."""
 
     def __init__(self, policies: Sequence[str], credits: Mapping[str, int]) -> None:

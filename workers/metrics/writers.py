@@ -14,19 +14,19 @@ from typing import Any
 from protocol.config.run import Run
 from workers.metrics.history import History
 from workers.metrics.loggers.build import loggers_of
-from workers.metrics.tensorboard import EventLog
-from workers.runtime.files import AppendFile, Disk
+from workers.metrics.tensorboard import TensorBoardWriter
+from workers.runtime.files import AppendFile, SafeWriter
 
-__all__ = ["Measurements"]
+__all__ = ["MetricWriters"]
 
 
-class Measurements:
+class MetricWriters:
     """Of one run, in its `folder`."""
 
-    def __init__(self, run: Run, folder: Path, disk: Disk) -> None:
+    def __init__(self, run: Run, folder: Path, disk: SafeWriter) -> None:
         self._run, self._path = run, folder / "metrics.jsonl"
         self._loggers = loggers_of(run, folder)  # first: it may refuse
-        self._events = EventLog(folder / "tensorboard", disk)
+        self._events = TensorBoardWriter(folder / "tensorboard", disk)
         self._lines = AppendFile(self._path, disk)
         self.history = History()
 

@@ -17,13 +17,13 @@ from protocol.experience.layout import Field, Layout
 from protocol.messages import compression
 from protocol.spaces import World
 from workers.planning.cohorts import check_cohorts
-from workers.planning.policy_plan import Plan, PolicyPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 
 __all__ = ["AuxiliaryPlan", "plan_all", "plan_auxiliaries"]
 
 
 @dataclass(frozen=True, slots=True)
-class AuxiliaryPlan(Plan):
+class AuxiliaryPlan(TrainingPlan):
     """One auxiliary of a run: what it is told are the observations of `agents`, whom the policies `watches` play."""
 
     config: AuxiliaryConfig
@@ -40,10 +40,10 @@ class AuxiliaryPlan(Plan):
         return sum(policies[name].streams for name in before)
 
 
-def plan_all(run: Run, world: World) -> dict[str, Plan]:
+def plan_all(run: Run, world: World) -> dict[str, TrainingPlan]:
     """Everything that has a ring and a learner: the policies, then the auxiliaries; raises ConfigurationError."""
     policies = plan_policies(run, world)
-    plans: dict[str, Plan] = {**policies, **plan_auxiliaries(run, policies)}
+    plans: dict[str, TrainingPlan] = {**policies, **plan_auxiliaries(run, policies)}
     check_cohorts(run, plans)
     return plans
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from protocol.config.run import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.planning.data_parallel import rank_names
-from workers.planning.policy_plan import Plan, PolicyPlan
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 
 __all__ = ["BRANCHES", "check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
 
@@ -42,7 +42,7 @@ BRANCHES = "branches"
 """The stack of those that are computed side by side."""
 
 
-def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]:
+def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> list[str]:
     """For each of the policies of one process, on a `device` of that type, the stack in which it is computed; empty: in
     turn. In lock-step all are, as the bits of a stack depend on who is in it. ConfigurationError for branches elsewhere
     than on CUDA.
@@ -65,7 +65,7 @@ def stacks_of(run: Run, plans: Sequence[Plan], device: str = "cpu") -> list[str]
     return found
 
 
-def _branches(plan: Plan) -> bool:
+def _branches(plan: TrainingPlan) -> bool:
     """Whether its updates may be branches of a graph."""
     algorithm = plan.config.algorithm
     if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:
@@ -75,14 +75,14 @@ def _branches(plan: Plan) -> bool:
     return isinstance(algorithm, DQN | IQN)
 
 
-def _alike(run: Run, plans: Sequence[Plan], device: str) -> list[str]:
+def _alike(run: Run, plans: Sequence[TrainingPlan], device: str) -> list[str]:
     """The kind of each that is stacked."""
     kinds = [kind_of(plan) if run.cohort == "stacked" or pays(plan, device) else "" for plan in plans]
     least = _ENOUGH if run.cohort == "auto" else 2
     return [kind if kinds.count(kind) >= least else "" for kind in kinds]
 
 
-def pays(plan: Plan, device: str = "cpu") -> bool:
+def pays(plan: TrainingPlan, device: str = "cpu") -> bool:
     """Whether policies like this one gain by being stacked: those without memory do; those with one where minibatches
     are small, and not on CUDA, where they gain more side by side."""
     if not isinstance(plan, PolicyPlan):
@@ -94,7 +94,7 @@ def pays(plan: Plan, device: str = "cpu") -> bool:
     return device != "cuda" and plan.batch_segments * network.recurrent_size <= _SMALL * minibatches
 
 
-def kind_of(plan: Plan) -> str:
+def kind_of(plan: TrainingPlan) -> str:
     """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch, and
     whether they are compiled; learning rates, schedules, clipping and data are each one's own. Empty for what cannot be
     stacked."""
@@ -137,7 +137,7 @@ def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> 
     return found
 
 
-def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
+def check_cohorts(run: Run, plans: Mapping[str, TrainingPlan]) -> None:
     """ConfigurationError unless the cohorts that are named are of policies that there are, and can be computed as is
     said."""
     if run.cohort == "branches" and (run.lockstep or run.device in ("cpu", "mps")):
@@ -157,7 +157,7 @@ def check_cohorts(run: Run, plans: Mapping[str, Plan]) -> None:
             raise ConfigurationError("cohort_named_like_policy", cohort=name, key=f"learners.{name}")
 
 
-def _check_stacks(run: Run, plans: Mapping[str, Plan]) -> None:
+def _check_stacks(run: Run, plans: Mapping[str, TrainingPlan]) -> None:
     """ConfigurationError unless all policies of each process are of one kind."""
     if run.lockstep:
         raise ConfigurationError("cohort_stacked_in_lockstep", key="cohort")

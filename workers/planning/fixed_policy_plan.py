@@ -1,7 +1,7 @@
 """What follows from a run's configuration for the policies that do not learn, and whether they fit. Without torch.
 
-In flows: the configuration, the world, the manifests of frozen policies. Out flows: a `FixedPlan` for each such policy,
-or a ConfigurationError in one sentence.
+In flows: the configuration, the world, the manifests of frozen policies. Out flows: a `FixedPolicyPlan` for each such
+policy, or a ConfigurationError in one sentence.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.export.export_manifest import KEY, parse_manifest
 
-__all__ = ["FixedPlan", "check_frozen", "plan_fixed"]
+__all__ = ["FixedPolicyPlan", "check_frozen", "plan_fixed"]
 
 
 @dataclass(frozen=True, slots=True)
-class FixedPlan:
+class FixedPolicyPlan:
     """One policy that does not learn: `agents` are the indices of the agents it plays, each in `copies` copies in as
     many groups."""
 
@@ -46,18 +46,18 @@ class FixedPlan:
         return algorithm.path if isinstance(algorithm, FrozenPolicy) else algorithm.entry
 
 
-def plan_fixed(run: Run, world: World) -> dict[str, FixedPlan]:
+def plan_fixed(run: Run, world: World) -> dict[str, FixedPolicyPlan]:
     """The policies of `run` that do not learn, in the order in which the world names their agents."""
     mapping, plans = run.policy_of(world), {}
     for name in dict.fromkeys(mapping.values()):
         algorithm = run.fixed(name)
         if algorithm is not None:
             agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
-            plans[name] = FixedPlan(name, agents, algorithm, run.environment.copies, run.groups)
+            plans[name] = FixedPolicyPlan(name, agents, algorithm, run.environment.copies, run.groups)
     return plans
 
 
-def check_frozen(plan: FixedPlan, world: World) -> None:
+def check_frozen(plan: FixedPolicyPlan, world: World) -> None:
     """Whether a frozen policy was trained on the spaces of the agents that it plays."""
     path = Path(plan.source)
     theirs, common = _trained_on(path)

@@ -18,7 +18,7 @@ from protocol.experience.layout import common_of
 from protocol.spaces import World
 from workers.environments.simulators.simulator_settings import EXTERNAL
 
-__all__ = ["Home", "LeaguePlan", "PlayerPlan", "plan_league"]
+__all__ = ["LeaguePlan", "PlayerPlan", "TrainingSlot", "plan_league"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PlayerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class TrainingSlot:
     """The copies of a group, `first` to before `last`, in which `player` learns as `agent`."""
 
     player: str
@@ -62,10 +62,10 @@ class LeaguePlan:
     """Copies of a group in which one player learns in one seat."""
 
     @property
-    def homes(self) -> tuple[Home, ...]:
+    def homes(self) -> tuple[TrainingSlot, ...]:
         """Player after player, seat after seat."""
         pairs = [(player.name, agent) for player in self.players.values() for agent in player.agents]
-        return tuple(Home(*pair, i * self.share, (i + 1) * self.share) for i, pair in enumerate(pairs))
+        return tuple(TrainingSlot(*pair, i * self.share, (i + 1) * self.share) for i, pair in enumerate(pairs))
 
     @property
     def arena(self) -> range:

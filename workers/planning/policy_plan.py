@@ -12,7 +12,7 @@ from typing import Literal
 from protocol.config.on_policy import Curiosity
 from protocol.config.run import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run, Streamed
 from protocol.errors import ConfigurationError
-from protocol.experience.flow_control import Credit, blocks_of
+from protocol.experience.flow_control import CreditWindow, blocks_of
 from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
@@ -23,14 +23,14 @@ from workers.environments.simulators.simulator_settings import EXTERNAL, played
 from workers.planning.compatibility import unlearnable
 from workers.planning.data_parallel import check_ranks
 from workers.planning.league_plan import plan_league
-from workers.planning.rate_limiter import Governor
+from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 
-__all__ = ["Plan", "PolicyPlan", "plan_policies"]
+__all__ = ["PolicyPlan", "TrainingPlan", "plan_policies"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """What has a ring in each actor and a member in a learner: a policy, or what learns beside policies. `agents` are
     the indices of the agents whose rows these are; `interface` is what such an agent is shown and does. `common`: the
     layout of common observations, where segments refer to any."""
@@ -116,18 +116,18 @@ class Plan:
         timeout = self.lock_timeout if locked else None
         return Ring.create(path, self.layout, self.blocks * self.block, self.config.checksums, timeout, counters)
 
-    def credit(self) -> Credit:
+    def credit(self) -> CreditWindow:
         """The credit of one actor's ring."""
         algorithm = self.config.algorithm
-        return Credit(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.flow)
+        return CreditWindow(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.flow)
 
-    def governor(self) -> Governor:
+    def governor(self) -> RateLimiter:
         """What paces replay."""
         algorithm = self.config.algorithm
         assert isinstance(algorithm, Replayed)
         start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
         insertion = self.block * self.layout.length
-        return Governor(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer)
+        return RateLimiter(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer)
 
     @property
     def dataset(self) -> Dataset | None:
@@ -173,7 +173,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyPlan(Plan):
+class PolicyPlan(TrainingPlan):
     """One policy of a run, which plays `agents`, who are alike."""
 
     config: PolicyConfig

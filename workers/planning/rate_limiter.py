@@ -14,10 +14,10 @@ import math
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["Governor"]
+__all__ = ["RateLimiter"]
 
 
-class Governor:
+class RateLimiter:
     """Counts rows: batches of `batch`, insertions of at most `insertion`.
 
     `error_buffer` None: no batch is drawn before its rows have come (nothing below the offset), and two of the largest

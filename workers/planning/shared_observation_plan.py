@@ -1,6 +1,6 @@
 """How much memory an actor's common observations need, so that none is overwritten that a segment refers to. Pure.
 
-In flows: the plans of all policies, their world. Out flow: a `CommonPlan`, or None where nothing is common.
+In flows: the plans of all policies, their world. Out flow: a `SharedObservationPlan`, or None where nothing is common.
 Legend: `T` segment length; a *moment* is a turn of one group of copies; `P` moments from an agent's action to its next.
 
 A segment of T rows refers to at most `P * (T + before + 2)` moments: its history, its rows, the one behind them and one
@@ -20,15 +20,15 @@ from pathlib import Path
 
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import CommonWriter
+from protocol.experience.shared_obs import SharedObsWriter
 from protocol.spaces import World
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["CommonPlan", "plan_common"]
+__all__ = ["SharedObservationPlan", "plan_common"]
 
 
 @dataclass(frozen=True, slots=True)
-class CommonPlan:
+class SharedObservationPlan:
     """A ring of `blocks` blocks of `layout.rows` moments each for one actor; room for `pool` blocks at a learner that
     serves all policies."""
 
@@ -37,12 +37,12 @@ class CommonPlan:
     pool: int
     turns: int | None
 
-    def writer(self, path: Path | None) -> CommonWriter:
+    def writer(self, path: Path | None) -> SharedObsWriter:
         """A writer into a new ring, at `path` or private to this process."""
-        return CommonWriter(Ring.create(path, self.layout, self.blocks, checksums=False), self.turns)
+        return SharedObsWriter(Ring.create(path, self.layout, self.blocks, checksums=False), self.turns)
 
 
-def plan_common(plans: Mapping[str, Plan], world: World) -> CommonPlan | None:
+def plan_common(plans: Mapping[str, TrainingPlan], world: World) -> SharedObservationPlan | None:
     """The plan for one actor that writes the segments of all of `plans`."""
     every = [plan for plan in plans.values() if plan.common is not None]
     layout = every[0].common if every else None
@@ -57,10 +57,10 @@ def plan_common(plans: Mapping[str, Plan], world: World) -> CommonPlan | None:
         needed = -(-max(lasting_moments) // layout.rows) + 1 + sum(_islands(p) * _most(p, world) for p in every)
     pooled = sum(-(-plan.pool_slots // plan.block) * _most(plan, world) for plan in every)
     turns = every[0].groups if period is None else None
-    return CommonPlan(layout, needed + 1, pooled + every[0].actors * (needed + 1), turns)
+    return SharedObservationPlan(layout, needed + 1, pooled + every[0].actors * (needed + 1), turns)
 
 
-def _span(plan: Plan, world: World) -> int:
+def _span(plan: TrainingPlan, world: World) -> int:
     """The most moments from the oldest to the newest that a block of `plan` refers to."""
     rows = plan.layout.length + plan.layout.before + 2
     if world.action_period is not None:
@@ -69,12 +69,12 @@ def _span(plan: Plan, world: World) -> int:
     return 2 * plan.groups * rows + written_anew
 
 
-def _most(plan: Plan, world: World) -> int:
+def _most(plan: TrainingPlan, world: World) -> int:
     """The most blocks of moments that a block of `plan` touches."""
     assert plan.common is not None
     return -(-_span(plan, world) // plan.common.rows) + 1
 
 
-def _islands(plan: Plan) -> int:
+def _islands(plan: TrainingPlan) -> int:
     """Blocks of `plan` that may be older than those that are written one after another."""
     return {"block": 0, "drop_oldest": plan.credit_blocks, "drop_newest": plan.blocks}[plan.flow]

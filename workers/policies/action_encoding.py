@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
-from protocol.spaces import Box, Leaf, Place, Record
+from protocol.spaces import Box, Leaf, Place, RowFormat
 from protocol.spaces.primitive import Discrete, MultiBinary, MultiDiscrete
 
-__all__ = ["Actions"]
+__all__ = ["ActionEncoding"]
 
 MOST = 1 << 16
 """Values of one head."""
@@ -53,7 +53,7 @@ class _Amounts:
     """Of the space; NaN where it has no bound."""
 
 
-class Actions:
+class ActionEncoding:
     """The actions of the agent at `place`. `sizes`: values of each head. `amounts`: how many numbers.
 
     A policy chooses an index below its size for each head, [n] for the only one of an agent that does nothing else and
@@ -63,7 +63,7 @@ class Actions:
     """
 
     def __init__(self, place: Place) -> None:
-        self.record: Record = place.acted
+        self.record: RowFormat = place.acted
         self.sizes: tuple[int, ...] = ()
         self.amounts = 0
         self.masked = place.masked is not None

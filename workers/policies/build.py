@@ -11,39 +11,31 @@ from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, N
 from workers.policies.distributions import Heads
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.q_network import ValueNetwork
-from workers.policies.networks.quantile_network import QuantileNetwork
-from workers.policies.networks.recurrent import Core
-from workers.policies.networks.rnd_networks import Distillation
+from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.quantile_network import IQNPolicy
+from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
-from workers.policies.networks.team_q_network import Decomposed, MemberTower, Sight
+from workers.policies.networks.team_q_network import MemberTower, TeamLayout, TeamQPolicy
 from workers.policies.team_layout import common_of, members_of
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 
 __all__ = ["Policy", "build", "published"]
 
-Policy = (
-    ActorCritic
-    | CentralActorCritic
-    | QuantileNetwork
-    | CategoricalNetwork
-    | ValueNetwork
-    | Decomposed
-    | SoftActorCritic
-)
+Policy = ActorCritic | CentralActorCritic | IQNPolicy | C51Policy | DQNPolicy | TeamQPolicy | SoftActorCritic
 
 
 @overload
 def build(interface: Interface, config: PolicyConfig, seed: int) -> Policy: ...
 @overload
-def build(interface: Interface, config: AuxiliaryConfig, seed: int) -> Distillation: ...
+def build(interface: Interface, config: AuxiliaryConfig, seed: int) -> RNDNetworks: ...
 @overload
-def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: int) -> Policy | Distillation: ...
+def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: int) -> Policy | RNDNetworks: ...
 
 
-def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: int) -> Policy | Distillation:
+def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: int) -> Policy | RNDNetworks:
     """The policy, or auxiliary, for `interface`, in host memory, with initial weights that depend on `seed` alone.
 
     Its weights are flat already: `flatten_(policy)` gives their `FlatWeights`. torch's own random state is untouched.
@@ -55,7 +47,7 @@ def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: in
     return policy
 
 
-def published(policy: Policy | Distillation) -> FlatWeights:
+def published(policy: Policy | RNDNetworks) -> FlatWeights:
     """What travels of `policy`'s weights: what acting needs, where that lies by itself, or else all of them."""
     weights = flatten_(policy)
     return weights.part("actor.") if isinstance(policy, SoftActorCritic | CentralActorCritic) else weights
@@ -80,7 +72,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     frames, dueling, noisy, epsilon = algorithm.frames, algorithm.dueling, algorithm.noisy, algorithm.epsilon
     choices = actions.sizes[0]
     if isinstance(algorithm, IQN):
-        return QuantileNetwork(
+        return IQNPolicy(
             shape,
             choices,
             hidden,
@@ -93,7 +85,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             epsilon=epsilon,
         )
     if isinstance(algorithm, C51):
-        return CategoricalNetwork(
+        return C51Policy(
             shape,
             choices,
             hidden,
@@ -106,14 +98,12 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             noisy=noisy,
             epsilon=epsilon,
         )
-    return ValueNetwork(
-        shape, choices, hidden, activation, frames=frames, dueling=dueling, noisy=noisy, epsilon=epsilon
-    )
+    return DQNPolicy(shape, choices, hidden, activation, frames=frames, dueling=dueling, noisy=noisy, epsilon=epsilon)
 
 
-def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> Distillation:
+def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> RNDNetworks:
     network = config.network
-    return Distillation(interface.shown.shape, config.algorithm.features, network.hidden, network.activation)
+    return RNDNetworks(interface.shown.shape, config.algorithm.features, network.hidden, network.activation)
 
 
 def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network) -> ActorCritic | CentralActorCritic:
@@ -131,8 +121,8 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
     return CentralActorCritic(shape, privileged, heads, hidden, activation, normalize_observation=normalize, core=core)
 
 
-def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> Decomposed:
-    sight = Sight(members_of(interface), common_of(interface), algorithm.frames)
+def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> TeamQPolicy:
+    sight = TeamLayout(members_of(interface), common_of(interface), algorithm.frames)
     online, target = (
         MemberTower(
             sight,
@@ -145,10 +135,10 @@ def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -
         )
         for _ in range(2)
     )
-    return Decomposed(sight, algorithm.epsilon, online, target)
+    return TeamQPolicy(sight, algorithm.epsilon, online, target)
 
 
-def _core(interface: Interface, network: Network) -> Core | None:
+def _core(interface: Interface, network: Network) -> RecurrentCore | None:
     if network.recurrent is None:
         return None
-    return Core(math.prod(interface.shown.shape), network.recurrent_size, network.recurrent)
+    return RecurrentCore(math.prod(interface.shown.shape), network.recurrent_size, network.recurrent)

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Place, World
-from workers.policies.action_encoding import Actions
-from workers.policies.observation_encoding import Shown
+from workers.policies.action_encoding import ActionEncoding
+from workers.policies.observation_encoding import ObservationEncoding
 
 __all__ = ["Interface"]
 
@@ -18,13 +18,13 @@ class Interface:
     """What the agent at `place`, or any of its kind, sees and does."""
 
     place: Place
-    shown: Shown
-    actions: Actions
+    shown: ObservationEncoding
+    actions: ActionEncoding
 
     @classmethod
     def at(cls, world: World, place: Place) -> Interface:
         """The interface of the policy that plays the agent at `place`; ConfigurationError where no policy can."""
-        return cls(place, Shown(place, common_of(world)), Actions(place))
+        return cls(place, ObservationEncoding(place, common_of(world)), ActionEncoding(place))
 
     @classmethod
     def of(cls, agent: Agent) -> Interface:
@@ -33,7 +33,7 @@ class Interface:
         return cls.at(world, world.places[0])
 
     @cached_property
-    def privileged(self) -> Shown | None:
+    def privileged(self) -> ObservationEncoding | None:
         """What learners see besides: evaluation-only observations; None where there are none."""
         hidden = any(leaf.evaluation_only for leaf in self.place.observed.leaves)
-        return Shown(self.place, privileged=True) if hidden else None
+        return ObservationEncoding(self.place, privileged=True) if hidden else None

@@ -19,7 +19,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Box, Leaf, Place
 from protocol.spaces.primitive import Discrete, MultiDiscrete, Text
 
-__all__ = ["Part", "Shown"]
+__all__ = ["EncodedField", "ObservationEncoding"]
 
 MOST = 1 << 24
 """Numbers that a policy is shown at most."""
@@ -28,7 +28,7 @@ Pick = Callable[[str], NDArray]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EncodedField:
     """One column's place in the vector: numbers `at`..`at + width` of it."""
 
     column: str
@@ -50,19 +50,19 @@ class Part:
             at += count
 
 
-class Shown:
+class ObservationEncoding:
     """What the policy of the agent at `place` is shown; `common` is what all agents see besides. `privileged`: what
     only learners see, instead."""
 
     def __init__(self, place: Place, common: Box | None = None, privileged: bool = False) -> None:
-        parts: list[Part] = []
+        parts: list[EncodedField] = []
         width = 0
         for leaf in place.observed.leaves:
             if leaf.evaluation_only == privileged:
                 parts.append(_part(leaf, width))
                 width += parts[-1].width
         if common is not None:
-            parts.append(Part("common", width, math.prod(common.shape)))
+            parts.append(EncodedField("common", width, math.prod(common.shape)))
             width += parts[-1].width
         if not 0 < width <= MOST:
             raise ConfigurationError(
@@ -95,7 +95,7 @@ class Shown:
             part.write(target, pick(part.column))
 
 
-def _part(leaf: Leaf, at: int) -> Part:
+def _part(leaf: Leaf, at: int) -> EncodedField:
     space = leaf.space
     choices: tuple[tuple[int, int], ...] = ()
     if isinstance(space, Discrete):
@@ -106,4 +106,4 @@ def _part(leaf: Leaf, at: int) -> Part:
     elif isinstance(space, Text):
         choices = ((1, len(space.charset)),) * space.max_length
     width = sum(count for _, count in choices) if choices else math.prod(space.shape)
-    return Part(leaf.name, at, width, choices)
+    return EncodedField(leaf.name, at, width, choices)

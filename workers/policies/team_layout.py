@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from protocol.spaces import Leaf
 from workers.policies.interface import Interface
 
-__all__ = ["Member", "common_of", "members_of", "unshareable"]
+__all__ = ["TeamMember", "common_of", "members_of", "unshareable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TeamMember:
     """One of a team: the numbers `start`..`stop` of what the team is shown are its own; it has `choices`."""
 
     name: str
@@ -30,7 +30,7 @@ class Member:
         return self.stop - self.start
 
 
-def members_of(interface: Interface) -> tuple[Member, ...]:
+def members_of(interface: Interface) -> tuple[TeamMember, ...]:
     """The members of the team; none if it is none, or if one of them does more than choose one of its values."""
     place, actions = interface.place, interface.actions
     leaves = [leaf for leaf in place.observed.leaves if not leaf.evaluation_only]
@@ -42,7 +42,7 @@ def members_of(interface: Interface) -> tuple[Member, ...]:
     for leaf, part in zip(leaves, interface.shown.parts, strict=False):  # what is common comes behind
         start, _ = spans.get(_part(leaf), (part.at, 0))
         spans[_part(leaf)] = start, part.at + part.width
-    return tuple(Member(str(name), *spans[name], size) for name, size in zip(names, actions.sizes, strict=True))
+    return tuple(TeamMember(str(name), *spans[name], size) for name, size in zip(names, actions.sizes, strict=True))
 
 
 def common_of(interface: Interface) -> slice:
@@ -50,7 +50,7 @@ def common_of(interface: Interface) -> slice:
     return slice(members_of(interface)[-1].stop, interface.shown.width)
 
 
-def unshareable(members: tuple[Member, ...]) -> tuple[Member, Member] | None:
+def unshareable(members: tuple[TeamMember, ...]) -> tuple[TeamMember, TeamMember] | None:
     """Two members that one network cannot serve, as they see or do another number of things."""
     first = members[0]
     for member in members:

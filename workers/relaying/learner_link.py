@@ -18,7 +18,7 @@ from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
 from protocol.transport.sockets import arrived, connect
 
-__all__ = ["Link", "Place", "place_of"]
+__all__ = ["LearnerLink", "Place", "place_of"]
 
 _AT_ONCE = 1000
 _LARGEST_ACK = 4096
@@ -31,7 +31,7 @@ def place_of(route: Route) -> Place:
     return route.learner, route.incarnation, route.experience, route.acknowledgements
 
 
-class Link:
+class LearnerLink:
     """Open until `close`."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], route: Route, counters: Counters) -> None:

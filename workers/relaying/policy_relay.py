@@ -1,8 +1,8 @@
 """One policy's segments in a relay: from the frames that brought them into a pool, and by header to the learner.
 
-In flows: messages of actors elsewhere, acknowledgements, who lives. Out flow: headers over a `Link`. A slot is used
-again when the learner has acknowledged what lies in it; in replay when the actor's own ring would have used its own one
-again. Legend: `n` segments of a message, which stay together as a block.
+In flows: messages of actors elsewhere, acknowledgements, who lives. Out flow: headers over a `LearnerLink`. A slot is
+used again when the learner has acknowledged what lies in it; in replay when the actor's own ring would have used its
+own one again. Legend: `n` segments of a message, which stay together as a block.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
 from protocol.experience.validation import check_finite, read_columns, read_records
 from protocol.memory.counters import Counters
-from protocol.memory.shared_obs_store import Lease, Shelf
-from protocol.memory.slot_allocator import Pool
+from protocol.memory.shared_obs_store import Lease, SharedObsStore
+from protocol.memory.slot_allocator import SlotPool
 from protocol.messages.compression import unpacked
 from protocol.messages.core import Ack, CommonRows, Segments
-from workers.planning.policy_plan import Plan
-from workers.relaying.learner_link import Link
+from workers.planning.policy_plan import TrainingPlan
+from workers.relaying.learner_link import LearnerLink
 
-__all__ = ["Lane"]
+__all__ = ["PolicySegmentRelay"]
 
 _REFUSED_AFTER = 5.0
 """Seconds, five acknowledgements, after which a learner that has not mentioned a segment does not want it."""
@@ -55,7 +55,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Line:
+class _ActorState:
     """What came from one actor incarnation."""
 
     settled: int = 0
@@ -68,21 +68,23 @@ class _Line:
     """Settled and still sampled, oldest first."""
 
 
-class Lane:
+class PolicySegmentRelay:
     """`path`: where the pool lies, which is made when the first segments come. `shelf`: all lanes' moments."""
 
-    def __init__(self, plan: Plan, path: Path, shelf: Shelf, link: Link, counters: Counters) -> None:
+    def __init__(
+        self, plan: TrainingPlan, path: Path, shelf: SharedObsStore, link: LearnerLink, counters: Counters
+    ) -> None:
         self.link = link
         """To the learner."""
         self._plan, self._shelf, self._counters = plan, shelf, counters
         self._check = plan.check
-        self._pool = Pool(plan.layout, plan.pool_slots, path, plan.config.checksums)
-        self._lines: dict[Key, _Line] = {}
+        self._pool = SlotPool(plan.layout, plan.pool_slots, path, plan.config.checksums)
+        self._lines: dict[Key, _ActorState] = {}
         self._parked: dict[tuple[Key, int], _Parcel] = {}
         """What waits for room, by actor and last number, oldest first."""
         self._living: Set[Key] = frozenset()
 
-    def move(self, link: Link) -> None:
+    def move(self, link: LearnerLink) -> None:
         """The learner is elsewhere now: it is told of everything that is not settled."""
         self.link = link
         for key, line in self._lines.items():
@@ -184,9 +186,9 @@ class Lane:
         header = header.model_copy(update={"inline": False, "compressed": [], "common": place})
         return _Parcel(header, records, columns, None)
 
-    def _line(self, key: Key) -> _Line:
+    def _line(self, key: Key) -> _ActorState:
         if key not in self._lines:
-            self._lines[key] = _Line()
+            self._lines[key] = _ActorState()
             self.link.listen(self._plan.name, key)
         return self._lines[key]
 
@@ -205,7 +207,7 @@ class Lane:
         self._parked[key, last] = parcel
         self._counters.add(f"parked.{self._plan.name}", len(parcel.records))
 
-    def _store(self, line: _Line, parcel: _Parcel) -> int:
+    def _store(self, line: _ActorState, parcel: _Parcel) -> int:
         count, ring = len(parcel.records), self._pool.ring
         stored = self._pool.store(parcel.records, parcel.columns, checked=True)
         header = parcel.header.model_copy(update={"ring": str(ring.path), "nonce": ring.nonce})
@@ -219,7 +221,7 @@ class Lane:
         block.at = time.monotonic()
         self.link.announce(block.header.model_copy(update={"after": after, "resent": resent}), block.records)
 
-    def _release(self, line: _Line, last: int) -> _Block:
+    def _release(self, line: _ActorState, last: int) -> _Block:
         """A block that is held no more."""
         block = line.held.pop(last)
         self._counters.add(f"held.{self._plan.name}", -len(block.records))

@@ -16,16 +16,16 @@ from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
 from protocol.experience.shared_obs import COMMON
 from protocol.memory.counters import Counters
-from protocol.memory.shared_obs_store import Shelf
+from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import decode
 from protocol.messages.core import Route, Segments
 from protocol.transport.sockets import arrived, peer_host
-from workers.planning.policy_plan import Plan
-from workers.planning.shared_observation_plan import CommonPlan
-from workers.relaying.learner_link import Link, place_of
-from workers.relaying.policy_relay import Lane
+from workers.planning.policy_plan import TrainingPlan
+from workers.planning.shared_observation_plan import SharedObservationPlan
+from workers.relaying.learner_link import LearnerLink, place_of
+from workers.relaying.policy_relay import PolicySegmentRelay
 
-__all__ = ["PassedExperience"]
+__all__ = ["SegmentRelay"]
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _BYTES_AT_ONCE = 2**20
 """Bytes that are copied before acknowledgements and weights get their turn."""
 
 
-class PassedExperience:
+class SegmentRelay:
     """For all policies whose learners are on this node. `pull` belongs to the caller; `path_of(policy)` names the file
     of a pool; `common` says what agents see in common, where they do."""
 
@@ -44,13 +44,13 @@ class PassedExperience:
         pull: zmq.Socket[bytes],
         run: str,
         path_of: Callable[[str], Path],
-        common: CommonPlan | None,
+        common: SharedObservationPlan | None,
         counters: Counters,
     ) -> None:
         self._context, self._pull, self._run, self._path_of = context, pull, run, path_of
         self._counters = counters
-        self._lanes: dict[str, Lane] = {}
-        self._shelf = Shelf(run, path_of(COMMON))
+        self._lanes: dict[str, PolicySegmentRelay] = {}
+        self._shelf = SharedObsStore(run, path_of(COMMON))
         if common is not None:
             self._shelf.expect(common.layout, common.pool)
         self._refused: set[str] = set()
@@ -60,15 +60,17 @@ class PassedExperience:
         """What to wait on."""
         return [self._pull, *(link.acks for link in self._links())]
 
-    def follow(self, plan: Plan, route: Route) -> None:
+    def follow(self, plan: TrainingPlan, route: Route) -> None:
         """Where the learner of `plan.name` is now."""
         links, lane = self._links(), self._lanes.get(plan.name)
         if lane is not None and lane.link.place == place_of(route):
             return
         link = next((known for known in links if known.place == place_of(route)), None)
-        link = link or Link(self._context, route, self._counters)
+        link = link or LearnerLink(self._context, route, self._counters)
         if lane is None:
-            self._lanes[plan.name] = Lane(plan, self._path_of(plan.name), self._shelf, link, self._counters)
+            self._lanes[plan.name] = PolicySegmentRelay(
+                plan, self._path_of(plan.name), self._shelf, link, self._counters
+            )
             return
         lane.move(link)
         for gone in set(links) - set(self._links()):
@@ -108,7 +110,7 @@ class PassedExperience:
         self._lanes.clear()
         self._shelf.close()
 
-    def _links(self) -> list[Link]:
+    def _links(self) -> list[LearnerLink]:
         return list(dict.fromkeys(lane.link for lane in self._lanes.values()))
 
     def _accept(self, frames: list[zmq.Frame]) -> int:

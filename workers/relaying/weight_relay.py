@@ -21,14 +21,14 @@ from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from protocol.weights.subscription import Subscription
 from protocol.weights.version import NOTHING, Version
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["PassedWeights"]
+__all__ = ["WeightRelay"]
 
 log = logging.getLogger(__name__)
 
 
-class PassedWeights:
+class WeightRelay:
     """The weights of `plan.name`, published by `publisher` under the versions they have; `path` is their mailbox.
 
     The first snapshot tells what the network is; from then on the classes of any actor and learner do the work.
@@ -37,7 +37,7 @@ class PassedWeights:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        plan: Plan,
+        plan: TrainingPlan,
         path: Path,
         publisher: WeightPublisher,
         counters: Counters,

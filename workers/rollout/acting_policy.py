@@ -14,7 +14,7 @@ from protocol.config.run import PolicyConfig, Replayed
 from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version, pack
-from workers.policies.backends.cuda_actor import DeviceActor
+from workers.policies.backends.cuda_actor import CudaActor
 from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import Policy, build, published
 from workers.policies.distributions import Noise
@@ -22,10 +22,10 @@ from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 
-__all__ = ["Performer"]
+__all__ = ["ActingPolicy"]
 
 
-class Performer:
+class ActingPolicy:
     """One policy on the actor. `seed` only matters until the first weights are adopted. On another `device` than this
     machine's processor only policies with a value act."""
 
@@ -39,7 +39,7 @@ class Performer:
         """The same without torch, where that can be."""
         first = self._modules[0]
         elsewhere = device is not None and isinstance(first, ActorCritic)
-        self._elsewhere = DeviceActor(first, device) if elsewhere else None  # type: ignore[arg-type] # as is asked
+        self._elsewhere = CudaActor(first, device) if elsewhere else None  # type: ignore[arg-type] # as is asked
         """The same on another device."""
         self._live = 0
         self._single_frame = isinstance(config.algorithm, Replayed) and config.algorithm.frames == 1

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import CommonWriter
-from workers.environments.base import Outcome, Present
-from workers.rollout.acting_policy import Performer
-from workers.rollout.observation_encoder import Sight
-from workers.rollout.segment_block import Block, Index, Rows
-from workers.rollout.stream_state import Memory, Moments, Tally
+from protocol.experience.shared_obs import SharedObsWriter
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.observation_encoder import ObservationEncoder
+from workers.rollout.segment_block import Index, Rows, SegmentBlock
+from workers.rollout.stream_state import EpisodeReturns, RecurrentState, SharedObservationRefs
 from workers.runtime.state_capture import State, put_back, taken
 
-__all__ = ["Seat", "Sender"]
+__all__ = ["AgentCollector", "Sender"]
 
 _HISTORY = ("terminated", "truncated", "moment")
 _ELSEWHERE = ("performer", "_sender", "_moments", "_acted", "_done")
@@ -48,7 +48,7 @@ class Sender(Protocol):
         are no segments."""
 
 
-class Seat:
+class AgentCollector:
     """Agent `name`, which `performer` plays in `streams` streams, numbered from `first_stream`.
 
     A block that is older than `flush_after` seconds is shipped with the rows it has. `common` holds what all agents
@@ -58,14 +58,14 @@ class Seat:
     def __init__(
         self,
         name: str,
-        performer: Performer,
+        performer: ActingPolicy,
         sender: Sender,
         streams: int,
         first_stream: int,
         noise: np.random.Generator,
         flush_after: float | None = None,
         clock: Callable[[], float] = time.monotonic,
-        common: CommonWriter | None = None,
+        common: SharedObsWriter | None = None,
     ) -> None:
         self.name = name
         self.performer = performer
@@ -81,35 +81,37 @@ class Seat:
         if common is not None:
             copies = self._numbers.astype(np.int64) // interface.place.many % common.copies
         ring = sender.ring.nonce
-        self._moments = None if common is None else Moments(common, ring, copies, self._length, self._before)
-        self._sight = Sight(interface, streams, self._before + 1, common, copies)
-        self._memory = Memory(streams, performer.state) if performer.state else None
-        self._block: Block | None = None
+        self._moments = (
+            None if common is None else SharedObservationRefs(common, ring, copies, self._length, self._before)
+        )
+        self._sight = ObservationEncoder(interface, streams, self._before + 1, common, copies)
+        self._memory = RecurrentState(streams, performer.state) if performer.state else None
+        self._block: SegmentBlock | None = None
         self._segments = np.zeros(streams, np.uint64)
         """Segments of each stream so far."""
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
         self._history = [name for name in self._row_fields if name in _HISTORY or name in self._sight.names]
         self._clocked = "clock" in self._row_fields
         self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
-        self._tally = Tally(streams)
+        self._tally = EpisodeReturns(streams)
         self._streams: Index = slice(None)
         """Those that act in this turn."""
         self._acted: dict[str, NDArray] = {}
         self._done: dict[str, NDArray] = {}
         """What the policy did in this turn, and its columns of that."""
 
-    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
+    def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
         actions = self.choose(present, on_wait)
         self.keep(present)
         return actions
 
-    def choose(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
+    def choose(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
         """First half of `act`: all but to write down what is done; nothing else is to be told before `keep`."""
         seen = self.observe(present, on_wait)
         return self.take(self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state))
 
-    def observe(self, present: Present, on_wait: Callable[[], None]) -> NDArray:
+    def observe(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
         """First part of `choose`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
         [n, F, *shape]."""
         streams = self._choose(present)
@@ -123,7 +125,7 @@ class Seat:
             self._begin_block(streams, present.observation, present.action_mask, on_wait)
         return self._sight.show(streams, present.observation)
 
-    def legal(self, present: Present) -> NDArray[np.bool_] | None:
+    def legal(self, present: AgentTimeStep) -> NDArray[np.bool_] | None:
         """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
         return self._sight.legal(present.action_mask)
 
@@ -138,7 +140,7 @@ class Seat:
         self._acted = acted
         return actions
 
-    def keep(self, present: Present) -> None:
+    def keep(self, present: AgentTimeStep) -> None:
         """Second half of `act`: opens a row with the observation and what the policy did."""
         block, streams, acted = self._block, self._streams, self._acted
         assert block is not None
@@ -160,7 +162,7 @@ class Seat:
         block.open(streams)
         block.version_max = self.performer.word
 
-    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """Adds what arrived between an agent's turns to its open rows; an end closes them."""
         streams = outcome.copies
         if self._block is None or not self._block.has_open(streams):
@@ -188,7 +190,7 @@ class Seat:
         """The inverse, before anybody acts; the open segments are in slots of its own ring."""
         slots = self._sender.take(on_wait)
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
-        self._block = Block(slots, columns, self._before, True, self.performer.word, self._clock())
+        self._block = SegmentBlock(slots, columns, self._before, True, self.performer.word, self._clock())
         put_back(self, state)
 
     @property
@@ -212,7 +214,7 @@ class Seat:
         self._block.spread()
         self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), None, on_wait)
 
-    def _choose(self, present: Present) -> Index:
+    def _choose(self, present: AgentTimeStep) -> Index:
         """The streams present, as a slice of all where they all stand at the same row."""
         block, chosen = self._block, present.copies
         expected = len(self._everyone) if chosen is None else len(chosen)
@@ -226,7 +228,7 @@ class Seat:
             block.spread()
         return chosen
 
-    def _close(self, block: Block, streams: Index, present: Present) -> None:
+    def _close(self, block: SegmentBlock, streams: Index, present: AgentTimeStep) -> None:
         if isinstance(streams, slice):
             self._add(block, streams, present)
             block.close(streams)
@@ -238,7 +240,7 @@ class Seat:
         self._add(block, streams, present)
         block.close(streams)
 
-    def _add(self, block: Block, streams: Index, brought: Present | Outcome) -> None:
+    def _add(self, block: SegmentBlock, streams: Index, brought: AgentTimeStep | AgentOutcome) -> None:
         """Rewards and ends onto open rows, and into the returns of episodes."""
         columns = block.columns
         where = (streams, block.at(streams) + self._before)
@@ -257,7 +259,7 @@ class Seat:
         if len(brought.final_index):
             self._side_table(block, self._everyone[streams][brought.final_index], brought)
 
-    def _has_no_entry(self, streams: Index, brought: Present | Outcome) -> bool:
+    def _has_no_entry(self, streams: Index, brought: AgentTimeStep | AgentOutcome) -> bool:
         """Whether a stream was cut more often than its side table has entries: episodes may be shorter than the world's
         `episode_steps`, say of an agent that came late. Its segment then ends before that row."""
         if self._block is None or not len(brought.final_index):
@@ -265,7 +267,9 @@ class Seat:
         cut = self._everyone[streams][brought.final_index]
         return int(self._block.ends[cut].max()) >= self._block.columns["final_row"].shape[1]
 
-    def _side_table(self, block: Block, streams: NDArray[np.int64], brought: Present | Outcome) -> None:
+    def _side_table(
+        self, block: SegmentBlock, streams: NDArray[np.int64], brought: AgentTimeStep | AgentOutcome
+    ) -> None:
         entry = block.ends[streams]
         assert brought.final_observation is not None
         self._sight.write(block.columns, (streams, entry), brought.final_observation, "final_")
@@ -300,7 +304,7 @@ class Seat:
         slots = self._sender.take(on_wait)
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
         even = len(opened) == 0 and (isinstance(streams, slice) or len(streams) == len(self._everyone))
-        block = self._block = Block(slots, columns, self._before, even, self.performer.word, self._clock())
+        block = self._block = SegmentBlock(slots, columns, self._before, even, self.performer.word, self._clock())
         columns["final_row"].fill(-1)
         for name, rows in tail.items():
             columns[name][:, : self._before] = rows
@@ -317,7 +321,7 @@ class Seat:
         if self._moments is not None:
             self._moments.hold(block, opened)
 
-    def _end_idle(self, block: Block, acting: Index) -> None:
+    def _end_idle(self, block: SegmentBlock, acting: Index) -> None:
         """Behind an end that is followed by nothing yet, the last observation once more: it is never learned from, but
         it is there."""
         idle = (block.rows > 0) & ~block.opened
@@ -328,7 +332,7 @@ class Seat:
             if name in block.columns:
                 block.columns[name][streams, at] = block.columns[name][streams, at - 1]
 
-    def _finish(self, block: Block) -> None:
+    def _finish(self, block: SegmentBlock) -> None:
         self._block = None
         table = self._sender.ring.table
         table["stream"][block.slots] = self._numbers
@@ -342,13 +346,13 @@ class Seat:
         self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
         self._sender.finish(block.slots, valid, block.history)
 
-    def _is_old(self, block: Block) -> bool:
+    def _is_old(self, block: SegmentBlock) -> bool:
         """Whether it goes on for longer than `flush_after` seconds, or than memory for common observations lasts."""
         if self._moments is not None and self._moments.is_late(block):
             return True
         return self._flush_after is not None and self._clock() - block.since > self._flush_after and block.count() > 0
 
-    def _refuse_early(self, present: Present, fresh: NDArray[np.bool_]) -> None:
+    def _refuse_early(self, present: AgentTimeStep, fresh: NDArray[np.bool_]) -> None:
         """What is told of an action that was never made belongs to no row."""
         if present.reward[fresh].any() or present.terminated[fresh].any() or present.truncated[fresh].any():
             raise EnvironmentFault("reward_before_first_action", agent=self.name)
@@ -357,10 +361,10 @@ class Seat:
         raise EnvironmentFault("outcome_without_action", agent=self.name)
 
 
-def _only(present: Present, keep: NDArray[np.bool_]) -> Present:
+def _only(present: AgentTimeStep, keep: NDArray[np.bool_]) -> AgentTimeStep:
     """`present` restricted to the rows to keep; none of the others carries news."""
     position = np.cumsum(keep) - 1
-    return Present(
+    return AgentTimeStep(
         agent=present.agent,
         observation=present.observation[keep],
         reward=present.reward[keep],

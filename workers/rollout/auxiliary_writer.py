@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from protocol.errors import Timeout
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import Common
+from protocol.experience.shared_obs import SharedObs
 from workers.policies.interface import Interface
 from workers.rollout.agent_collector import Sender
 from workers.rollout.segment_block import Rows
 
-__all__ = ["Watched", "Witness"]
+__all__ = ["AuxiliaryWriter", "TeeSender"]
 
 
-class Witness:
+class AuxiliaryWriter:
     """Of one policy with `interface`, for one auxiliary, which `sender` sends to; streams are numbered from
     `first_stream`. `common` is what all agents see. `fraction` of each stream's segments is told, at equal distances.
     """
@@ -33,7 +33,7 @@ class Witness:
         sender: Sender,
         first_stream: int,
         fraction: float = 1.0,
-        common: Common | None = None,
+        common: SharedObs | None = None,
     ) -> None:
         self._interface, self._sender, self._first = interface, sender, np.uint64(first_stream)
         self._fraction, self._common = fraction, common
@@ -79,10 +79,10 @@ class Witness:
         return int(count * self._fraction) > int((count - 1) * self._fraction)
 
 
-class Watched:
+class TeeSender:
     """The sender of a policy whose segments `witnesses` see as well."""
 
-    def __init__(self, sender: Sender, witnesses: Sequence[Witness]) -> None:
+    def __init__(self, sender: Sender, witnesses: Sequence[AuxiliaryWriter]) -> None:
         self._sender, self._witnesses = sender, witnesses
         self.ring = sender.ring
 

@@ -14,47 +14,47 @@ import numpy as np
 
 from protocol.config.checks import dealt
 from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run
-from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.experience.shared_obs import SharedObs, SharedObsWriter
 from protocol.spaces import World
 from workers.planning.auxiliary_plan import AuxiliaryPlan
-from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
+from workers.planning.fixed_policy_plan import FixedPolicyPlan, check_frozen
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.export import from_checkpoint
-from workers.policies.export.frozen_policy import Frozen
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat, Sender
-from workers.rollout.auxiliary_writer import Watched, Witness
+from workers.policies.export.frozen_policy import ExportedPolicy
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector, Sender
+from workers.rollout.auxiliary_writer import AuxiliaryWriter, TeeSender
 from workers.rollout.inference import AnySeat
-from workers.rollout.players.fixed_collector import Collector, FixedPlayer, FixedSeat
+from workers.rollout.players.fixed_collector import Collector, FixedCollector, FixedPlayer
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.rollout.players.scripted_player import script
 from workers.runtime.seeds import seed_of
 
-__all__ = ["Hand", "Table", "seat_agents", "seat_fixed", "watched"]
+__all__ = ["ActorAssignment", "Collectors", "seat_agents", "seat_fixed", "watched"]
 
 log = logging.getLogger(__name__)
 
 
-class Table:
+class Collectors:
     """All seats of one actor by (agent, group), by policy, and those whose policies learn; each agent's policy."""
 
     def __init__(self) -> None:
         self.seats: dict[tuple[int, int], AnySeat] = {}
-        self.of: dict[str, list[Seat | FixedSeat]] = {}
-        self.writing: list[Seat] = []
+        self.of: dict[str, list[AgentCollector | FixedCollector]] = {}
+        self.writing: list[AgentCollector] = []
         self.policy_of: dict[int, str] = {}
 
-    def add(self, policy: str, seats: Mapping[tuple[int, int], Seat | FixedSeat]) -> None:
+    def add(self, policy: str, seats: Mapping[tuple[int, int], AgentCollector | FixedCollector]) -> None:
         """Those of one policy."""
         self.seats |= seats
         self.of[policy] = [*seats.values()]
         self.policy_of |= {agent: policy for agent, _ in seats}
-        self.writing += [seat for seat in seats.values() if isinstance(seat, Seat)]
+        self.writing += [seat for seat in seats.values() if isinstance(seat, AgentCollector)]
 
     @property
     def idle(self) -> list[Collector]:
         """Seats in which (some) actions are of those who do not learn."""
-        return [seat for seat in self.seats.values() if not isinstance(seat, Seat)]
+        return [seat for seat in self.seats.values() if not isinstance(seat, AgentCollector)]
 
     @property
     def fixed_steps(self) -> int:
@@ -68,7 +68,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class ActorAssignment:
     """What one actor plays of a run: its `groups`, by their numbers in the run, and of whose `luck` (in lock-step
     nobody's: a group's is its own)."""
 
@@ -76,7 +76,7 @@ class Hand:
     luck: tuple[object, ...]
 
     @classmethod
-    def of(cls, run: Run, index: int, actor: tuple[str, int]) -> Hand:
+    def of(cls, run: Run, index: int, actor: tuple[str, int]) -> ActorAssignment:
         """That of actor number `index`, which has a name and an incarnation."""
         return cls(dealt(run, index), ()) if run.lockstep else cls(range(run.groups), actor)
 
@@ -89,12 +89,12 @@ class Hand:
 def seat_agents(
     plan: PolicyPlan,
     world: World,
-    performer: Performer,
+    performer: ActingPolicy,
     sender: Sender,
     seed: int,
-    hand: Hand,
-    common: CommonWriter | None = None,
-) -> dict[tuple[int, int], Seat]:
+    hand: ActorAssignment,
+    common: SharedObsWriter | None = None,
+) -> dict[tuple[int, int], AgentCollector]:
     """The seats of all agents of `plan`, by agent and place among the groups of `hand`; the noise of their actions
     comes from the run's `seed`, the hand, the agent and the group."""
     seats = {}
@@ -103,7 +103,9 @@ def seat_agents(
             first = position * plan.copies * plan.many + group * plan.block
             name, after = world.agents[agent].name, plan.config.flush_after
             noise = hand.noise(seed, agent, group)
-            seats[agent, place] = Seat(name, performer, sender, plan.block, first, noise, after, common=common)
+            seats[agent, place] = AgentCollector(
+                name, performer, sender, plan.block, first, noise, after, common=common
+            )
     return seats
 
 
@@ -112,21 +114,21 @@ def watched(
     policies: Mapping[str, PolicyPlan],
     auxiliaries: Mapping[str, AuxiliaryPlan],
     senders: Mapping[str, Sender],
-    common: CommonWriter | None = None,
+    common: SharedObsWriter | None = None,
 ) -> Sender:
     """The sender of `plan`'s seats; what auxiliaries watch of them goes to `senders` of theirs as well."""
-    reader = None if common is None else Common(common.ring)
+    reader = None if common is None else SharedObs(common.ring)
     witnesses = [
-        Witness(plan.interface, senders[name], one.first_stream(plan, policies), one.config.fraction, reader)
+        AuxiliaryWriter(plan.interface, senders[name], one.first_stream(plan, policies), one.config.fraction, reader)
         for name, one in auxiliaries.items()
         if plan.name in one.watches
     ]
-    return Watched(senders[plan.name], witnesses) if witnesses else senders[plan.name]
+    return TeeSender(senders[plan.name], witnesses) if witnesses else senders[plan.name]
 
 
 def seat_fixed(
-    plan: FixedPlan, world: World, where: EnvironmentConfig, seed: int, hand: Hand
-) -> dict[tuple[int, int], FixedSeat]:
+    plan: FixedPolicyPlan, world: World, where: EnvironmentConfig, seed: int, hand: ActorAssignment
+) -> dict[tuple[int, int], FixedCollector]:
     """The same for a policy that does not learn, which is loaded or made here; ConfigurationError where it cannot be,
     or does not fit."""
     algorithm = plan.algorithm
@@ -143,14 +145,14 @@ def seat_fixed(
                 player = FrozenPlayer(frozen, plan.block, None if algorithm.greedy else noise, place.many)
             else:
                 player = script(plan.name, algorithm, place, streams, noise, where)
-            seats[agent, number] = FixedSeat(place.name, player, streams)
+            seats[agent, number] = FixedCollector(place.name, player, streams)
     return seats
 
 
-def _frozen(plan: FixedPlan, world: World) -> Frozen:
+def _frozen(plan: FixedPolicyPlan, world: World) -> ExportedPolicy:
     check_frozen(plan, world)
     path = Path(plan.source)
-    frozen = Frozen(*from_checkpoint.read(path)) if path.is_dir() else Frozen.load(path)
+    frozen = ExportedPolicy(*from_checkpoint.read(path)) if path.is_dir() else ExportedPolicy.load(path)
     source = frozen.manifest.provenance
     log.info(
         "event=frozen policy=%s path=%s run=%s version=%d train_steps=%d",

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from protocol.errors import TrainingFault
 from protocol.experience.block_writer import BlockWriter
 from protocol.experience.receiver import Arrival
-from protocol.experience.shared_obs import Common
+from protocol.experience.shared_obs import SharedObs
 from protocol.memory.counters import Counters
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 from workers.rollout.segment_block import Rows
 
-__all__ = ["Channel"]
+__all__ = ["InProcessQueue"]
 
 
-class Channel:
+class InProcessQueue:
     """Sender and source of one policy at once: what a seat finishes is what the member finds."""
 
-    def __init__(self, plan: Plan, actor: tuple[str, int], counters: Counters, common: Common | None) -> None:
+    def __init__(
+        self, plan: TrainingPlan, actor: tuple[str, int], counters: Counters, common: SharedObs | None
+    ) -> None:
         self.ring, self._common = plan.ring(None, counters), common
         self._blocks = BlockWriter(self.ring, plan.credit(), plan.block)
         self._actor, self._policy, self._counters = actor, plan.name, counters

@@ -13,21 +13,21 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Present, Turn
-from workers.rollout.agent_collector import Seat
-from workers.rollout.players.fixed_collector import Collector, FixedSeat
-from workers.rollout.stacked_inference import Joint, Share, Side
+from workers.environments.base import AgentTimeStep, Turn
+from workers.rollout.agent_collector import AgentCollector
+from workers.rollout.players.fixed_collector import Collector, FixedCollector
+from workers.rollout.stacked_inference import ConcatenatedNoise, InferenceRequest, StackedInference
 
 __all__ = ["AnySeat", "act_together"]
 
-AnySeat = Seat | Collector
+AnySeat = AgentCollector | Collector
 
 
 def act_together(
     seats: Mapping[tuple[int, int], AnySeat],
     turn: Turn,
     on_wait: Callable[[], None],
-    joint: Joint | None = None,
+    joint: StackedInference | None = None,
     answer: Callable[[list[NDArray]], None] | None = None,
 ) -> list[NDArray]:
     """Actions for each entry of `turn.present`. Each seat draws from its own noise, so that who sits beside it changes
@@ -36,7 +36,7 @@ def act_together(
     places = [(seats[present.agent, turn.group], present) for present in turn.present]
     if turn.common is not None:
         for seat, _ in places:
-            if isinstance(seat, FixedSeat):
+            if isinstance(seat, FixedCollector):
                 seat.look(turn.common)
     policies = {id(seat.performer) for seat, _ in places}
     if joint is None and len(policies) == len(places):
@@ -46,18 +46,18 @@ def act_together(
     if answer is not None:
         answer(actions)
     for seat, present in places:
-        if isinstance(seat, Seat):
+        if isinstance(seat, AgentCollector):
             seat.keep(present)
     return actions
 
 
-def _chosen(seat: AnySeat, present: Present, on_wait: Callable[[], None]) -> NDArray:
+def _chosen(seat: AnySeat, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
     """What one does by itself; what learns is written down later."""
-    return seat.choose(present, on_wait) if isinstance(seat, Seat) else seat.act(present, on_wait)
+    return seat.choose(present, on_wait) if isinstance(seat, AgentCollector) else seat.act(present, on_wait)
 
 
 def _in_company(
-    places: Sequence[tuple[AnySeat, Present]], on_wait: Callable[[], None], joint: Joint | None
+    places: Sequence[tuple[AnySeat, AgentTimeStep]], on_wait: Callable[[], None], joint: StackedInference | None
 ) -> list[NDArray]:
     """What all do, where some act together."""
     casts: dict[int, list[int]] = {}
@@ -67,11 +67,11 @@ def _in_company(
     groups: list[list[int]] = []
     for numbers in casts.values():
         chair, present = places[numbers[0]]
-        if len(numbers) == 1 and (joint is None or not isinstance(chair, Seat)):
+        if len(numbers) == 1 and (joint is None or not isinstance(chair, AgentCollector)):
             actions[numbers[0]] = _chosen(chair, present, on_wait)
         else:  # a performer that does not learn has one seat
             groups.append(numbers)
-    companies = [cast("list[tuple[Seat, Present]]", [places[i] for i in numbers]) for numbers in groups]
+    companies = [cast("list[tuple[AgentCollector, AgentTimeStep]]", [places[i] for i in numbers]) for numbers in groups]
     seen = [[seat.observe(present, on_wait) for seat, present in company] for company in companies]
     shares = [_share(company, parts) for company, parts in zip(companies, seen, strict=True)]
     acted = [share.act() for share in shares] if joint is None else joint.act(shares)
@@ -84,24 +84,24 @@ def _in_company(
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def _share(company: Sequence[tuple[Seat, Present]], seen: Sequence[NDArray]) -> Share:
+def _share(company: Sequence[tuple[AgentCollector, AgentTimeStep]], seen: Sequence[NDArray]) -> InferenceRequest:
     """What seats of one performer are to see, side by side."""
     first, present = company[0]
     if len(company) == 1:
-        return Share(first.performer, seen[0], first.noise, first.legal(present), first.state)
+        return InferenceRequest(first.performer, seen[0], first.noise, first.legal(present), first.state)
     masks = [mask for seat, present in company if (mask := seat.legal(present)) is not None]
     states = [state for seat, _ in company if (state := seat.state) is not None]
-    return Share(
+    return InferenceRequest(
         first.performer,
         np.concatenate(seen),
-        Side([seat.noise for seat, _ in company], [len(part) for part in seen]),
+        ConcatenatedNoise([seat.noise for seat, _ in company], [len(part) for part in seen]),
         np.concatenate(masks) if masks else None,
         np.concatenate(states) if states else None,
     )
 
 
 def _taken(
-    company: Sequence[tuple[Seat, Present]], seen: Sequence[NDArray], acted: dict[str, NDArray]
+    company: Sequence[tuple[AgentCollector, AgentTimeStep]], seen: Sequence[NDArray], acted: dict[str, NDArray]
 ) -> list[NDArray]:
     """The actions of each seat, which is given its rows of what was done."""
     actions, start = [], 0

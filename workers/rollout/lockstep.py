@@ -17,20 +17,20 @@ from protocol.config.checks import round_before
 from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 from workers.environments.base import Turn
-from workers.environments.checks.checked_environment import Checked
-from workers.environments.lockstep_blocks import Dealt
-from workers.rollout.agent_collector import Seat
+from workers.environments.checks.checked_environment import CheckedEnvironment
+from workers.environments.lockstep_blocks import LockstepBlocks
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.build import AnySeat
-from workers.runtime.lockstep_checkpoints import Cuts
+from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, put_back, taken, under
 
-__all__ = ["ActorCut", "InStep", "Progress"]
+__all__ = ["ActorCheckpoint", "LockstepSchedule", "Progress"]
 
 
-class InStep:
+class LockstepSchedule:
     """Of an actor with these `seats`, whose policies learn."""
 
-    def __init__(self, run: Run, seats: Sequence[Seat]) -> None:
+    def __init__(self, run: Run, seats: Sequence[AgentCollector]) -> None:
         self._length, self._seats = run.policy.segment_length, seats
 
     def wanted(self, turn: int) -> int:
@@ -63,10 +63,16 @@ class Progress:
     agent_steps: int = 0
 
 
-class ActorCut:
+class ActorCheckpoint:
     """Of actor number `index`, whose `environment` guards what it was dealt."""
 
-    def __init__(self, cuts: Cuts, index: int, environment: Checked, seats: Mapping[tuple[int, int], AnySeat]) -> None:
+    def __init__(
+        self,
+        cuts: LockstepCheckpoints,
+        index: int,
+        environment: CheckedEnvironment,
+        seats: Mapping[tuple[int, int], AnySeat],
+    ) -> None:
         self._cuts, self._part = cuts, f"actor-{index}"
         self._environment, self._seats = environment, seats
 
@@ -88,7 +94,7 @@ class ActorCut:
         self._environment.set_state(under("world.", state))
         for (agent, group), seat in self._seats.items():
             mine = under(f"{agent}.{group}.", state)
-            if isinstance(seat, Seat):
+            if isinstance(seat, AgentCollector):
                 seat.set_state(mine, on_wait)
             else:
                 put_back(seat, mine)
@@ -97,11 +103,11 @@ class ActorCut:
         return self._environment.told(self._dealt.turn), progress
 
     @property
-    def _dealt(self) -> Dealt:
+    def _dealt(self) -> LockstepBlocks:
         dealt = self._environment.inner
-        assert isinstance(dealt, Dealt)
+        assert isinstance(dealt, LockstepBlocks)
         return dealt
 
 
 def _state(seat: AnySeat) -> State:
-    return seat.get_state() if isinstance(seat, Seat) else taken(seat)
+    return seat.get_state() if isinstance(seat, AgentCollector) else taken(seat)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from workers.policies.interface import Interface
 from workers.rollout.segment_block import Index
 
-__all__ = ["Scene", "Sight"]
+__all__ = ["ObservationEncoder", "SharedObservationView"]
 
 
-class Scene(Protocol):
+class SharedObservationView(Protocol):
     """What all agents see in the present turn."""
 
     @property
@@ -25,11 +25,16 @@ class Scene(Protocol):
         """[E, *shape]"""
 
 
-class Sight:
+class ObservationEncoder:
     """Of `streams` streams; stream i is of copy `copies[i]` among those of a moment of `common`."""
 
     def __init__(
-        self, interface: Interface, streams: int, frames: int, common: Scene | None, copies: NDArray[np.int64]
+        self,
+        interface: Interface,
+        streams: int,
+        frames: int,
+        common: SharedObservationView | None,
+        copies: NDArray[np.int64],
     ) -> None:
         self._place, self._shown, self._actions = interface.place, interface.shown, interface.actions
         self._common, self._copies = common, copies

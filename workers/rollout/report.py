@@ -10,9 +10,9 @@ from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
-from workers.rollout.players.fixed_collector import Collector, FixedSeat
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
+from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
 __all__ = ["ActorReport", "count_environment"]
 
@@ -28,9 +28,9 @@ class ActorReport:
         self,
         counters: Counters,
         quota: int,
-        performers: dict[str, Performer],
+        performers: dict[str, ActingPolicy],
         subscribers: dict[str, WeightSubscriber],
-        seats: Mapping[str, Sequence[Seat | FixedSeat]],
+        seats: Mapping[str, Sequence[AgentCollector | FixedCollector]],
         idle: Sequence[Collector] = (),
     ) -> None:
         self.state = "starting"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Block", "Index", "Rows"]
+__all__ = ["Index", "Rows", "SegmentBlock"]
 
 Index = slice | NDArray[np.int64]
 Rows = int | NDArray[np.int64]
 
 
-class Block:
+class SegmentBlock:
     """The slots being written, one a stream. `even`: all streams are open and stand at the same row.
 
     `rows` [E] counts closed rows and `opened` [E] says who has an open one behind them (both only where not even).

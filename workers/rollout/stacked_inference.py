@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from protocol.config.run import Run
 from workers.policies.distributions import Noise
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.q_policy import EpsilonGreedy
-from workers.policies.stacked.stacked_acting import StackedActors, StackedChoosers, stackable
-from workers.rollout.acting_policy import Performer
+from workers.policies.networks.q_policy import QPolicy
+from workers.policies.stacked.stacked_acting import StackedActors, StackedQActors, stackable
+from workers.rollout.acting_policy import ActingPolicy
 
-__all__ = ["Joint", "Share", "Side", "together"]
+__all__ = ["ConcatenatedNoise", "InferenceRequest", "StackedInference", "together"]
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ _MOST_RECURRENT = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class InferenceRequest:
     """What one performer is to see in a turn, and where its random numbers come from."""
 
-    performer: Performer
+    performer: ActingPolicy
     observation: NDArray
     """[n, *shape], or [n, F, *shape]"""
     noise: Noise
@@ -50,20 +50,20 @@ class Share:
         return self.performer.act(self.observation, self.noise, legal=self.legal, state=self.state)
 
 
-class _Company:
+class _PolicyStack:
     """Performers of one kind."""
 
-    def __init__(self, performers: Sequence[Performer], most: int | None) -> None:
+    def __init__(self, performers: Sequence[ActingPolicy], most: int | None) -> None:
         self._performers, self._most = [*performers], most
         modules = [performer.module for performer in performers]
-        self._stack: StackedActors | StackedChoosers
+        self._stack: StackedActors | StackedQActors
         if isinstance(modules[0], ActorCritic):
             self._stack = StackedActors([module for module in modules if isinstance(module, ActorCritic)])
         else:
-            self._stack = StackedChoosers([module for module in modules if isinstance(module, EpsilonGreedy)])
+            self._stack = StackedQActors([module for module in modules if isinstance(module, QPolicy)])
         self._adopted = [-1] * len(performers)
 
-    def act(self, shares: Sequence[Share]) -> list[dict[str, NDArray]]:
+    def act(self, shares: Sequence[InferenceRequest]) -> list[dict[str, NDArray]]:
         """What each does, in the order of `shares`; all of them as one where all are there with equally many rows."""
         if not self._whole(shares):
             return [share.act() for share in shares]
@@ -78,20 +78,20 @@ class _Company:
         states = [share.state for share in ordered if share.state is not None]
         acted = self._stack.act(
             np.stack([share.performer.seen(share.observation) for share in ordered]),
-            Side([share.noise for share in ordered], [rows] * len(ordered)),
+            ConcatenatedNoise([share.noise for share in ordered], [rows] * len(ordered)),
             np.concatenate(masks) if masks else None,
             np.concatenate(states) if states else None,
         )
         place = {id(performer): slice(i * rows, (i + 1) * rows) for i, performer in enumerate(self._performers)}
         return [{name: array[place[id(share.performer)]] for name, array in acted.items()} for share in shares]
 
-    def _whole(self, shares: Sequence[Share]) -> bool:
+    def _whole(self, shares: Sequence[InferenceRequest]) -> bool:
         rows = {len(share.observation) for share in shares}
         few = self._most is None or max(rows) <= self._most
         return len(shares) == len(self._performers) and len(rows) == 1 and few
 
 
-class Side:
+class ConcatenatedNoise:
     """Several generators as one: each gives the numbers for its own rows."""
 
     def __init__(self, generators: Sequence[Noise], rows: Sequence[int]) -> None:
@@ -110,16 +110,16 @@ class Side:
         return np.concatenate([one.integers(low, high, rows) for one, rows in self._each])
 
 
-class Joint:
+class StackedInference:
     """All performers of an actor: those of one kind act together, recurrent ones of at most so many rows each."""
 
-    def __init__(self, groups: Sequence[Sequence[Performer]], most_recurrent: int | None = None) -> None:
-        self._of: dict[int, _Company] = {}
+    def __init__(self, groups: Sequence[Sequence[ActingPolicy]], most_recurrent: int | None = None) -> None:
+        self._of: dict[int, _PolicyStack] = {}
         for performers in groups:
-            company = _Company(performers, most_recurrent if performers[0].state else None)
+            company = _PolicyStack(performers, most_recurrent if performers[0].state else None)
             self._of |= {id(performer): company for performer in performers}
 
-    def act(self, shares: Sequence[Share]) -> list[dict[str, NDArray]]:
+    def act(self, shares: Sequence[InferenceRequest]) -> list[dict[str, NDArray]]:
         """What each performer does, in the order of `shares`."""
         found: list[dict[str, NDArray]] = [{}] * len(shares)
         companies: dict[int, list[int]] = {}
@@ -136,7 +136,7 @@ class Joint:
         return found
 
 
-def together(performers: Mapping[str, Performer], run: Run) -> Joint | None:
+def together(performers: Mapping[str, ActingPolicy], run: Run) -> StackedInference | None:
     """Who of `performers`, by the names of their policies, acts together in `run`, if anybody does; says so in the log.
     In lock-step nobody does, as not all bits stay what they are."""
     if run.cohort == "in_turn" or run.lockstep:
@@ -155,4 +155,6 @@ def together(performers: Mapping[str, Performer], run: Run) -> Joint | None:
         log.info("event=acting_stacked policies=%s cohort=%s", ",".join(names), run.cohort)
     if not chosen:
         return None
-    return Joint([[performers[name] for name in names] for names in chosen], _MOST_RECURRENT if auto else None)
+    return StackedInference(
+        [[performers[name] for name in names] for names in chosen], _MOST_RECURRENT if auto else None
+    )

@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.experience.shared_obs import CommonWriter
-from workers.rollout.segment_block import Block, Index
+from protocol.experience.shared_obs import SharedObsWriter
+from workers.rollout.segment_block import Index, SegmentBlock
 
-__all__ = ["Memory", "Moments", "Tally"]
+__all__ = ["EpisodeReturns", "RecurrentState", "SharedObservationRefs"]
 
 
-class Memory:
+class RecurrentState:
     """Of `streams` streams, `numbers` S each. Nothing is zeros."""
 
     def __init__(self, streams: int, numbers: int) -> None:
@@ -47,7 +47,7 @@ class Memory:
         column[opened] = self._before[opened]
 
 
-class Tally:
+class EpisodeReturns:
     """Of `streams` streams."""
 
     def __init__(self, streams: int) -> None:
@@ -76,11 +76,11 @@ class Tally:
         return taken
 
 
-class Moments:
+class SharedObservationRefs:
     """Of the streams of a seat, which are of the copies `copies` [E] among those of a moment. The blocks that refer to
     them are in the ring `ring` (its nonce) and have segments of `length` rows, with `before` rows of history."""
 
-    def __init__(self, common: CommonWriter, ring: str, copies: NDArray[np.int64], length: int, before: int) -> None:
+    def __init__(self, common: SharedObsWriter, ring: str, copies: NDArray[np.int64], length: int, before: int) -> None:
         self._common, self._ring, self._copies, self._before = common, ring, copies, before
         self._span = None if common.turns is None else common.turns * length
         """After how many moments a block is shipped with the rows it has."""
@@ -90,7 +90,7 @@ class Moments:
         """The newest."""
         return self._common.moment
 
-    def hold(self, block: Block, opened: NDArray[np.int64]) -> None:
+    def hold(self, block: SegmentBlock, opened: NDArray[np.int64]) -> None:
         """Keeps the moments that a new block refers to: of its history, of its open rows and all from now on. Those
         that are too old are written anew, so that an agent that is away for long holds up no memory."""
         common, moments = self._common, block.columns["moment"]
@@ -107,10 +107,10 @@ class Moments:
         block.since_moment = common.moment
         common.hold((self._ring, block.slots.start), min(oldest, int(found.min(initial=oldest))))
 
-    def close(self, block: Block) -> None:
+    def close(self, block: SegmentBlock) -> None:
         """The block refers to nothing later."""
         self._common.close((self._ring, block.slots.start))
 
-    def is_late(self, block: Block) -> bool:
+    def is_late(self, block: SegmentBlock) -> bool:
         """Whether the block goes on for longer than memory for common observations lasts."""
         return self._span is not None and self._common.moment - block.since_moment > self._span

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import Run
 from protocol.errors import Timeout, TrainingFault
-from protocol.experience.connections import Outlets
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.recovery import deliver_inheritance, rings_of
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON
@@ -26,13 +26,13 @@ from protocol.messages.core import Pulse, Welcome
 from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
-from workers.planning.policy_plan import Plan
-from workers.planning.shared_observation_plan import CommonPlan
-from workers.rollout.acting_policy import Performer
+from workers.planning.policy_plan import TrainingPlan
+from workers.planning.shared_observation_plan import SharedObservationPlan
+from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.report import ActorReport
-from workers.runtime.process import Life
+from workers.runtime.process import WorkerProcess
 
-__all__ = ["Links"]
+__all__ = ["ActorTransport"]
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +46,18 @@ _NONE_NEWER = Version(2**24, 0)
 _NOWHERE: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 
-class Links:
+class ActorTransport:
     """Of the actor that was given `welcome`, for all `plans` (those of auxiliaries, by whose weights nobody here acts,
     among them) with the `manifests` of their weights; `common`: what all agents see is sent once."""
 
     def __init__(
         self,
-        life: Life,
+        life: WorkerProcess,
         welcome: Welcome,
         run: Run,
-        plans: Mapping[str, Plan],
+        plans: Mapping[str, TrainingPlan],
         manifests: Mapping[str, Manifest],
-        common: CommonPlan | None,
+        common: SharedObservationPlan | None,
         counters: Counters,
     ) -> None:
         self._life, self._welcome, self._run, self._plans = life, welcome, run, plans
@@ -66,7 +66,7 @@ class Links:
             name: WeightSubscriber(life.context, name, manifest, run.transport) for name, manifest in manifests.items()
         }
         self.common = None if common is None else common.writer(self._memory(COMMON))
-        self._outlets = Outlets(life.context)
+        self._outlets = ConnectionPool(life.context)
         self.senders = {name: self._sender(plan) for name, plan in plans.items()}
         self._seen: object = None
         self._unsettled = False
@@ -109,7 +109,7 @@ class Links:
         for name in silent:
             _listen(self.subscribers[name])
 
-    def first_weights(self, performers: Mapping[str, Performer], check: Callable[[], None]) -> None:
+    def first_weights(self, performers: Mapping[str, ActingPolicy], check: Callable[[], None]) -> None:
         """An actor acts with the learners' weights from the first step on, never with its own initial ones."""
         for name, performer in performers.items():
             started = time.monotonic()
@@ -120,7 +120,7 @@ class Links:
             waited = time.monotonic() - started
             log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, waited)
 
-    def keep_step(self, wanted: int, performers: Mapping[str, Performer], check: Callable[[], None]) -> bool:
+    def keep_step(self, wanted: int, performers: Mapping[str, ActingPolicy], check: Callable[[], None]) -> bool:
         """Waits until each policy has version `wanted`, unless the run ends before; whether a round ended with that."""
         for name, performer in performers.items() if wanted else ():
             started = time.monotonic()
@@ -205,7 +205,7 @@ class Links:
         welcome = self._welcome
         return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
 
-    def _sender(self, plan: Plan) -> ExperienceSender:
+    def _sender(self, plan: TrainingPlan) -> ExperienceSender:
         welcome = self._welcome
         return ExperienceSender(
             self._life.context,

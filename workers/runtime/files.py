@@ -12,14 +12,14 @@ from pathlib import Path
 
 from protocol.errors import disk_fault, disk_full
 
-__all__ = ["AppendFile", "Disk"]
+__all__ = ["AppendFile", "SafeWriter"]
 
 log = logging.getLogger(__name__)
 
 _TOLD_EVERY = 10.0
 
 
-class Disk:
+class SafeWriter:
     """What one worker writes. `missed`: how often there was no room."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Disk:
 class AppendFile:
     """A file that grows by whole records."""
 
-    def __init__(self, path: Path, disk: Disk) -> None:
+    def __init__(self, path: Path, disk: SafeWriter) -> None:
         self._disk = disk
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from protocol.control.client import ControlClient
 from protocol.memory.counters import Counters
-from workers.runtime.http_server import Request, Response, Routes
+from workers.runtime.http_server import HttpRequest, Response, Routes
 from workers.runtime.identity import Identity
 
-__all__ = ["STUCK_SECONDS", "Vitals"]
+__all__ = ["STUCK_SECONDS", "Health"]
 
 STUCK_SECONDS = 60.0
 """Without a turn of its loop until a worker is called stuck. What it waits for makes no turn fail to come: all waits
@@ -24,7 +24,7 @@ _WORKING = ("acting", "learning", "relaying", "evaluating", "serving")
 
 
 @dataclass(slots=True)
-class Vitals:
+class Health:
     """Written by the worker's thread, read by those that answer."""
 
     identity: Identity = field(default_factory=Identity)
@@ -79,11 +79,11 @@ class Vitals:
             ("GET", "/metrics"): self._metrics,
         }
 
-    def _health(self, _request: Request) -> Response:
+    def _health(self, _request: HttpRequest) -> Response:
         """Of this process alone: what it waits for may be dead."""
         return self._told(self.silent <= STUCK_SECONDS)
 
-    def _readiness(self, _request: Request) -> Response:
+    def _readiness(self, _request: HttpRequest) -> Response:
         """A worker is at work only once it has joined and has, or has published, weights."""
         return self._told(self.connected and self.state() in _WORKING)
 
@@ -98,7 +98,7 @@ class Vitals:
         }
         return Response(json.dumps(said).encode() + b"\n", "application/json", 200 if well else 503)
 
-    def _metrics(self, _request: Request) -> Response:
+    def _metrics(self, _request: HttpRequest) -> Response:
         from workers.runtime.prometheus import worker_text  # costs a tenth of a second, and few are asked
 
         counters = {} if self.counters is None else self.counters.snapshot()

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["HttpServer", "Request", "Response", "Routes"]
+__all__ = ["HttpRequest", "HttpServer", "Response", "Routes"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _LARGEST = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """What is asked."""
 
     path: str
@@ -52,7 +52,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Routes = Mapping[tuple[str, str], Callable[[Request], Response]]
+Routes = Mapping[tuple[str, str], Callable[[HttpRequest], Response]]
 """(method, path) -> its function."""
 
 
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.rfile.read(int(length))
             headers = {name.lower(): value for name, value in self.headers.items()}
             try:
-                response = function(Request(parts.path, parse_qs(parts.query), headers, body, self.server.ending))
+                response = function(HttpRequest(parts.path, parse_qs(parts.query), headers, body, self.server.ending))
             except Exception as fault:  # of one answer: the worker goes on
                 log.exception("event=http_failed path=%s error=%s", parts.path, type(fault).__name__)
                 response = Response(b"this answer failed; see the worker's log\n", status=500)

@@ -18,20 +18,20 @@ from safetensors.numpy import load_file, save_file
 
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, disk_full
-from workers.runtime.files import Disk
+from workers.runtime.files import SafeWriter
 from workers.runtime.state_capture import State
 
-__all__ = ["Cuts", "cuts_of"]
+__all__ = ["LockstepCheckpoints", "cuts_of"]
 
 log = logging.getLogger(__name__)
 
 
-class Cuts:
+class LockstepCheckpoints:
     """Of a run with these `parts`, under `folder`; every so many rounds."""
 
     def __init__(self, folder: Path, every: int, parts: list[str]) -> None:
         self._folder, self._every, self._parts = folder, every, parts
-        self._disk = Disk()
+        self._disk = SafeWriter()
         self.newest = max((number for number in self._numbers() if self._whole(number)), default=None)
         """The round to go back to, as of now: None is the beginning."""
 
@@ -83,7 +83,7 @@ class Cuts:
         return all((self._folder / str(number) / f"{part}.safetensors").is_file() for part in self._parts)
 
 
-def cuts_of(run: Run, policies: list[str], folder: Path | None) -> Cuts | None:
+def cuts_of(run: Run, policies: list[str], folder: Path | None) -> LockstepCheckpoints | None:
     """Those of a run in lock-step whose `policies` learn, as far as a worker sees its `folder`; None without any. What
     a run with another configuration left in the same folder is removed."""
     if folder is None or not run.cuts:
@@ -94,7 +94,7 @@ def cuts_of(run: Run, policies: list[str], folder: Path | None) -> Cuts | None:
         if other.name != name:
             shutil.rmtree(other, ignore_errors=True)
     parts = [*(f"actor-{number}" for number in range(run.actors)), *(f"policy-{policy}" for policy in policies)]
-    return Cuts(place / name, run.cut_rounds, parts)
+    return LockstepCheckpoints(place / name, run.cut_rounds, parts)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """What all workers share: the command line, signals, logs, the coordinator's leave and the exit code.
 
-A worker is a function that gets a `Life`; whatever it raises ends up here, is told in one sentence (a traceback for
-what nobody foresaw), is reported to the coordinator and becomes the exit code.
+A worker is a function that gets a `WorkerProcess`; whatever it raises ends up here, is told in one sentence (a
+traceback for what nobody foresaw), is reported to the coordinator and becomes the exit code.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers.runtime.entry_points import importable
-from workers.runtime.health import Vitals
+from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
 from workers.runtime.logs import log_to
 from workers.runtime.watchdog import answer_with_stacks, watch
 
-__all__ = ["INCOMPLETE", "Life", "Options", "Stop", "claim", "run_dir_of", "worker_command"]
+__all__ = ["INCOMPLETE", "Options", "StopRequested", "WorkerProcess", "claim", "run_dir_of", "worker_command"]
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ sweep(sys.argv[2])
 """
 
 
-class Stop(Exception):
+class StopRequested(Exception):
     """Raised inside a wait when the worker has to end."""
 
 
@@ -85,7 +85,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Life:
+class WorkerProcess:
     """A running worker: its context, options, and the order to stop."""
 
     role: str
@@ -93,7 +93,7 @@ class Life:
     context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=lambda: zmq.Context(1))
     stopping: threading.Event = field(default_factory=threading.Event)
     client: ControlClient | None = None
-    vitals: Vitals = field(default_factory=Vitals)
+    vitals: Health = field(default_factory=Health)
     _http: HttpServer | None = None
     _run: str = ""
     _signal: int = 0
@@ -138,14 +138,14 @@ class Life:
     def check(self) -> None:
         """Raises Stop when the worker must end; for waits."""
         if self.must_stop:
-            raise Stop
+            raise StopRequested
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Only takes note: the loop ends at its next turn, in order."""
         self._signal = number
         self.stopping.set()
 
-    def guard(self, body: Callable[[Life], None]) -> int:
+    def guard(self, body: Callable[[WorkerProcess], None]) -> int:
         """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
@@ -153,7 +153,7 @@ class Life:
         try:
             self._tell()
             body(self)
-        except Stop:
+        except StopRequested:
             log.info("event=stopped role=%s", self.role)
         except RookeryError as fault:
             error, code = fault.coded, fault.exit_code
@@ -252,7 +252,7 @@ def run_dir_of(welcome: Welcome) -> Path | None:
         return None
 
 
-def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
+def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Command:
     """The command line of a worker."""
 
     @click.command(name=role, help=f"One {role}. Everything but the coordinator's address it is told at joining.")
@@ -278,7 +278,7 @@ def worker_command(role: str, body: Callable[[Life], None]) -> click.Command:
         answer_with_stacks()
         given = Options(**options)  # type: ignore[arg-type]
         try:
-            life = Life(role, given, open_context(given.keys, role))
+            life = WorkerProcess(role, given, open_context(given.keys, role))
         except RookeryError as fault:
             print(f"{role}: {fault.coded}", file=sys.stderr)  # noqa: T201 - the worker's last word
             sys.exit(fault.exit_code)

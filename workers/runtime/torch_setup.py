@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-__all__ = ["FLOAT32", "Arithmetic", "prepare"]
+__all__ = ["FLOAT32", "Precision", "prepare"]
 
 
 def prepare() -> None:
@@ -21,7 +21,7 @@ def prepare() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Precision:
     """How an update computes. Parameters, moments, gradients and what networks say are float32 in any case."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -37,4 +37,4 @@ class Arithmetic:
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
-FLOAT32 = Arithmetic()
+FLOAT32 = Precision()

@@ -19,10 +19,10 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from protocol.errors import Timeout
-from workers.runtime.health import Vitals
+from workers.runtime.health import Health
 from workers.runtime.logs import rates
 
-__all__ = ["Stall", "answer_with_stacks", "place_of_thread", "watch"]
+__all__ = ["StallTimer", "answer_with_stacks", "place_of_thread", "watch"]
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +32,14 @@ _TO_BEGIN = 5
 """Times as long as a turn that the first one may take, and all before it: a world that opens or resets, a dataset."""
 
 
-class Stall:
+class StallTimer:
     """How long a loop has made no turn, in time in which this process ran: one that was stopped did not hang. Pure."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._beat, self._still = -1.0, 0.0
 
-    def look(self, vitals: Vitals, elapsed: float) -> float:
+    def look(self, vitals: Health, elapsed: float) -> float:
         """Seconds that the loop stands still, `elapsed` seconds of them new, once they are too many; 0 else."""
         begun, beat = vitals.at_work, vitals.beat_at
         if not begun or beat != self._beat:
@@ -49,10 +49,10 @@ class Stall:
         return self._still if self._still >= self._seconds * (1 if beat else _TO_BEGIN) else 0.0
 
 
-def watch(vitals: Vitals, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:
+def watch(vitals: Health, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:
     """Until the worker has `ended`; to be run by a thread of its own. `farewell` tells the coordinator. Logs now and
     then what the worker did and waited for."""
-    stall, tick = Stall(seconds), min(_TICK, seconds / 4)
+    stall, tick = StallTimer(seconds), min(_TICK, seconds / 4)
     before = told_at = time.monotonic()
     counted: Mapping[str, float] = {}
     while not ended.wait(tick):

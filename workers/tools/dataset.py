@@ -15,9 +15,9 @@ import psutil
 
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
-from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, Manifest, read_manifest
+from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, DatasetManifest, read_manifest
 from workers.learning.datasets.minari_writer import write_minari
-from workers.learning.datasets.reader import Recorded
+from workers.learning.datasets.reader import RecordedDataset
 
 __all__ = ["main", "recorded_in"]
 
@@ -25,7 +25,7 @@ _COPIES = 3
 """Times that all rows are in memory at once: as read, in episodes, and as Minari writes them."""
 
 
-def recorded_in(run: Path, policy: str | None) -> tuple[Recorded, Manifest]:
+def recorded_in(run: Path, policy: str | None) -> tuple[RecordedDataset, DatasetManifest]:
     """What the run in the folder `run` recorded of `policy` (None: the only one). ConfigurationError in a sentence."""
     names = sorted(path.parent.name for path in (run / "datasets").glob(f"*/{MANIFEST}"))
     if not names:
@@ -37,7 +37,7 @@ def recorded_in(run: Path, policy: str | None) -> tuple[Recorded, Manifest]:
     needed, free = _COPIES * sum(path.stat().st_size for path in folder.glob(FILES)), psutil.virtual_memory().available
     if needed > free:
         raise ConfigurationError("recording_exceeds_memory", file=folder, needed=needed / 2**30, free=free / 2**30)
-    return Recorded(folder, folder.name), read_manifest(folder)[0]
+    return RecordedDataset(folder, folder.name), read_manifest(folder)[0]
 
 
 @click.command(name="dataset", context_settings={"help_option_names": ["-h", "--help"]})

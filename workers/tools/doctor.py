@@ -26,7 +26,7 @@ from workers.metrics.diagnostics import LAYERS, LOOKED_AT, findings_of, looks
 from workers.metrics.segment_accounting import Page, total
 from workers.runtime.entry_points import importable
 
-__all__ = ["Layer", "examine", "main"]
+__all__ = ["DiagnosedLayer", "examine", "main"]
 
 _LOOKS = 3
 """Batches after which the absence of a finding says something."""
@@ -47,7 +47,7 @@ State = Literal["ok", "FAILS", "not judged"]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DiagnosedLayer:
     """One layer of one policy's learning."""
 
     policy: str
@@ -73,12 +73,12 @@ class _Evidence:
     train_steps: int
 
 
-def examine(folder: Path) -> list[Layer]:
+def examine(folder: Path) -> list[DiagnosedLayer]:
     """The layers of every policy of the run in `folder`, policy after policy; ConfigurationError if it is no run's."""
     if not (folder / "config.yaml").is_file():
         raise ConfigurationError("folder_without_config", file=folder)
     words = _last_words(folder / read_run(folder / "config.yaml").log_dir)
-    found: list[Layer] = []
+    found: list[DiagnosedLayer] = []
     for evidence in _evidence(folder):
         faults, notes = _by_layer(evidence, "fault"), _by_layer(evidence, "note")
         if not faults:
@@ -133,7 +133,7 @@ def _by_layer(evidence: _Evidence, level: str) -> dict[str, str]:
     return found
 
 
-def _layers(evidence: _Evidence, faults: dict[str, str], notes: dict[str, str]) -> Iterator[Layer]:
+def _layers(evidence: _Evidence, faults: dict[str, str], notes: dict[str, str]) -> Iterator[DiagnosedLayer]:
     """In order. What lies above the first layer that fails shows its symptoms only and is not judged, nor is the world
     where its data were not read from the actor's memory."""
     policy, looked = evidence.policy, evidence.looked_at
@@ -141,13 +141,15 @@ def _layers(evidence: _Evidence, faults: dict[str, str], notes: dict[str, str]) 
     for name in LAYERS:
         above = bool(first) and LAYERS.index(name) > LAYERS.index(first)
         if name == first:
-            yield Layer(policy, name, "FAILS", faults[name])
+            yield DiagnosedLayer(policy, name, "FAILS", faults[name])
         elif above or first == "sharing":
-            yield Layer(policy, name, "not judged", f"see to the {first} first")
+            yield DiagnosedLayer(policy, name, "not judged", f"see to the {first} first")
         elif looked < _LOOKS and not first:
-            yield Layer(policy, name, "not judged", f"{looked} batches were trained on; let the run go on for longer")
+            yield DiagnosedLayer(
+                policy, name, "not judged", f"{looked} batches were trained on; let the run go on for longer"
+            )
         else:
-            yield Layer(policy, name, "ok", f"note: {notes[name]}" if name in notes else "")
+            yield DiagnosedLayer(policy, name, "ok", f"note: {notes[name]}" if name in notes else "")
 
 
 def _stopped(evidence: _Evidence, words: str) -> tuple[str, str]:

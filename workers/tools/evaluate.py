@@ -24,11 +24,11 @@ from protocol.spaces import World
 from workers import all_imported
 from workers.environments.registry import describe
 from workers.evaluation.episodes import environments_of
-from workers.evaluation.evaluation import Evaluator
+from workers.evaluation.evaluation import Evaluation
 from workers.evaluation.scores import append
-from workers.planning.fixed_policy_plan import FixedPlan, check_frozen
+from workers.planning.fixed_policy_plan import FixedPolicyPlan, check_frozen
 from workers.policies.export import from_checkpoint
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import importable
 
@@ -46,7 +46,7 @@ def evaluate(
     run = run_in(folder)
     world = describe(next(iter(environments_of(run.environment, 1).values())))
     frozen = frozen_policies(folder, run, world, others or {}, which)
-    evaluator = Evaluator(run, episodes, seed)
+    evaluator = Evaluation(run, episodes, seed)
     try:
         scores = evaluator.play(frozen)
     finally:
@@ -63,7 +63,9 @@ def run_in(folder: Path) -> Run:
     return read_run(folder / "config.yaml")
 
 
-def frozen_policies(folder: Path, run: Run, world: World, others: Mapping[str, str], which: str) -> dict[str, Frozen]:
+def frozen_policies(
+    folder: Path, run: Run, world: World, others: Mapping[str, str], which: str
+) -> dict[str, ExportedPolicy]:
     """The players of all policies but of those that do not learn and are to play as the run says."""
     mapping = run.policy_of(world)
     for name in others:
@@ -74,14 +76,14 @@ def frozen_policies(folder: Path, run: Run, world: World, others: Mapping[str, s
         if name in others:
             agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
             path = Path(others[name])
-            check_frozen(FixedPlan(name, agents, FrozenPolicy(path=str(path)), 1, 1), world)
-            found[name] = Frozen(*from_checkpoint.read(path)) if path.is_dir() else Frozen.load(path)
+            check_frozen(FixedPolicyPlan(name, agents, FrozenPolicy(path=str(path)), 1, 1), world)
+            found[name] = ExportedPolicy(*from_checkpoint.read(path)) if path.is_dir() else ExportedPolicy.load(path)
         elif run.fixed(name) is None:
-            found[name] = Frozen(*from_checkpoint.find(folder, name, which)[1:])
+            found[name] = ExportedPolicy(*from_checkpoint.find(folder, name, which)[1:])
     return found
 
 
-def _provenance(frozen: Frozen | None) -> dict[str, Any]:
+def _provenance(frozen: ExportedPolicy | None) -> dict[str, Any]:
     """Where its weights are from; of who does not learn, nothing."""
     if frozen is None:
         return {"run": None, "train_steps": None, "version": None}

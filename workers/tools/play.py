@@ -20,7 +20,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, told_in_a_sentence
 from workers import all_imported
 from workers.environments.base import Environment
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.evaluation.episodes import environments_of, returns
 from workers.evaluation.evaluation import players_of
@@ -37,7 +37,7 @@ class _Enough(Exception):
     """As many turns were seen as were asked for."""
 
 
-class _Camera:
+class _FrameRecorder:
     """Looks at copy 0 before each turn."""
 
     def __init__(self, environment: Environment, film: bool, fps: float, most: int) -> None:
@@ -84,7 +84,7 @@ def watch(folder: Path, episodes: int, seed: int, others: dict[str, str], which:
     if name not in places:
         raise ConfigurationError("environment_option_unknown", file=folder, environment=name, choices=list(places))
     where = _seen(places[name])
-    environment = Checked(make(where))
+    environment = CheckedEnvironment(make(where))
     try:
         frozen = frozen_policies(folder, run, environment.world, others, which)
         players = players_of(run.model_copy(update={"environment": where}), environment.world, frozen, seed)
@@ -134,7 +134,13 @@ def main(
         if out is None and heat is None and not sys.stdout.isatty():
             raise ConfigurationError("no_terminal_to_show")
         taken = watch(
-            run, episodes, seed, others, which, place, lambda world: _Camera(world, bool(out or heat), fps, turns)
+            run,
+            episodes,
+            seed,
+            others,
+            which,
+            place,
+            lambda world: _FrameRecorder(world, bool(out or heat), fps, turns),
         )
         if out is not None:
             write_film(out, taken.frames, fps)

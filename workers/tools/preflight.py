@@ -42,7 +42,7 @@ from workers import all_imported
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
 from workers.planning.auxiliary_plan import plan_all
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import importable
 
 __all__ = ["Check", "main", "preflight"]
@@ -72,7 +72,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Situation:
+class RunContext:
     """What a run would be started with; `base` is the coordinator's port, 0 if any will do."""
 
     run: Run
@@ -87,12 +87,12 @@ class Situation:
         return describe(self.run.environment, self.run.cuts)
 
     @cached_property
-    def plans(self) -> dict[str, Plan]:
+    def plans(self) -> dict[str, TrainingPlan]:
         """Of all that learns; ConfigurationError where configuration and world do not fit."""
         return plan_all(self.run, self.world)
 
 
-def preflight(situation: Situation) -> Iterator[Check]:
+def preflight(situation: RunContext) -> Iterator[Check]:
     """Every check, the cheap ones first; a check that finds its subject missing says so as its finding."""
     for name, look in CHECKS.items():
         try:
@@ -102,7 +102,7 @@ def preflight(situation: Situation) -> Iterator[Check]:
         yield Check(name, state, says)
 
 
-def packages(_: Situation) -> tuple[State, str]:
+def packages(_: RunContext) -> tuple[State, str]:
     """What this release asks for is installed in the releases it allows."""
     wrong = []
     for text in metadata.requires("rookery") or []:
@@ -120,13 +120,13 @@ def packages(_: Situation) -> tuple[State, str]:
     return "ok", f"rookery {RELEASE}, Python {sys.version.split()[0]}, torch {torch.__version__}"
 
 
-def spaces(situation: Situation) -> tuple[State, str]:
+def spaces(situation: RunContext) -> tuple[State, str]:
     """The environment can be made, and its agents and the policies fit each other."""
     agents = ", ".join(place.name for place in situation.world.places)
     return "ok", f"{situation.world.id}: agents {agents}; learners for {', '.join(situation.plans) or 'none'}"
 
 
-def memory(situation: Situation) -> tuple[State, str]:
+def memory(situation: RunContext) -> tuple[State, str]:
     """All rings fit into the memory file system; each is reserved at once when it is made."""
     run, where = situation.run, memory_dir()
     needed = sum(ring_size(plan.layout, plan.blocks * plan.block) for plan in situation.plans.values()) * run.actors
@@ -143,7 +143,7 @@ def memory(situation: Situation) -> tuple[State, str]:
     return "ok", says
 
 
-def limits(situation: Situation) -> tuple[State, str]:
+def limits(situation: RunContext) -> tuple[State, str]:
     """The limit of open files carries the connections of the busiest worker."""
     run = situation.run
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -155,7 +155,7 @@ def limits(situation: Situation) -> tuple[State, str]:
     return "ok", says
 
 
-def ports(situation: Situation) -> tuple[State, str]:
+def ports(situation: RunContext) -> tuple[State, str]:
     """The coordinator's block of ports is free."""
     host, base = situation.host, situation.base
     if not base:
@@ -174,7 +174,7 @@ def ports(situation: Situation) -> tuple[State, str]:
     return "ok", f"ports {base} to {base + BLOCK - 1} of {host} are free"
 
 
-def keys(situation: Situation) -> tuple[State, str]:
+def keys(situation: RunContext) -> tuple[State, str]:
     """Keys are whole, belong together and are nobody else's to read; without keys nobody outside is let in."""
     folder = situation.keys
     if folder is None:
@@ -187,7 +187,7 @@ def keys(situation: Situation) -> tuple[State, str]:
     return "ok", f"{folder} has the secrets of {', '.join(own)}"
 
 
-def disk(situation: Situation) -> tuple[State, str]:
+def disk(situation: RunContext) -> tuple[State, str]:
     """The run's folder can be written, has room, and its file server keeps our time."""
     place = situation.folder
     while not place.exists():
@@ -209,7 +209,7 @@ def disk(situation: Situation) -> tuple[State, str]:
     return "ok", says
 
 
-def cores(situation: Situation) -> tuple[State, str]:
+def cores(situation: RunContext) -> tuple[State, str]:
     """As many cores as workers that compute, or a word that they take turns."""
     run = situation.run
     there = available_cores()
@@ -224,7 +224,7 @@ def cores(situation: Situation) -> tuple[State, str]:
     return "ok", says
 
 
-def device(situation: Situation) -> tuple[State, str]:
+def device(situation: RunContext) -> tuple[State, str]:
     """The device that is asked for is there; one that is there and not asked for is worth a word."""
     chosen = choose_device(situation.run, 0)
     if chosen.type == "cpu" and torch.cuda.is_available():
@@ -241,7 +241,7 @@ def available_cores() -> float:
     return there
 
 
-CHECKS: dict[str, Callable[[Situation], tuple[State, str]]] = {
+CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {
     "packages": packages,
     "limits": limits,
     "ports": ports,
@@ -268,7 +268,7 @@ def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: b
         if not port.isdigit():
             raise ConfigurationError("bind_not_host_port", value=bind)
         found = []
-        for check in preflight(Situation(read_run(config), run_dir, host.strip("[]"), int(port), folder)):
+        for check in preflight(RunContext(read_run(config), run_dir, host.strip("[]"), int(port), folder)):
             found.append(check)
             if not as_json:
                 click.echo(check.line)

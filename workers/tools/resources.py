@@ -17,7 +17,7 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import RookeryError
 from workers import all_imported
-from workers.coordination.assignments import Places
+from workers.coordination.assignments import Assignments
 from workers.environments.registry import describe
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.cohorts import kind_of
@@ -37,7 +37,7 @@ def outline(run: Run) -> dict[str, Any]:
     plans = {**policies, **plan_auxiliaries(run, policies)}
     check_fixed(run, world)
     kinds = {name: kind_of(plan) for name, plan in policies.items()}
-    places = Places(run, list(plans), kinds)
+    places = Assignments(run, list(plans), kinds)
     common = plan_common(plans, world)
     shared = 0 if common is None else common.layout.offsets(common.pool)[1]
     pools = {name: plan.layout.offsets(plan.pool_slots)[1] for name, plan in plans.items() if not plan.static}

@@ -127,12 +127,12 @@ class Spread:
     def __init__(self, copies: int = COPIES) -> None:
         from mpe2.simple_spread_v3 import parallel_env
 
-        from workers.environments.adapters.pettingzoo_copies import Cast
+        from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 
         if GUARDS in os.environ:
             self._worlds: list[Any] = [parallel_env() for _ in range(copies)]
         else:
-            self._worlds = Cast("pettingzoo:mpe2.simple_spread_v3", parallel_env, copies).envs
+            self._worlds = PettingZooCopies("pettingzoo:mpe2.simple_spread_v3", parallel_env, copies).envs
         first = self._worlds[0]
         self._names: list[str] = first.possible_agents
         self.observation_space, self.action_space = first.observation_space(self._names[0]), spaces.Discrete(5)

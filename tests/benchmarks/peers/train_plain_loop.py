@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.benchmarks.peers.stepping import COPIES, SEGMENT, Tally
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, NORM = 0.97, 0.95, 0.2, 0.01, 0.5, 1.0
@@ -38,7 +38,7 @@ class Agent:
         self._row = 0
         self.updates = 0
 
-    def act(self, present: Present) -> NDArray[np.int64]:
+    def act(self, present: AgentTimeStep) -> NDArray[np.int64]:
         """The next actions [E]; learns first if the segments are full."""
         seen = torch.from_numpy(present.observation.reshape(COPIES, -1)).float()
         with torch.no_grad():
@@ -56,7 +56,7 @@ class Agent:
             self._row += 1
         return chosen.numpy()
 
-    def _end_row(self, present: Present) -> None:
+    def _end_row(self, present: AgentTimeStep) -> None:
         row = self._row - 1
         self._reward[row] = torch.from_numpy(present.reward)
         self._over[row] = torch.from_numpy(present.truncated).float()

@@ -21,7 +21,7 @@ import psutil
 
 from tests.benchmarks.peers.stepping import PLACE, SCORES
 from tests.tools import ROOT
-from workers.tools.bench.pipeline.process_tree import Tree
+from workers.tools.bench.pipeline.process_tree import ProcessTree
 
 __all__ = ["LONGEST", "solved", "watched"]
 
@@ -36,7 +36,7 @@ _END = 10.0
 def watched(command: Sequence[str], windows: int, seconds: float, warm: float) -> dict[str, float]:
     """Medians of `windows` of so many `seconds`, `warm` seconds after the first step."""
     with _running(command) as run:
-        tree = Tree(run.popen.pid)
+        tree = ProcessTree(run.popen.pid)
         while not run.steps():
             time.sleep(_LOOKS)
         time.sleep(warm)

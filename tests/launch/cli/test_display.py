@@ -13,7 +13,7 @@ from rich.console import Console
 from launch.cli import display as module
 from launch.cli.display import Display, Plain, Silent, render, sparkline, summary_table
 from protocol.config.run import Run
-from workers.metrics.run_metrics import Books
+from workers.metrics.run_metrics import RunMetrics
 
 
 def views(folder: Path) -> list[dict[str, Any]]:
@@ -21,7 +21,7 @@ def views(folder: Path) -> list[dict[str, Any]]:
     folder.mkdir()
     worker = {"name": "actor-0", "role": "actor", "state": "acting", "pid": 7, "silent": 0.2, "incarnation": 1}
     found: list[dict[str, Any]] = [{}]
-    with closing(Books(Run(steps=1_000), ["agent_[0]", "b"], folder, ["novelty"])) as books:
+    with closing(RunMetrics(Run(steps=1_000), ["agent_[0]", "b"], folder, ["novelty"])) as books:
         for steps in (0, 500, 1_008):
             if steps:
                 books.episodes("agent_[0]", steps, 2, 31.0)
@@ -62,7 +62,7 @@ def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> No
 
 def test_a_run_without_actors_shows_the_rows_it_trained_J5(run_dir: Path) -> None:
     run_dir.mkdir()
-    with closing(Books(Run(steps=1_000, actors=0), ["a"], run_dir)) as books:
+    with closing(RunMetrics(Run(steps=1_000, actors=0), ["a"], run_dir)) as books:
         for rows in (0, 400):
             books.observe({}, {("learner-a", 1): {"rows_trained.a": rows, "train_steps.a": rows // 8}}, [], {})
         console, stream = on(terminal=True)
@@ -135,7 +135,7 @@ def ill(folder: Path) -> list[dict[str, Any]]:
     """Views of a run in which something is found at the second look."""
     folder.mkdir()
     found = []
-    with closing(Books(Run(steps=1_000), ["[a]"], folder)) as books:
+    with closing(RunMetrics(Run(steps=1_000), ["[a]"], folder)) as books:
         for held in (0, 1, 2):
             page = {"looked_at.[a]": 3, "health.gradient_zero.[a]": held, "health.reward_zero.[a]": held}
             books.observe({("actor-0", 1): {"agent_steps": 10}}, {("learner-a", 1): page}, [], {})

@@ -75,14 +75,14 @@ def test_the_exit_code_says_whether_the_run_reached_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, code: int
 ) -> None:
     summary = {"returns": {"a": {"first": 1.0, "last": 2.0, "best": 2.0}}, "baselines": {}, "environments": {}}
-    monkeypatch.setattr(supervisor, "train", lambda *_: supervisor.Outcome(complete, summary))
+    monkeypatch.setattr(supervisor, "train", lambda *_: supervisor.RunOutcome(complete, summary))
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run"), "--json"])
     assert result.exit_code == code
     assert '"returns"' in result.output
 
 
 def test_a_run_without_a_summary_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "train", lambda *_: supervisor.Outcome(False, {}))
+    monkeypatch.setattr(supervisor, "train", lambda *_: supervisor.RunOutcome(False, {}))
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run")])
     assert result.exit_code == 1
     assert "see the logs in its folder" in result.output

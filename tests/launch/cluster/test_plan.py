@@ -20,15 +20,15 @@ from launch.cli.main import main
 from launch.cluster.plan import Command, Hosts, plan, read_hosts
 from launch.cluster.slurm import batch
 from launch.cluster.ssh import HostFailed, Remote, copies, end_all
-from launch.local.restart_budget import Budget
-from launch.run_plan import Outline
+from launch.local.restart_budget import RestartBudget
+from launch.run_plan import ResourcePlan
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.transport.curve import ROLES
 from tests.faults import kinds_in, raises
 from tests.waiting import until
 
-TWO = Outline(["a", "b"], 2, 0, 0)
+TWO = ResourcePlan(["a", "b"], 2, 0, 0)
 HOSTS = {
     "trainer": {"ssh": "me@trainer", "address": "10.0.0.1", "gpus": 2, "folder": "work"},
     "node-1": {"actors": 4, "rookery": "/opt/rookery/bin/rookery"},
@@ -41,7 +41,7 @@ def hosts(machines: dict[str, Any] = HOSTS, **keys: Any) -> Hosts:
     return Hosts.model_validate({"hosts": machines, **keys})
 
 
-def planned(machines: dict[str, Any] = HOSTS, outline: Outline = TWO, **keys: Any) -> list[Command]:
+def planned(machines: dict[str, Any] = HOSTS, outline: ResourcePlan = TWO, **keys: Any) -> list[Command]:
     """The plan for a run of as many places as needed."""
     return plan(hosts(machines), parse_run({"actors": 8, **keys}), outline)
 
@@ -57,7 +57,7 @@ def test_learners_go_to_gpus_actors_where_they_are_asked_for_and_a_relay_to_a_ho
 
 
 def test_no_two_workers_of_a_host_share_a_port_and_all_know_the_coordinator() -> None:
-    for many in (planned(), planned({"one": {"actors": 8}}, Outline([], 40, 0, 0))):
+    for many in (planned(), planned({"one": {"actors": 8}}, ResourcePlan([], 40, 0, 0))):
         bound = [(command.host, command.words[command.words.index("--bind") + 1]) for command in many]
         assert len(set(bound)) == len(bound)
         assert all(int(port.rpartition(":")[2]) % 10 == 0 for _, port in bound)
@@ -79,7 +79,7 @@ def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
 
 def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
     run = parse_run({"actors": 8, "policies": {"a": {"ranks": 3}}})
-    outline = Outline(["a"], 3, 0, 0)
+    outline = ResourcePlan(["a"], 3, 0, 0)
     with raises(ConfigurationError, "ranks_without_keys", policy="a", key="insecure_ranks"):
         plan(hosts(), run, outline)
     found = plan(hosts(insecure_ranks=True), run, outline)
@@ -311,7 +311,7 @@ class Dead:
     """A worker that ended with `code`."""
 
     def __init__(self, code: int) -> None:
-        self.command, self.budget = planned()[-1], Budget(3)
+        self.command, self.budget = planned()[-1], RestartBudget(3)
         self.code, self.again_at, self.lost = code, 0.0, False
 
     def last_words(self, lines: int = 3) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from launch.local.hang_detector import Presence, Silence
+from launch.local.hang_detector import CoordinatorWatch, HangDetector
 
 ME = {"name": "actor-0", "incarnation": 1, "pid": 7, "host": platform.node(), "silent": 1.0}
 
@@ -16,7 +16,7 @@ def view(*workers: dict[str, Any], stage: str = "running", left: tuple[list[Any]
 
 
 def test_a_worker_that_vanished_hangs_after_a_while_and_one_never_seen_does_not() -> None:
-    presence = Presence(3.0, to_join=20.0)
+    presence = HangDetector(3.0, to_join=20.0)
     assert presence.hanging(view(), {7, 8}, 0.0) == []
     assert presence.hanging(view(ME), {7, 8}, 1.0) == []
     assert presence.hanging(view(), {7, 8}, 2.0) == []
@@ -26,26 +26,26 @@ def test_a_worker_that_vanished_hangs_after_a_while_and_one_never_seen_does_not(
 
 def test_one_that_left_in_order_or_came_back_or_died_does_not_hang() -> None:
     for between in (view(ME), view(left=(["actor-0", 1],)), view(stage="actors_draining"), {}):
-        presence = Presence(3.0, to_join=20.0)
+        presence = HangDetector(3.0, to_join=20.0)
         presence.hanging(view(ME), {7}, 0.0)
         presence.hanging(view(), {7}, 1.0)
         presence.hanging(between, {7}, 3.0)
         assert presence.hanging(view(), {7}, 5.0) == []
-    presence = Presence(3.0, to_join=20.0)
+    presence = HangDetector(3.0, to_join=20.0)
     presence.hanging(view(ME), {7}, 0.0)
     presence.hanging(view(), set(), 1.0)
     assert presence.hanging(view(), {7}, 9.0) == []  # another process that was given the same number
 
 
 def test_workers_of_other_machines_are_not_ours_to_kill() -> None:
-    presence = Presence(3.0, to_join=20.0)
+    presence = HangDetector(3.0, to_join=20.0)
     presence.hanging(view({**ME, "host": "elsewhere"}), {7}, 0.0)
     presence.hanging(view(), {7}, 1.0)
     assert presence.hanging(view(), {7}, 9.0) == []
 
 
 def test_one_that_never_joined_hangs_after_its_own_while_U13() -> None:
-    presence = Presence(3.0, to_join=20.0)
+    presence = HangDetector(3.0, to_join=20.0)
     assert presence.hanging(view(ME), {7, 8}, 0.0) == []
     assert presence.hanging(view(ME), {7, 8}, 19.0) == []
     assert presence.hanging(view(ME), {7, 8}, 20.0) == [(8, 20.0)]
@@ -55,7 +55,7 @@ def test_one_that_never_joined_hangs_after_its_own_while_U13() -> None:
 
 
 def test_silence_counts_only_while_somebody_listens() -> None:
-    silence = Silence()
+    silence = CoordinatorWatch()
     silence.look(5.0, 5.0)
     for tenths in range(51, 81):
         said = silence.look(5.0, tenths / 10)

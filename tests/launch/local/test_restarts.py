@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.local.process import Process, begin
-from launch.local.restarts import Revival, RunFailed
+from launch.local.restarts import RestartManager, RunFailed
 from tests.faults import raises
 
 CRASHES = (
@@ -26,7 +26,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def looked_after(revival: Revival, process: Process) -> None:
+def looked_after(revival: RestartManager, process: Process) -> None:
     """Until it has ended and was taken note of, or started again."""
     process.popen.wait(60)
     revival.look_after(process, stopping=False)
@@ -34,7 +34,7 @@ def looked_after(revival: Revival, process: Process) -> None:
 
 def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last_U13(scripts: Path) -> None:
     told: list[str] = []
-    revival = Revival(told.append)
+    revival = RestartManager(told.append)
     process = begin("actor", ["crashes"], scripts / "logs" / "a.out", restarts=1)
     looked_after(revival, process)
     assert told[0].endswith("ended with exit code 1: ValueError: what came of it; starting it again in 0.25 s")
@@ -57,7 +57,7 @@ def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last
 def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_so(scripts: Path) -> None:
     told: list[str] = []
     process = begin("evaluation", ["gives_up"], scripts / "logs" / "e.out")
-    revival = Revival(told.append)
+    revival = RestartManager(told.append)
     looked_after(revival, process)
     assert process.done
     (said,) = told
@@ -69,7 +69,7 @@ def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_
 def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:
     process = begin("actor", ["crashes"], scripts / "a.out", restarts=1)
     process.popen.wait(60)
-    Revival(print).look_after(process, stopping=True)
+    RestartManager(print).look_after(process, stopping=True)
     assert process.again_at == 0.0
 
 
@@ -85,7 +85,7 @@ def test_the_words_of_an_earlier_life_are_not_those_of_this_one(scripts: Path) -
 def test_in_lockstep_all_workers_are_started_again_with_the_one_that_died_L1(scripts: Path) -> None:
     (scripts / "waits.py").write_text("import time\ntime.sleep(600)\n")
     told: list[str] = []
-    revival = Revival(told.append, together=True)
+    revival = RestartManager(told.append, together=True)
     workers = [begin(role, ["waits"], scripts / "logs" / role, restarts=1) for role in ("actor", "learner")]
     coordinator = begin("coordinator", ["waits"], scripts / "logs" / "c", restarts=1)
     every = [*workers, coordinator]

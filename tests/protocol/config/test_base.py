@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from protocol.config.base import Section, Settings
+from protocol.config.base import ConfigModel, Settings
 from tests.faults import raises
 
 
-class Part(Section):
+class Part(ConfigModel):
     """A section with settings in it."""
 
     settings: Settings

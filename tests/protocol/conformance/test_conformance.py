@@ -24,8 +24,8 @@ from tests.faults import kinds_in
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
 from workers.environments.simulators import server
-from workers.environments.simulators.message_validation import Hearing
-from workers.environments.simulators.session import Names
+from workers.environments.simulators.message_validation import MessageValidator
+from workers.environments.simulators.session import IdentityTable
 
 HEADINGS = set(re.findall(r"^#+ (.+)$", (ROOT / "protocol" / "README.md").read_text(), re.MULTILINE))
 HALL = World(
@@ -71,12 +71,12 @@ def rewards(self: Any, message: Any, rows: Any) -> list[float]:
     return (message.rewards or [0.0] * len(rows))[: len(rows)]
 
 
-def give(self: server.Door, guest: Any, number: int, *more: Any) -> bool:
+def give(self: server.SimulatorServer, guest: Any, number: int, *more: Any) -> bool:
     """To another observe."""
     return GIVE(self, guest, number + 1, *more)
 
 
-def blame(self: server.Door, guest: Any, fault: Any) -> None:
+def blame(self: server.SimulatorServer, guest: Any, fault: Any) -> None:
     """Always for the same."""
     fault.code = "value"
     BLAME(self, guest, fault)
@@ -87,22 +87,29 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME, GIVE = server.Door.blame, server.Door.give
+BLAME, GIVE = server.SimulatorServer.blame, server.SimulatorServer.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
-    "answers another observe": (server.Door, "give", give, actor_checks.plays, "act_answers_other_observe", " 2 "),
+    "answers another observe": (
+        server.SimulatorServer,
+        "give",
+        give,
+        actor_checks.plays,
+        "act_answers_other_observe",
+        " 2 ",
+    ),
     "loses the clock": (actor_checks, "Pong", pong, actor_checks.pings, "pong_clock_wrong", "7.0"),
     "takes any reward": (
-        Hearing,
+        MessageValidator,
         "_rewards",
         rewards,
         actor_checks.refuses,
         "answer_of_wrong_type",
         "a reward too many",
     ),
-    "has one code": (server.Door, "blame", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
+    "has one code": (server.SimulatorServer, "blame", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
     "is patient": (actor_checks, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts no incarnations": (
-        Names,
+        IdentityTable,
         "incarnation_of",
         lambda *_: 1,
         actor_checks.identity,

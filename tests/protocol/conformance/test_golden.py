@@ -19,7 +19,7 @@ from protocol.experience.validation import read_columns, read_records
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.weights.manifest import Entry, Manifest
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version, pack, unpack
 from tests.protocol.golden_vectors import FOLDER, columns, flat_weights, vectors
 from tests.protocol.strategies import CLASSES
@@ -137,7 +137,7 @@ def test_a_golden_mailbox_is_attached_and_its_weights_read(memory_dir: Path) -> 
     path = memory_dir / "rookery-golden.weights"
     path.write_bytes(image_of("mailbox"))
     path.chmod(0o600)
-    mailbox = Mailbox.attach(path, GOLDEN["manifest"]["hash"], 192)
+    mailbox = SharedSnapshot.attach(path, GOLDEN["manifest"]["hash"], 192)
     out = np.empty(192, np.uint8)
     assert mailbox.read(out, 0) == Version(1, 5)
     assert np.array_equal(out, flat_weights())

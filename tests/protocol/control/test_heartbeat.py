@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from protocol.control import heartbeat
-from protocol.control.heartbeat import Unheard
+from protocol.control.heartbeat import UnackedEpisodes
 
 ONE, TWO, THREE = (("gem", steps, 1, 0.5) for steps in (10, 20, 30))
 
 
 def test_what_was_not_sent_is_not_taken_for_heard_when_an_older_answer_comes() -> None:
-    unheard = Unheard()
+    unheard = UnackedEpisodes()
     assert unheard.with_new([ONE]) == [ONE]
     unheard.told(sent=False)
     unheard.answered(known=True)
@@ -17,7 +17,7 @@ def test_what_was_not_sent_is_not_taken_for_heard_when_an_older_answer_comes() -
 
 
 def test_an_answer_is_for_what_was_told_before_it() -> None:
-    unheard = Unheard()
+    unheard = UnackedEpisodes()
     unheard.with_new([ONE, TWO])
     unheard.told(sent=True)
     unheard.with_new([THREE])
@@ -28,7 +28,7 @@ def test_an_answer_is_for_what_was_told_before_it() -> None:
 
 
 def test_a_coordinator_that_does_not_know_the_worker_has_heard_nothing() -> None:
-    unheard = Unheard()
+    unheard = UnackedEpisodes()
     unheard.with_new([ONE])
     unheard.told(sent=True)
     unheard.answered(known=False)
@@ -36,6 +36,6 @@ def test_a_coordinator_that_does_not_know_the_worker_has_heard_nothing() -> None
 
 
 def test_the_oldest_are_forgotten_while_nobody_listens() -> None:
-    unheard = Unheard()
+    unheard = UnackedEpisodes()
     many = [("gem", steps, 1, 0.5) for steps in range(heartbeat._KEPT + 5)]
     assert unheard.with_new(many) == many[5:]

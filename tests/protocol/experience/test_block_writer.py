@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from protocol.experience.block_writer import BlockWriter
-from protocol.experience.flow_control import Credit
+from protocol.experience.flow_control import CreditWindow
 from protocol.experience.ring_buffer import FINISHED, FREE, WRITING, Ring
 from tests.protocol.parts import BLOCK, LAYOUT
 
 
 @pytest.fixture
 def writer(memory_dir: Path) -> BlockWriter:
-    return BlockWriter(Ring.create(None, LAYOUT, 4 * BLOCK), Credit(4, 3, 1, "stream", "block"), BLOCK)
+    return BlockWriter(Ring.create(None, LAYOUT, 4 * BLOCK), CreditWindow(4, 3, 1, "stream", "block"), BLOCK)
 
 
 def test_segments_get_consecutive_numbers_and_slots_without_a_row_none(writer: BlockWriter) -> None:

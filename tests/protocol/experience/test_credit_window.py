@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from protocol.errors import ConfigurationError
-from protocol.experience.flow_control import Block, Bounds, Credit, blocks_of
+from protocol.experience.flow_control import Block, Bounds, CreditWindow, blocks_of
 from protocol.transport.sockets import HIGH_WATER
 from tests.faults import raises
 
@@ -20,7 +20,7 @@ Discipline = Literal["stream", "replay"]
 
 
 class Books(RuleBasedStateMachine):
-    """Plays a writer and a learner against `Credit` and keeps books of its own."""
+    """Plays a writer and a learner against `CreditWindow` and keeps books of its own."""
 
     @initialize(
         spare=st.integers(0, 4),
@@ -32,7 +32,7 @@ class Books(RuleBasedStateMachine):
     )
     def start(self, spare: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow) -> None:
         blocks = writers + credits + spare
-        self.credit = Credit(blocks, credits, writers, discipline, flow)
+        self.credit = CreditWindow(blocks, credits, writers, discipline, flow)
         self.blocks, self.credits, self.writers = blocks, credits, writers
         self.segments, self.flow, self.discipline = segments, flow, discipline
         self.next = 1
@@ -157,7 +157,7 @@ TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def _run(credit: Credit, count: int) -> list[int]:
+def _run(credit: CreditWindow, count: int) -> list[int]:
     """Writes and announces `count` blocks of one segment; the numbers that were announced."""
     announced = []
     for number in range(1, count + 1):
@@ -170,7 +170,7 @@ def _run(credit: Credit, count: int) -> list[int]:
 
 
 def test_flow_block_waits_when_all_credits_travel_and_goes_on_when_one_returns() -> None:
-    credit = Credit(4, 2, 1, "stream", "block")
+    credit = CreditWindow(4, 2, 1, "stream", "block")
     assert _run(credit, 9) == [1, 2]
     assert credit.take() is None
     assert credit.backlog == 1
@@ -184,7 +184,7 @@ def test_flow_block_waits_when_all_credits_travel_and_goes_on_when_one_returns()
     ("flow", "announced", "cause"), [("drop_oldest", [8, 9], "overwritten"), ("drop_newest", [3, 9], "no_credit")]
 )
 def test_the_dropping_flows_never_wait_and_count_what_they_drop(flow: Flow, announced: list[int], cause: str) -> None:
-    credit = Credit(4, 2, 1, "stream", flow)
+    credit = CreditWindow(4, 2, 1, "stream", flow)
     assert _run(credit, 9) == [1, 2]
     credit.acknowledge(2)
     assert [block.first for block in credit.announce()] == announced
@@ -192,7 +192,7 @@ def test_the_dropping_flows_never_wait_and_count_what_they_drop(flow: Flow, anno
 
 
 def test_an_acknowledgement_within_a_block_frees_nothing() -> None:
-    credit = Credit(4, 2, 1, "stream", "block")
+    credit = CreditWindow(4, 2, 1, "stream", "block")
     credit.take()
     credit.finish(Block(0, 1, 4))
     credit.announce()
@@ -203,7 +203,7 @@ def test_an_acknowledgement_within_a_block_frees_nothing() -> None:
 
 def test_B2_replay_overwrites_its_oldest_block() -> None:
     """B2: and only once every other one was used, so that as much as possible can be sampled."""
-    credit = Credit(6, 1, 1, "replay", "block")
+    credit = CreditWindow(6, 1, 1, "replay", "block")
     order = []
     for number in range(1, 15):
         index = credit.take()
@@ -221,14 +221,14 @@ def test_B2_replay_overwrites_its_oldest_block() -> None:
 def test_U6_sizes_that_would_deadlock_are_refused_with_the_remedy(blocks: int, credits: int, writers: int) -> None:
     """U6."""
     with raises(ConfigurationError, "credits_would_deadlock", key="policy.credits"):
-        Credit(blocks, credits, writers, "stream", "block")
+        CreditWindow(blocks, credits, writers, "stream", "block")
 
 
 def test_Z2_credits_that_could_fill_a_socket_are_refused_with_the_reason() -> None:
     """Z2: so no queue ever reaches the mark beyond which messages are lost."""
-    Credit(HIGH_WATER, HIGH_WATER - 1, 1, "stream", "block")
+    CreditWindow(HIGH_WATER, HIGH_WATER - 1, 1, "stream", "block")
     with raises(ConfigurationError, "credits_exceed_socket_queue", credits=HIGH_WATER, limit=HIGH_WATER):
-        Credit(HIGH_WATER + 1, HIGH_WATER, 1, "stream", "block")
+        CreditWindow(HIGH_WATER + 1, HIGH_WATER, 1, "stream", "block")
 
 
 def test_U6_credits_are_whole_messages_or_refused() -> None:
@@ -241,4 +241,4 @@ def test_U6_credits_are_whole_messages_or_refused() -> None:
 
 
 def test_what_can_be_held_up_is_arithmetic() -> None:
-    assert Credit(5, 2, 1, "stream", "block").bounds(64) == Bounds(messages=2, flight=128, ring=320, behind=256)
+    assert CreditWindow(5, 2, 1, "stream", "block").bounds(64) == Bounds(messages=2, flight=128, ring=320, behind=256)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import WireError
-from protocol.experience.policy_inbox import Opener
+from protocol.experience.policy_inbox import HeaderDecoder
 from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Segments
 from tests.faults import raises
@@ -39,7 +39,7 @@ def _header(after: int = 0, **changes: Any) -> Segments:
     return Segments(**{**fields, **changes}, after=after)
 
 
-def _open(opener: Opener, raw: bytes) -> Segments:
+def _open(opener: HeaderDecoder, raw: bytes) -> Segments:
     header, after = opener.open([zmq.Frame(raw), zmq.Frame(b"")])
     return header.model_copy(update={"after": after})
 
@@ -48,7 +48,7 @@ def _open(opener: Opener, raw: bytes) -> Segments:
 @settings(max_examples=200, deadline=None)
 def test_a_header_that_is_remembered_says_what_it_would_say_decoded(afters: list[int], resent: list[bool]) -> None:
     """Also where another text of it looks like the name of the number."""
-    opener = Opener()
+    opener = HeaderDecoder()
     for i, (after, again) in enumerate(zip(afters, resent, strict=False)):
         ring = "/dev/shm/rookery-¥after" if i % 2 else "/dev/shm/rookery-plain"
         raw = encode(_header(after, resent=again, ring=ring))
@@ -59,7 +59,7 @@ def test_a_header_that_is_remembered_says_what_it_would_say_decoded(afters: list
 @settings(max_examples=500, deadline=None)
 def test_what_is_spoilt_is_refused_as_if_nothing_were_remembered(data: st.DataObject) -> None:
     """Bytes changed, left out and put in, the more so around the number."""
-    opener = Opener()
+    opener = HeaderDecoder()
     raw = bytearray(encode(_header(data.draw(NUMBERS), ring="/dev/shm/rookery-x")))
     _open(opener, bytes(raw))
     assert opener._known
@@ -81,7 +81,7 @@ def test_what_is_spoilt_is_refused_as_if_nothing_were_remembered(data: st.DataOb
 
 def test_no_more_headers_are_remembered_than_a_learner_has_actors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protocol.experience.policy_inbox._MOST_KNOWN", 3)
-    opener = Opener()
+    opener = HeaderDecoder()
     for i in range(10):
         raw = encode(_header(i, actor=f"actor-{i}"))
         assert _open(opener, raw) == decode([raw])[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import WireError
-from protocol.experience.recovery import Roll, finished_beyond, rings_left_behind
+from protocol.experience.recovery import MemberTracker, finished_beyond, rings_left_behind
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.shared_file import PREFIX
 from tests.faults import raises
@@ -38,7 +38,7 @@ def test_only_rings_of_this_run_and_policy_whose_actor_is_gone_and_unknown_are_l
 
 
 def test_a_ring_is_looked_through_once_its_actor_is_lost_or_twice_unknown(memory_dir: Path) -> None:
-    roll, path = Roll("r1"), memory_dir / f"{PREFIX}r1-actor-0.1-gem.ring"
+    roll, path = MemberTracker("r1"), memory_dir / f"{PREFIX}r1-actor-0.1-gem.ring"
     path.touch()
     key = ("actor-0", 1)
     assert roll.call(set(), {"gem": {}}) == []  # it may be about to join

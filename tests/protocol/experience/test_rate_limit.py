@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.experience.flow_control import Pace
+from protocol.experience.flow_control import ActorPacer
 
 
-def heard(interval: float, acknowledgements: int, blocks: int = 1) -> tuple[Pace, float]:
+def heard(interval: float, acknowledgements: int, blocks: int = 1) -> tuple[ActorPacer, float]:
     """A pace after so many acknowledgements, and the time of the last."""
-    pace = Pace(0.0)
+    pace = ActorPacer(0.0)
     for number in range(acknowledgements):
         pace.heard(number * interval, blocks)
     return pace, (acknowledgements - 1) * interval
 
 
-def blocks_in(pace: Pace, now: float, seconds: float, takes: float) -> int:
+def blocks_in(pace: ActorPacer, now: float, seconds: float, takes: float) -> int:
     """How many blocks an actor makes from `now` on without credit, each of which `takes` so long by itself."""
     end, count = now + seconds, 0
     while (now := now + takes + pace.wait(now + takes)) < end:
@@ -61,6 +61,6 @@ def test_who_was_silent_for_long_of_late_may_be_so_again_within_bounds(pause: fl
 
 
 def test_before_anything_is_settled_a_learner_has_a_moment_to_begin() -> None:
-    pace = Pace(10.0)
+    pace = ActorPacer(10.0)
     assert pace.wait(14.9) > 0
     assert pace.wait(15.1) == 0

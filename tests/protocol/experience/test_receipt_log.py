@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import SharedMemoryError
-from protocol.experience.receipt_log import _ENTRIES, Ledger
+from protocol.experience.receipt_log import _ENTRIES, ReceiptLog
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
@@ -31,19 +31,19 @@ def test_what_was_settled_survives_kill_9_of_the_learner(tmp_path: Path) -> None
         assert line(process) == "ready"
         process.kill()
         process.wait(60)
-    ledger = Ledger(path)
+    ledger = ReceiptLog(path)
     assert ledger.entries() == {("actor-0", 1): 2000, ("actor-0", 2): 2**40, ("a" * 128, 2**62): 7}
     assert ledger.counts() == {("actor-0", 1): 2000, ("actor-0", 2): 1, ("a" * 128, 2**62): 7}
     ledger.settle("actor-0", 1, 2004, 2)
     ledger.settle("actor-1", 1, 4, 4)
-    again = Ledger(path)
+    again = ReceiptLog(path)
     assert again.entries() == ledger.entries()
     assert again.counts() == ledger.counts()
     assert (again.settled("actor-0", 1), again.settled("actor-1", 1), again.settled("actor-9", 1)) == (2004, 4, 0)
 
 
 def test_a_settled_number_never_goes_back() -> None:
-    ledger = Ledger(None)
+    ledger = ReceiptLog(None)
     ledger.settle("actor-0", 1, 10, 10)
     ledger.settle("actor-0", 1, 4, 0)
     assert ledger.settled("actor-0", 1) == 10
@@ -51,15 +51,15 @@ def test_a_settled_number_never_goes_back() -> None:
 
 @pytest.mark.parametrize(("actor", "incarnation"), [("actor-0", 0), ("actor-0", -1), ("ä" * 65, 1)])
 def test_an_entry_that_would_not_survive_reloading_is_refused(tmp_path: Path, actor: str, incarnation: int) -> None:
-    ledger = Ledger(tmp_path / "gem")
+    ledger = ReceiptLog(tmp_path / "gem")
     with pytest.raises(ValueError, match="cannot be entered"):
         ledger.settle(actor, incarnation, 1, 1)
     ledger.settle("actor-1", 1, 5, 5)
-    assert Ledger(tmp_path / "gem").entries() == {("actor-1", 1): 5}
+    assert ReceiptLog(tmp_path / "gem").entries() == {("actor-1", 1): 5}
 
 
 def test_a_full_ledger_says_so() -> None:
-    ledger = Ledger(None)
+    ledger = ReceiptLog(None)
     for incarnation in range(1, _ENTRIES + 1):
         ledger.settle("actor-0", incarnation, 1, 1)
     with raises(SharedMemoryError, "ledger_full"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.experience import flow_control, sender
-from protocol.experience.flow_control import Block, Credit, Holding
+from protocol.experience.flow_control import Block, CreditWindow, SendCoalescer
 from tests.protocol.parts import BLOCK, POLICY, Actor, Learner, closing
 from tests.waiting import until
 
@@ -18,10 +18,10 @@ RING = "rookery-run1-actor-0.1-gem.ring"
 
 def _held(
     written: int, nbytes: int = 1, seconds: float = 0.0, pause: float = 0.0, alone: bool = False
-) -> tuple[Credit, Holding]:
+) -> tuple[CreditWindow, SendCoalescer]:
     """`written` blocks of two segments that took `seconds` each, `pause` apart; none was sent but the first sixteen."""
-    credit = Credit(60, 50, 1, "stream", "block")
-    held = Holding(credit, 2, nbytes, alone)
+    credit = CreditWindow(60, 50, 1, "stream", "block")
+    held = SendCoalescer(credit, 2, nbytes, alone)
     for i in range(written):
         index = credit.take()
         assert index is not None
@@ -79,8 +79,8 @@ def test_acknowledgements_that_leave_less_than_sixteen_in_flight_end_the_wait() 
 
 
 def test_whole_blocks_side_by_side_share_a_message_and_no_others() -> None:
-    credit = Credit(60, 50, 1, "stream", "block")
-    held = Holding(credit, 2, 1, False)
+    credit = CreditWindow(60, 50, 1, "stream", "block")
+    held = SendCoalescer(credit, 2, 1, False)
     blocks = [Block(3, 1, 2), Block(4, 3, 4), Block(6, 5, 6), Block(7, 7, 7), Block(8, 8, 9), Block(0, 10, 11)]
     held.add(blocks)
     assert [(a.index, b.index) for a, b in held.runs()] == [(3, 4), (6, 6), (7, 7), (8, 8), (0, 0)]

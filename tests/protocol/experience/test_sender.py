@@ -16,7 +16,7 @@ from protocol.experience import ack_publisher, receiver, sender
 from protocol.experience.ack_publisher import ack_topic
 from protocol.experience.flow_control import Block
 from protocol.experience.layout import Field, Layout
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.ring_buffer import FINISHED, RECORD, WRITING, Ring
 from protocol.experience.validation import ActionCheck
 from protocol.memory.shared_file import PREFIX, files
@@ -219,8 +219,8 @@ def test_a_new_learner_incarnation_gets_the_unsettled_again_and_nothing_twice(
             assert _numbers(second) == list(range(5, 15))
             assert first.wrong + second.wrong == 0
             assert actor.counters[f"resent.{POLICY}"] == 3 * BLOCK
-    assert Ledger(tmp_path / "ledger").entries() == {("actor-0", 1): 14}
-    assert Ledger(tmp_path / "ledger").counts() == {("actor-0", 1): 14}
+    assert ReceiptLog(tmp_path / "ledger").entries() == {("actor-0", 1): 14}
+    assert ReceiptLog(tmp_path / "ledger").counts() == {("actor-0", 1): 14}
 
 
 @PATHS
@@ -813,7 +813,7 @@ def test_segments_of_two_policies_stay_apart_A3(memory_dir: Path) -> None:
     learner = Learner()
     stranger = Stranger(learner, memory_dir)
     try:
-        learner.receiver.add_policy("bone", LAYOUT, Ledger(None), 8)
+        learner.receiver.add_policy("bone", LAYOUT, ReceiptLog(None), 8)
         stranger.send(encode(stranger.header(policy="bone", count=2)), stranger.records[:2].tobytes())
         stranger.send(encode(stranger.header(count=4)), stranger.records.tobytes())
         until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))

@@ -20,18 +20,18 @@ from zmq.utils.garbage import gc as garbage_collector
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience import ack_publisher
 from protocol.experience import sender as sending
-from protocol.experience.connections import Outlet, Outlets
-from protocol.experience.flow_control import Credit
+from protocol.experience.connections import Connection, ConnectionPool
+from protocol.experience.flow_control import CreditWindow
 from protocol.experience.layout import Field, Layout, common_layout, common_of
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import Arrival, ExperienceReceiver
 from protocol.experience.recovery import deliver_inheritance
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
-from protocol.experience.shared_obs import COMMON, Common, CommonWriter
+from protocol.experience.shared_obs import COMMON, SharedObs, SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files
-from protocol.memory.shared_obs_store import Shelf
+from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import encode
 from protocol.messages.core import CommonRows, Route, Segments
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
@@ -61,13 +61,13 @@ class Writers:
     def __init__(self, memory_dir: Path, blocks: int = 6, credits: int = 3, flow: str = "block", moments: int = 12):
         self.context = zmq.Context(1)
         path = memory_dir / f"{PREFIX}{RUN}-{KEY[0]}.{KEY[1]}"
-        self.common = CommonWriter(Ring.create(Path(f"{path}-{COMMON}.ring"), MOMENTS, moments))
-        outlets = Outlets(self.context)
+        self.common = SharedObsWriter(Ring.create(Path(f"{path}-{COMMON}.ring"), MOMENTS, moments))
+        outlets = ConnectionPool(self.context)
         self.counters = sender_counters(policies=POLICIES)
         self.senders = {}
         for name in POLICIES:
             ring = Ring.create(Path(f"{path}-{name}.ring"), LAYOUT, blocks * COPIES)
-            credit = Credit(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
+            credit = CreditWindow(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
             self.senders[name] = ExperienceSender(
                 self.context, RUN, *KEY, name, ring, credit, COPIES, self.counters, (), self.common, outlets
             )
@@ -126,7 +126,7 @@ class Reader:
         )
         self.receiver.add_common(MOMENTS, blocks)
         for name in POLICIES:
-            self.receiver.add_policy(name, LAYOUT, Ledger(folder / name if folder else None), 12)
+            self.receiver.add_policy(name, LAYOUT, ReceiptLog(folder / name if folder else None), 12)
         self.got: dict[str, list[int]] = {name: [] for name in POLICIES}
         self.stopped: tuple[str, ...] = ()
         """Policies whose segments are left lying."""
@@ -198,13 +198,13 @@ def through(reader: Reader, writers: Writers, seconds: float = 10.0) -> None:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of every frame of experience that is sent from now on."""
     sizes: list[int] = []
-    original = Outlet.send
+    original = Connection.send
 
-    def send(self: Outlet, frames: list[Any], copy: bool) -> None:
+    def send(self: Connection, frames: list[Any], copy: bool) -> None:
         sizes.extend(memoryview(frame).nbytes for frame in frames)
         original(self, frames, copy)
 
-    monkeypatch.setattr(Outlet, "send", send)
+    monkeypatch.setattr(Connection, "send", send)
     return sizes
 
 
@@ -258,16 +258,16 @@ def test_a_segment_whose_moments_were_lost_is_taken_when_they_have_come_J9(
     """The message of the first policy brings them for all four. Without it nobody is trained on half of what was seen,
     and everybody gets everything once."""
     writers, reader = Writers(memory_dir), Reader()
-    original = Outlet.send
+    original = Connection.send
     lost: list[Any] = []
 
-    def send(self: Outlet, frames: list[Any], copy: bool) -> None:
+    def send(self: Connection, frames: list[Any], copy: bool) -> None:
         if len(lost) < 1:
             lost.append(frames)
         else:
             original(self, frames, copy)
 
-    monkeypatch.setattr(Outlet, "send", send)
+    monkeypatch.setattr(Connection, "send", send)
     with closing(writers, reader):
         writers.route(reader, inline=True)
         writers.write()
@@ -391,7 +391,11 @@ def test_a_dead_actors_segments_are_sent_by_its_successor_with_their_moments_J9_
 def test_of_a_relay_that_was_started_again_moments_stay_while_a_segment_refers_to_them_B11(memory_dir: Path) -> None:
     """And no longer: each start would leave a ring of them behind in memory."""
     layout = common_layout(Box(shape=(1,), dtype="int32"), 2, 4)
-    shelf, key, paths = Shelf(RUN), ("actor-0", 1), [memory_dir / f"rookery-run1-relay-0.{i}-x" for i in range(3)]
+    shelf, key, paths = (
+        SharedObsStore(RUN),
+        ("actor-0", 1),
+        [memory_dir / f"rookery-run1-relay-0.{i}-x" for i in range(3)],
+    )
     shelf.expect(layout, 4)
     found = []
     for path in paths:
@@ -413,8 +417,8 @@ def test_of_a_relay_that_was_started_again_moments_stay_while_a_segment_refers_t
 
 def test_what_nobody_refers_to_is_written_over_and_nothing_else() -> None:
     """Blocks of four moments; three fit."""
-    common = CommonWriter(Ring.create(None, MOMENTS, 3))
-    reader = Common(common.ring)
+    common = SharedObsWriter(Ring.create(None, MOMENTS, 3))
+    reader = SharedObs(common.ring)
     for _ in range(8):
         common.write(value(common.moment + 1))
     common.hold("a", 5)  # block 1
@@ -442,10 +446,10 @@ def test_what_nobody_refers_to_is_written_over_and_nothing_else() -> None:
 @given(moment=st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), stream=st.integers(0, 2**64 - 1))
 def test_no_reference_leads_beyond_the_memory(moment: list[int], stream: int) -> None:
     """B13 J9: whatever a segment says, its place is one that is there, or it is told that it is not."""
-    common = CommonWriter(Ring.create(None, MOMENTS, 2))
+    common = SharedObsWriter(Ring.create(None, MOMENTS, 2))
     for _ in range(6):
         common.write(value(common.moment + 1))
-    reader = Common(common.ring)
+    reader = SharedObs(common.ring)
     place, there = reader.rows(np.array([[*moment, 5]], np.uint64), np.array([stream], np.uint64))
     assert (place >= 0).all()
     assert (place < len(reader.values)).all()

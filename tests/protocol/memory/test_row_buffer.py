@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError, EnvironmentFault, SharedMemoryError
-from protocol.memory.row_buffer import RowReader, Rows, RowSpec
-from protocol.memory.row_reader import EMPTY, Batch, Description
+from protocol.memory.row_buffer import RowBuffer, RowReader, RowSpec
+from protocol.memory.row_reader import EMPTY, Description, RowBatch
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
@@ -69,16 +69,16 @@ class Clock:
         return self.now
 
 
-def put(rows: Rows, numbers: range, ends: tuple[int, ...] = ()) -> None:
+def put(rows: RowBuffer, numbers: range, ends: tuple[int, ...] = ()) -> None:
     """Adds rows by number; those in `ends` are done."""
     for g in numbers:
         assert rows.add([g, g + 0.5], g, 2.0 * g, g in ends)
 
 
 @contextmanager
-def private(spec: RowSpec = SPEC, **options: Any) -> Iterator[Rows]:
+def private(spec: RowSpec = SPEC, **options: Any) -> Iterator[RowBuffer]:
     """Rows without a file."""
-    rows = Rows(None, spec, **options)
+    rows = RowBuffer(None, spec, **options)
     try:
         yield rows
     finally:
@@ -86,9 +86,9 @@ def private(spec: RowSpec = SPEC, **options: Any) -> Iterator[Rows]:
 
 
 @contextmanager
-def shared(spec: RowSpec = SPEC, **options: Any) -> Iterator[tuple[Rows, RowReader]]:
+def shared(spec: RowSpec = SPEC, **options: Any) -> Iterator[tuple[RowBuffer, RowReader]]:
     """A writer, and a reader that attached its file."""
-    rows = Rows("rows", spec, **options)
+    rows = RowBuffer("rows", spec, **options)
     reader = RowReader.attach(rows.description, spec)
     try:
         yield rows, reader
@@ -97,7 +97,7 @@ def shared(spec: RowSpec = SPEC, **options: Any) -> Iterator[tuple[Rows, RowRead
         rows.close()
 
 
-def check(batch: Batch, frames: int, ends: tuple[int, ...]) -> None:
+def check(batch: RowBatch, frames: int, ends: tuple[int, ...]) -> None:
     """Every stack, successor and flag of a batch follows from its action, the row's number."""
     for i, g in enumerate(batch.action[:, 0].tolist()):
         stack = np.arange(g - frames + 1, g + 1)
@@ -489,7 +489,7 @@ def test_B16_backpressure_refuses_rows_until_the_reader_has_sampled(where: str) 
             taken += 1
         assert taken == 6
     with raises(ConfigurationError, "rows_backpressure_never_batches", capacity=24, least=5, most=24):
-        Rows(None, SPEC, backpressure=4)
+        RowBuffer(None, SPEC, backpressure=4)
 
 
 def test_B13_a_reader_never_returns_a_slot_that_was_overwritten_while_it_copied(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import SharedMemoryError
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory import shared_file
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, SharedFile, files, memory_dir, sweep
@@ -298,7 +298,7 @@ def test_a_full_file_system_is_a_sentence_for_every_mapped_file_and_never_a_bus_
 
 
 def test_ledgers_and_counters_have_their_room_reserved(tmp_path: Path) -> None:
-    Ledger(tmp_path / "ledger")
+    ReceiptLog(tmp_path / "ledger")
     Counters(tmp_path / "counters", [f"{'x' * 60}.{i}" for i in range(500)])
     for path in tmp_path.iterdir():
         status = path.stat()

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from protocol.errors import WireError
 from protocol.experience.ring_buffer import FINISHED, RECORD
 from protocol.memory import slot_allocator as pools
-from protocol.memory.slot_allocator import Pool
+from protocol.memory.slot_allocator import SlotPool
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content
 
@@ -23,7 +23,7 @@ class Owners(RuleBasedStateMachine):
 
     @initialize(slots=st.integers(1, 24))
     def start(self, slots: int) -> None:
-        self.pool = Pool(LAYOUT, slots)
+        self.pool = SlotPool(LAYOUT, slots)
         self.taken: list[int] = []
 
     @precondition(lambda self: self.pool.free)
@@ -73,7 +73,7 @@ def _segments(first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def test_segments_lie_whole_where_their_records_say_also_in_several_runs() -> None:
-    pool = Pool(LAYOUT, 8)
+    pool = SlotPool(LAYOUT, 8)
     first = pool.store(*_segments(1, 4), checked=True)
     pool.store(*_segments(5, 4), checked=False)
     pool.give_back(first["slot"][[0, 2]])
@@ -90,7 +90,7 @@ def test_segments_lie_whole_where_their_records_say_also_in_several_runs() -> No
 
 def test_a_message_gets_one_run_where_there_is_one_and_the_same_memory_again() -> None:
     """So that a message is one slice assignment a field, into memory that is warm."""
-    pool = Pool(LAYOUT, 64)
+    pool = SlotPool(LAYOUT, 64)
     for _ in range(10):
         records = pool.store(*_segments(1, 4), checked=False)
         assert records["slot"].tolist() == [0, 1, 2, 3]
@@ -99,7 +99,7 @@ def test_a_message_gets_one_run_where_there_is_one_and_the_same_memory_again() -
 
 def test_more_than_is_free_is_an_error() -> None:
     with pytest.raises(ValueError, match="3 slots of a pool with 2 free ones"):
-        Pool(LAYOUT, 2).store(*_segments(1, 3), checked=True)
+        SlotPool(LAYOUT, 2).store(*_segments(1, 3), checked=True)
 
 
 @pytest.mark.parametrize("piece", [1 << 18, 16], ids=["at once", "in pieces"])
@@ -108,7 +108,7 @@ def test_what_is_not_finite_is_refused_while_it_is_copied_and_takes_no_slot_H1(
     monkeypatch: pytest.MonkeyPatch, piece: int, field: str
 ) -> None:
     monkeypatch.setattr(pools, "_PIECE", piece)
-    pool = Pool(LAYOUT, 8)
+    pool = SlotPool(LAYOUT, 8)
     pool.store(*_segments(1, 2), checked=False)
     for value in (np.nan, np.inf, -np.inf):
         records, columns = _segments(3, 3)

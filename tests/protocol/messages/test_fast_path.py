@@ -18,7 +18,7 @@ from protocol import SCHEMA
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
-from protocol.messages.fast_path import FORMS, Asked, frequent, pack
+from protocol.messages.fast_path import FORMS, ObserveHeader, frequent, pack
 from protocol.messages.simulator import Act, Observe
 from tests.protocol.strategies import message
 
@@ -123,8 +123,8 @@ def test_both_ways_know_the_same_fields_and_defaults(cls: type[Message]) -> None
 def test_lists_that_were_left_out_are_nobody_elses() -> None:
     raw = _packed({"type": "observe", "schema_number": SCHEMA, "number": 1, "episode": 1, "agents": ["gem"]})
     one, other = frequent(raw), frequent(raw)
-    assert isinstance(one, Asked)
-    assert isinstance(other, Asked)
+    assert isinstance(one, ObserveHeader)
+    assert isinstance(other, ObserveHeader)
     one.rewards.append(1.0)
     assert not other.rewards
 
@@ -137,5 +137,5 @@ def test_names_and_numbers_of_numpy_are_said_as_pythons() -> None:
     names: list[str] = [np.str_("gem"), Agent("walker")]
     rewards: Any = [np.float64(0.5), np.float32(2.0)]
     late: Any = np.int64(300)
-    said = msgpack.unpackb(pack(Asked(SCHEMA, 1, 1, names, rewards, [], late)))
+    said = msgpack.unpackb(pack(ObserveHeader(SCHEMA, 1, 1, names, rewards, [], late)))
     assert (said["agents"], said["rewards"], said["late"]) == (["gem", "walker"], [0.5, 2.0], 300)

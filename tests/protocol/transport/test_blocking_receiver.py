@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from protocol.transport.sockets import Ear, pending
+from protocol.transport.sockets import BlockingReceiver, pending
 
 Sockets = tuple["zmq.Socket[bytes]", "zmq.Socket[bytes]"]
 
@@ -35,7 +35,7 @@ def test_messages_of_any_number_of_frames_are_taken_in_whole_and_in_order(pair: 
 
 
 def test_a_wait_ends_by_itself_and_the_next_one_may_be_shorter(pair: Sockets) -> None:
-    ear, mouth = Ear(pair[0]), pair[1]
+    ear, mouth = BlockingReceiver(pair[0]), pair[1]
     begin = time.monotonic()
     assert ear.hear(30) is None
     assert time.monotonic() - begin >= 0.025

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.transport.curve import RIGHTS, ROLES, GuardedContext, Keys, new_keys
+from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, new_keys
 from tests.faults import raises
 from tests.protocol.test_specification import table_after
 from tests.tools import skip_or_fail
@@ -103,7 +103,7 @@ def context():
 @pytest.fixture
 def guarded(folder):
     """A learner's."""
-    made = GuardedContext.make(Keys.load(folder, "learner"))
+    made = CurveContext.make(Keys.load(folder, "learner"))
     yield made
     made.destroy(linger=0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zmq
 
-from protocol.transport.curve import GuardedContext, Keys, new_keys
+from protocol.transport.curve import CurveContext, Keys, new_keys
 from tests.protocol.test_specification import table_after
 from tests.tools import ROOT
 
@@ -54,7 +54,7 @@ def man_in_the_middle(port: int, spoil: bool) -> Iterator[tuple[int, bytearray]]
 
 def sent_through(folder: Path | None, spoil: bool, patience: int) -> tuple[bytes | None, bytearray]:
     """What arrives of SECRET, and what somebody between the two heard."""
-    guarded = GuardedContext.make(Keys.load(folder, "learner")) if folder else None
+    guarded = CurveContext.make(Keys.load(folder, "learner")) if folder else None
     server_context, context = guarded or zmq.Context(), zmq.Context()
     server, client = server_context.socket(zmq.PULL), context.socket(zmq.PUSH)
     try:

@@ -29,7 +29,7 @@ from protocol.weights import publisher as publishing
 from protocol.weights import publisher_thread, subscription
 from protocol.weights.manifest import Entry, Manifest, Wire
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import NOTHING, Version
 from tests.faults import raises
 from tests.protocol.parts import line, python
@@ -263,7 +263,7 @@ def test_auto_falls_back_to_tcp_when_the_memory_is_another_machines(ends: list[A
     publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "auto")
     elsewhere = memory_dir / "rookery-elsewhere"
     (memory_dir / MAILBOX).rename(elsewhere)
-    here = Mailbox.create(memory_dir / MAILBOX, NBYTES, MANIFEST.hash, "snapshot")
+    here = SharedSnapshot.create(memory_dir / MAILBOX, NBYTES, MANIFEST.hash, "snapshot")
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)
     subscriber.get(publisher, Version(1, 1))
@@ -681,7 +681,7 @@ def test_weights_on_their_way_from_a_device_are_published_by_the_thread_and_the_
 
 def test_the_last_publication_is_in_the_mailbox_when_the_publisher_has_ended(memory_dir: Path) -> None:
     publisher = Publisher(memory_dir / MAILBOX)
-    reader = Mailbox.attach(memory_dir / MAILBOX, MANIFEST.hash)
+    reader = SharedSnapshot.attach(memory_dir / MAILBOX, MANIFEST.hash)
     arrive = threading.Event()
 
     def first() -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ import pytest
 from protocol.errors import SharedMemoryError
 from protocol.memory import futex
 from protocol.memory.shared_file import sweep
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import NOTHING, Version
 from tests.faults import raises
 from tests.protocol.parts import line, python
@@ -91,7 +91,7 @@ def _weights(nbytes: int, value: int) -> np.ndarray:
     return np.full(nbytes, value, np.uint8)
 
 
-def _path(mailbox: Mailbox) -> Path:
+def _path(mailbox: SharedSnapshot) -> Path:
     assert mailbox.path is not None
     return mailbox.path
 
@@ -99,8 +99,8 @@ def _path(mailbox: Mailbox) -> Path:
 @MODES
 def test_C1_C2_what_is_published_is_read_into_a_copy_of_ones_own(memory_dir: Path, mode: Mode) -> None:
     """C1, C2: both modes; the reader's copy does not change with the next publication."""
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 1000, HASH, mode)
-    reader = Mailbox.attach(_path(mailbox), HASH, 1000)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 1000, HASH, mode)
+    reader = SharedSnapshot.attach(_path(mailbox), HASH, 1000)
     out = np.zeros(1000, np.uint8)
     assert reader.read(out, 0.01) is None  # nothing was published
     assert reader.version == Version(0, 0)
@@ -119,7 +119,7 @@ def test_C1_C2_what_is_published_is_read_into_a_copy_of_ones_own(memory_dir: Pat
 @MODES
 def test_C3_versions_only_grow(memory_dir: Path, mode: Mode) -> None:
     """C3: and what is refused leaves the mailbox as it was."""
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 100, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 100, HASH, mode)
     mailbox.write(_weights(100, 5), Version(1, 5))
     out = np.zeros(100, np.uint8)
     for weights, version, reason in (
@@ -144,7 +144,7 @@ def test_C3_versions_only_grow(memory_dir: Path, mode: Mode) -> None:
 def test_C6_memory_is_exactly_the_copies_and_one_page(memory_dir: Path, mode: Mode) -> None:
     """C6: twice the weights for the double buffer, once for the snapshot."""
     nbytes = 1_000_000 // 64 * 64
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", nbytes, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", nbytes, HASH, mode)
     copies = 2 if mode == "double_buffer" else 1
     assert os.stat(_path(mailbox)).st_size == 4096 + copies * nbytes
     mailbox.remove()
@@ -153,7 +153,7 @@ def test_C6_memory_is_exactly_the_copies_and_one_page(memory_dir: Path, mode: Mo
 @MODES
 def test_C7_the_inactive_copy_can_be_started_from_the_active_one(memory_dir: Path, mode: Mode) -> None:
     """C7: readers notice nothing, also one that is reading the inactive copy; a single copy has nothing to start."""
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 1000, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 1000, HASH, mode)
     mailbox.warm()  # nothing is published
     out = np.zeros(1000, np.uint8)
     assert mailbox.read(out, 0) is None
@@ -176,7 +176,7 @@ def test_C7_the_inactive_copy_can_be_started_from_the_active_one(memory_dir: Pat
 
 def _hostile(memory_dir: Path, mode: Mode, readers: int, reads: int, seconds: float) -> dict[str, int]:
     """What `readers` processes saw together that made `reads` whole reads each while another one wrote on and on."""
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 200_000, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 200_000, HASH, mode)
     with ExitStack() as stack:
         writer = stack.enter_context(python(HOSTILE, mailbox.path, HASH))
         assert line(writer) == "ready"
@@ -210,7 +210,7 @@ def test_C4_no_torn_read_in_many_more(memory_dir: Path, mode: Mode) -> None:
 
 def test_C4_the_check_that_finds_no_torn_read_would_find_one(memory_dir: Path) -> None:
     """A reader that does not compare the sequence words adopts torn weights within seconds."""
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 200_000, HASH, "snapshot")
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 200_000, HASH, "snapshot")
     out = np.empty(200_000, np.uint8)
     words = out.view(np.uint64)
     with python(HOSTILE, mailbox.path, HASH) as process:
@@ -242,7 +242,7 @@ print(mailbox.version.version, time.process_time() - spent, flush=True)
 @MODES
 def test_U16_another_process_sleeps_until_it_is_woken(memory_dir: Path, mode: Mode) -> None:
     """U16: no polling: it spends no time on waiting, and is there at once."""
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 100, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 100, HASH, mode)
     mailbox.write(_weights(100, 1), Version(1, 1))
     with python(SLEEPER, mailbox.path, HASH) as process:
         assert line(process) == "ready"
@@ -258,7 +258,7 @@ def test_U16_another_process_sleeps_until_it_is_woken(memory_dir: Path, mode: Mo
 
 @pytest.mark.skipif(not futex.AVAILABLE, reason="futexes are missing")
 def test_a_sleep_ends_with_its_time_and_does_not_begin_when_news_are_there(memory_dir: Path) -> None:
-    mailbox = Mailbox.create(None, 100, HASH, "snapshot")
+    mailbox = SharedSnapshot.create(None, 100, HASH, "snapshot")
     started = time.monotonic()
     mailbox.wait(NOTHING, 0.2)
     assert 0.15 < time.monotonic() - started < 60
@@ -277,7 +277,7 @@ def test_a_sleep_on_memory_that_is_not_there_is_an_error() -> None:
 
 @MODES
 def test_a_writer_killed_in_mid_write_blocks_nobody_and_the_next_one_recovers(memory_dir: Path, mode: Mode) -> None:
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 1000, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 1000, HASH, mode)
     mailbox.write(_weights(1000, 1), Version(1, 1))
     with python(KILLED, mailbox.path, HASH) as process:
         assert process.wait(60) == -9
@@ -291,7 +291,7 @@ def test_a_writer_killed_in_mid_write_blocks_nobody_and_the_next_one_recovers(me
     else:
         assert found is None
     assert mailbox.version == Version(1, 1)
-    again = Mailbox.attach(_path(mailbox), HASH)
+    again = SharedSnapshot.attach(_path(mailbox), HASH)
     for number in (2, 3):
         again.write(_weights(1000, number), Version(2, number))
         assert mailbox.read(out, 0.2) == Version(2, number)
@@ -301,10 +301,10 @@ def test_a_writer_killed_in_mid_write_blocks_nobody_and_the_next_one_recovers(me
 
 
 def test_the_mailbox_of_another_network_is_refused_and_let_go(memory_dir: Path) -> None:
-    mailbox = Mailbox.create(memory_dir / "rookery-r-w", 100, HASH, "snapshot")
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 100, HASH, "snapshot")
     for manifest, nbytes in (("f" * 16, 100), (HASH, 99)):
         with raises(SharedMemoryError, "mailbox_of_another_network", file=_path(mailbox)):
-            Mailbox.attach(_path(mailbox), manifest, nbytes)
+            SharedSnapshot.attach(_path(mailbox), manifest, nbytes)
     mailbox.close()
     assert sweep() == [memory_dir / "rookery-r-w"]  # nobody holds a lock any more
 
@@ -314,12 +314,12 @@ def test_the_mailbox_of_another_network_is_refused_and_let_go(memory_dir: Path) 
 )
 def test_a_damaged_mailbox_is_refused_in_a_sentence(memory_dir: Path, word: int, value: int) -> None:
     path = memory_dir / "rookery-r-w"
-    Mailbox.create(path, 100, HASH, "snapshot").close()
+    SharedSnapshot.create(path, 100, HASH, "snapshot").close()
     with path.open("r+b") as file:
         file.seek(8 * word)
         file.write(value.to_bytes(8, "little"))
     with raises(SharedMemoryError, "not_a_mailbox" if word == 0 else "mailbox_damaged", file=path):
-        Mailbox.attach(path, HASH)
+        SharedSnapshot.attach(path, HASH)
     assert sweep() == [path]
 
 
@@ -327,5 +327,5 @@ def test_a_file_shorter_than_a_page_is_no_mailbox(memory_dir: Path) -> None:
     path = memory_dir / "rookery-r-w"
     path.write_bytes(b"ROOKMAIL")
     with raises(SharedMemoryError, "not_a_mailbox"):
-        Mailbox.attach(path, HASH)
+        SharedSnapshot.attach(path, HASH)
     path.unlink()

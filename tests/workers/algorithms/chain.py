@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 
 __all__ = ["AGENT", "GAMMA", "PLACES", "VALUES", "judge", "steps"]
 
@@ -20,12 +20,12 @@ VALUES = GAMMA ** np.arange(5, -1, -1)
 """[6] of walking right at each place."""
 
 
-def steps(rng: np.random.Generator, rows: int = 64) -> Transitions:
+def steps(rng: np.random.Generator, rows: int = 64) -> TransitionBatch:
     """Of a walker who may be anywhere and does anything."""
     place, action = rng.integers(0, 6, rows), rng.integers(0, 2, rows)
     won = (place == 5) & (action == 1)
     following = np.where(action == 1, np.minimum(place + 1, 5), 0)
-    return Transitions(
+    return TransitionBatch(
         PLACES[torch.from_numpy(place)],
         torch.from_numpy(action),
         torch.from_numpy(won.astype(np.float32)),

@@ -15,7 +15,7 @@ from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
 from tests.faults import raises
 from workers.algorithms.bc import BCUpdate, objective
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.ppo import PPOUpdate
 from workers.policies.build import build
 from workers.policies.interface import Interface
@@ -46,7 +46,7 @@ def updater(action: Any, **algorithm: Any) -> BCUpdate:
     return update
 
 
-def batch(action: Any, rows: int = B, masked: bool = False) -> Transitions:
+def batch(action: Any, rows: int = B, masked: bool = False) -> TransitionBatch:
     g = torch.Generator().manual_seed(1)
     sizes = {"discrete": (4,), "multi_discrete": (3, 2)}.get(action.kind, ())
     chosen = torch.stack([torch.randint(0, n, (rows,), generator=g) for n in sizes], 1) if sizes else None
@@ -54,7 +54,7 @@ def batch(action: Any, rows: int = B, masked: bool = False) -> Transitions:
     if legal is not None and chosen is not None:
         starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
         legal.scatter_(1, chosen + starts, True)
-    return Transitions(
+    return TransitionBatch(
         observation=torch.randn(rows, 1, 3, generator=g),
         action=torch.empty(rows, 0, dtype=torch.int64)
         if chosen is None
@@ -76,7 +76,7 @@ def outputs(policy: ActorCritic, observation: torch.Tensor) -> np.ndarray:
     return np.asarray(x @ w["policy_weight"] + w["policy_bias"])
 
 
-def by_hand(policy: ActorCritic, rows: Transitions, b: int) -> tuple[float, float]:
+def by_hand(policy: ActorCritic, rows: TransitionBatch, b: int) -> tuple[float, float]:
     """Log-probability and entropy of row `b`."""
     out, at, chance, entropy = outputs(policy, rows.observation[b]), 0, 0.0, 0.0
     for head, size in enumerate(policy.heads.sizes):

@@ -15,18 +15,18 @@ from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
+from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.algorithms.stacked.stacked_q_learning import ValueStack
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
-from workers.policies.tensors.scratch import Workspace
-from workers.runtime.torch_setup import FLOAT32, Arithmetic
+from workers.policies.tensors.scratch import ScratchBuffers
+from workers.runtime.torch_setup import FLOAT32, Precision
 
-ROUNDED = Arithmetic("bfloat16")
+ROUNDED = Precision("bfloat16")
 HOST = torch.device("cpu")
 CORES: dict[Kind | None, int] = {None: 0, "gru": streamed.U, "lstm": 2 * streamed.U}
 
@@ -98,7 +98,7 @@ def test_the_loss_is_the_same_but_for_rounding_and_all_that_is_kept_stays_float3
 def test_value_targets_and_ratios_are_float32_and_rows_of_the_actor_have_ratio_1_but_for_rounding() -> None:
     update, given = _streamed()
     batch = prepare(given)
-    minibatch = batch.minibatch(torch.arange(streamed.B), Workspace())
+    minibatch = batch.minibatch(torch.arange(streamed.B), ScratchBuffers())
     with ROUNDED.products(HOST):
         rounded = objective(update.policy, minibatch, update.algorithm)
     exact = objective(update.policy, minibatch, update.algorithm)
@@ -122,7 +122,7 @@ def test_policies_together_round_as_each_does_alone(way: str, core: Kind | None)
         update.arithmetic = ROUNDED
     noise = torch.Generator().manual_seed(0)
     parts = [[update] for update in together] if way == "branches" else [together]
-    stack = PPOStack(together) if way == "stacked" else Branches([FixedStack(part) for part in parts], Recorder(HOST))
+    stack = PPOStack(together) if way == "stacked" else Branches([GraphedPPO(part) for part in parts], GraphCache(HOST))
     for _ in range(2):
         given = [streamed.segments(noise, 0, CORES[core]) for _ in range(streamed.K)]
         one_by_one(alone, given, [0.0] * streamed.K)
@@ -139,7 +139,7 @@ def test_values_together_round_as_each_does_alone(kind: type[DQN | IQN]) -> None
     noise = torch.Generator().manual_seed(0)
     given = [replayed.transitions(noise) for _ in range(replayed.K)]
     expected = one_by_one(alone, given, [0.0] * replayed.K)
-    found = ValueStack(together).update(given, [0.0] * replayed.K)
+    found = StackedQLearning(together).update(given, [0.0] * replayed.K)
     assert found != one_by_one(replayed.updates(kind), given, [0.0] * replayed.K), "nothing is rounded"
     for one, other in zip(expected, found, strict=True):
         assert isinstance(one, dict)

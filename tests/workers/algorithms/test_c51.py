@@ -17,26 +17,26 @@ from tests.trial import Trial
 from tests.workers.algorithms import chain
 from workers.algorithms.build import build_update
 from workers.algorithms.c51 import C51Update, divergence, estimates, projected
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.networks.categorical_network import CategoricalNetwork
+from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B = 6
 
 
-def setting(**algorithm: Any) -> tuple[CategoricalNetwork, PolicyConfig]:
+def setting(**algorithm: Any) -> tuple[C51Policy, PolicyConfig]:
     config = PolicyConfig(algorithm=C51(**algorithm), model_config=Network(hidden=(16,)), learning_rate=0.01)
     policy = build(Interface.of(AGENT), config, 0)
-    assert isinstance(policy, CategoricalNetwork)
+    assert isinstance(policy, C51Policy)
     return policy, config
 
 
-def transitions(rows: int = B, seed: int = 0) -> Transitions:
+def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
     g = torch.Generator().manual_seed(seed)
-    return Transitions(
+    return TransitionBatch(
         observation=torch.randn(rows, 1, 3, generator=g),
         action=torch.randint(4, (rows,), generator=g),
         reward=torch.randn(rows, generator=g),
@@ -204,7 +204,7 @@ def test_e10_c51_learns_a_chain_whose_reward_lies_at_its_end(rainbow: bool, tria
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=trial.rate(0.005))
     policy = build(Interface.of(chain.AGENT), config, trial.seed)
     update = build_update(policy, config)
-    assert isinstance(policy, CategoricalNetwork)
+    assert isinstance(policy, C51Policy)
     assert isinstance(update, C51Update)
     rng = np.random.default_rng(trial.seed)
     for _ in range(trial.steps(500)):

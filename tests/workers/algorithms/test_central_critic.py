@@ -17,19 +17,19 @@ from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.learning.diagnostics.finite import not_finite
-from workers.learning.diagnostics.training_health import Health
+from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
 from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build, published
 from workers.policies.interface import Interface
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.tensors.scratch import Workspace
-from workers.rollout.acting_policy import Performer
+from workers.policies.tensors.scratch import ScratchBuffers
+from workers.rollout.acting_policy import ActingPolicy
 
 SEEN = Observation(
     components={
@@ -51,7 +51,7 @@ def setting(network: dict[str, Any] | None = None, **algorithm: Any) -> tuple[Ce
     return policy, config
 
 
-def segments(policy: CentralActorCritic, seed: int = 0) -> Segments:
+def segments(policy: CentralActorCritic, seed: int = 0) -> SegmentBatch:
     """What it acted in, with what only learners see."""
     g = torch.Generator().manual_seed(100 + seed)
     return replace(
@@ -95,7 +95,7 @@ def test_the_objective_is_that_of_ppo_with_the_critics_values_row_by_row() -> No
     given = replace(given, log_probability=given.log_probability + torch.randn(B, T) * 0.3)
     policy.update_returns(torch.randn(100) * 3 + 1)
     expected = written_out(policy, given, config.algorithm)
-    found = objective(policy, prepare(given).minibatch(torch.randperm(B), Workspace()), config.algorithm).metrics
+    found = objective(policy, prepare(given).minibatch(torch.randperm(B), ScratchBuffers()), config.algorithm).metrics
     for name, number in expected.items():
         assert found[name].item() == pytest.approx(number, abs=1e-5), name
     other = replace(given, final_privileged=torch.zeros(B, T, 2))
@@ -108,7 +108,7 @@ def test_rows_of_unchanged_weights_have_ratio_one(network: dict[str, Any]) -> No
     update = PPOUpdate(policy, config)
     for seed in range(3):
         given = _remembering(policy, seed) if network else segments(policy, seed)
-        batch = prepare(given).minibatch(torch.arange(B), Workspace())
+        batch = prepare(given).minibatch(torch.arange(B), ScratchBuffers())
         metrics = objective(policy, batch, update.algorithm).metrics
         assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
         assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-5)
@@ -119,7 +119,7 @@ def test_rows_of_unchanged_weights_have_ratio_one(network: dict[str, Any]) -> No
         assert moments.count == 3 * B * T
 
 
-def _remembering(policy: CentralActorCritic, seed: int) -> Segments:
+def _remembering(policy: CentralActorCritic, seed: int) -> SegmentBatch:
     """Segments that a recurrent actor acted in, in one episode from zeros on."""
     generator = torch.Generator().manual_seed(seed)
     observation, noise = torch.randn(B, T + 1, 3, generator=generator), np.random.default_rng(seed)
@@ -130,7 +130,7 @@ def _remembering(policy: CentralActorCritic, seed: int) -> Segments:
         actions.append(torch.from_numpy(acted["action"]))
         chances.append(torch.from_numpy(acted["log_probability"]))
     none = torch.zeros(B, T, dtype=torch.bool)
-    return Segments(
+    return SegmentBatch(
         observation,
         torch.stack(actions, 1),
         torch.randn(B, T, generator=generator),
@@ -198,7 +198,7 @@ def test_only_the_actor_travels_and_acts_I2() -> None:
             parameter.add_(torch.randn_like(parameter))
     assert policy.observations is not None
     policy.observations.update(torch.randn(50, 3) * 4 + 1)
-    performer = Performer(Interface.of(AGENT), config, 9)
+    performer = ActingPolicy(Interface.of(AGENT), config, 9)
     performer.spare[:] = travelling.bytes_view()
     performer.swap(performer.version)
     seen, state = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32), np.zeros((6, 5), np.float32)
@@ -227,7 +227,7 @@ def test_what_only_the_critic_sees_is_measured_and_noted_where_it_never_varies_H
     (plan,) = plan_policies(run, World(id="w", agents=(AGENT,))).values()
     for varies in (True, False):
         counters = Counters(None, *LearnerReport.names(["a"]))
-        health = Health("a", plan.interface, plan.layout, 0.01, counters, 0.99)
+        health = TrainingHealth("a", plan.interface, plan.layout, 0.01, counters, 0.99)
         for seed in range(3):
             given = segments(policy, seed)
             assert given.privileged is not None
@@ -249,7 +249,7 @@ def test_statistics_are_of_what_was_trained_on_each_real_row_once() -> None:
         policy, config = setting(minibatches=1, epochs=2, normalize_observation=True, normalize_return=normalize)
         assert isinstance(config.algorithm, PPO)
         given = replace(segments(policy), valid=torch.tensor([T, 5, 1, 0, T - 1, 7, 2, T]))
-        batch = prepare(given).minibatch(torch.arange(B), Workspace())
+        batch = prepare(given).minibatch(torch.arange(B), ScratchBuffers())
         real = batch.mask.bool()
         target = objective(policy, batch, config.algorithm).target[real].double()
         PPOUpdate(policy, config).update(given)

@@ -15,14 +15,14 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms import chain
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.dqn import DQNUpdate, estimates, huber
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.networks.q_network import ValueNetwork
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
@@ -34,15 +34,15 @@ def updater(**algorithm: Any) -> DQNUpdate:
         algorithm=DQN(frames=F, **algorithm), model_config=Network(hidden=(16, 16)), learning_rate=0.01
     )
     policy = build(Interface.of(AGENT), config, 0)
-    assert isinstance(policy, ValueNetwork)
+    assert isinstance(policy, DQNPolicy)
     return DQNUpdate(policy, config)
 
 
-def transitions(rows: int = B, seed: int = 0, masked: bool = False) -> Transitions:
+def transitions(rows: int = B, seed: int = 0, masked: bool = False) -> TransitionBatch:
     g = torch.Generator().manual_seed(seed)
     legal = torch.rand(rows, 4, generator=g) < 0.5
     legal[:, 1] = True
-    return Transitions(
+    return TransitionBatch(
         observation=torch.randn(rows, F, 3, generator=g),
         action=torch.randint(0, 4, (rows,), generator=g),
         reward=torch.randn(rows, generator=g),
@@ -94,7 +94,7 @@ def test_iqn_targets_are_of_legal_actions_as_well(double: bool) -> None:
     """An illegal action of great value changes nothing; the same action, legal, does."""
     config = PolicyConfig(algorithm=IQN(frames=F), model_config=Network(hidden=(16,)))
     policy = build(Interface.of(AGENT), config, 0)
-    assert isinstance(policy, QuantileNetwork)
+    assert isinstance(policy, IQNPolicy)
     batch, fractions = transitions(masked=True), torch.rand(5)
     legal = torch.ones(B, 4, dtype=torch.bool)
     legal[:, 3] = False
@@ -116,7 +116,7 @@ def test_exploration_and_choice_keep_to_what_is_legal(algorithm: DQN | IQN) -> N
     """Every legal action is tried equally often, an illegal one never, also where it is thought the best."""
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(16,)))
     policy = build(Interface.of(AGENT), config, 0)
-    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    assert isinstance(policy, IQNPolicy | DQNPolicy)
     policy.online.head.bias.data[3] = 100
     n = 6_000
     legal = np.tile([[True, False, True, False], [False, True, False, False]], (n, 1))
@@ -163,7 +163,7 @@ def test_importance_weights_scale_each_rows_loss() -> None:
 def _iqn() -> IQNUpdate:
     config = PolicyConfig(algorithm=IQN(frames=F), model_config=Network(hidden=(16,)))
     policy = build(Interface.of(AGENT), config, 0)
-    assert isinstance(policy, QuantileNetwork)
+    assert isinstance(policy, IQNPolicy)
     return IQNUpdate(policy, config)
 
 
@@ -180,7 +180,7 @@ def test_e10_dqn_learns_a_chain_whose_reward_lies_at_its_end(trial: Trial) -> No
     algorithm = DQN(gamma=chain.GAMMA, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=trial.rate(0.005))
     policy = build(Interface.of(chain.AGENT), config, trial.seed)
-    assert isinstance(policy, ValueNetwork)
+    assert isinstance(policy, DQNPolicy)
     update, rng = DQNUpdate(policy, config), np.random.default_rng(trial.seed)
     for _ in range(trial.steps(400)):
         update.update(chain.steps(rng))

@@ -17,14 +17,14 @@ from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.tensors.flat_weights import flatten_
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 
 def setting(
@@ -59,7 +59,7 @@ def test_the_update_is_the_published_one_on_rows_of_an_older_policy_E11(clips: t
     loss, ratios = published(policy, segments, config.algorithm)
     expected = gradient(policy, loss)  # before the next look: the policy computes in memory that it uses again
     assert ratios.std() > 0.3
-    batch = prepare(segments).minibatch(torch.randperm(B), Workspace())
+    batch = prepare(segments).minibatch(torch.randperm(B), ScratchBuffers())
     found = objective(policy, batch, config.algorithm)
     assert found.metrics["clip_fraction"].item() == pytest.approx((ratios > clips[0]).float().mean().item())
     assert found.loss.item() == pytest.approx(loss.item(), abs=1e-4)
@@ -72,7 +72,7 @@ def gradient(policy: ActorCritic, loss: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, [p for p in policy.parameters() if p.requires_grad]))
 
 
-def published(policy: ActorCritic, s: Segments, config: IMPALA) -> tuple[Tensor, Tensor]:
+def published(policy: ActorCritic, s: SegmentBatch, config: IMPALA) -> tuple[Tensor, Tensor]:
     """The loss, from one row after another, and the ratios."""
     losses, ratios = [], []
     shown = torch.cat([s.observation.flatten(0, 1), s.final_observation.flatten(0, 1)])
@@ -165,7 +165,7 @@ def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:
         right = (action == context[:, :-1]).astype(np.float32)
         history.append(right.mean())
         waiting.append(
-            Segments(
+            SegmentBatch(
                 observation,
                 torch.from_numpy(action),
                 torch.from_numpy(right),

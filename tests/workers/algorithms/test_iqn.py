@@ -15,11 +15,11 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms import chain
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.iqn import IQNUpdate, estimates, quantile_huber
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
@@ -30,13 +30,13 @@ def updater(**algorithm: Any) -> IQNUpdate:
     network = Network(hidden=(16, 16))
     config = PolicyConfig(algorithm=IQN(frames=F, **algorithm), model_config=network, learning_rate=0.01)
     policy = build(Interface.of(AGENT), config, 0)
-    assert isinstance(policy, QuantileNetwork)
+    assert isinstance(policy, IQNPolicy)
     return IQNUpdate(policy, config)
 
 
-def transitions(rows: int = B, seed: int = 0) -> Transitions:
+def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
     g = torch.Generator().manual_seed(seed)
-    return Transitions(
+    return TransitionBatch(
         observation=torch.randn(rows, F, 3, generator=g),
         action=torch.randint(0, 4, (rows,), generator=g),
         reward=torch.randn(rows, generator=g),
@@ -64,8 +64,8 @@ def test_e1_loss_is_the_formula_written_out_number_by_number(double: bool, dueli
 
 @torch.no_grad()
 def written_out(
-    policy: QuantileNetwork,
-    batch: Transitions,
+    policy: IQNPolicy,
+    batch: TransitionBatch,
     b: int,
     fractions: list[float],
     target_fractions: list[float],
@@ -208,7 +208,7 @@ def test_e10_iqn_learns_a_chain_whose_reward_lies_at_its_end(trial: Trial) -> No
     algorithm = IQN(gamma=chain.GAMMA, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=trial.rate(0.005))
     policy = build(Interface.of(chain.AGENT), config, trial.seed)
-    assert isinstance(policy, QuantileNetwork)
+    assert isinstance(policy, IQNPolicy)
     update, rng = IQNUpdate(policy, config), np.random.default_rng(trial.seed)
     for _ in range(trial.steps(400)):
         update.update(chain.steps(rng))

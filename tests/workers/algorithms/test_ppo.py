@@ -16,7 +16,7 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.policies.build import build
@@ -24,7 +24,7 @@ from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.tensors.flat_weights import flatten_
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B, T = 8, 16
@@ -42,7 +42,7 @@ def updater(seed: int = 0, **algorithm: Any) -> PPOUpdate:
     return PPOUpdate(*setting(seed, **algorithm))
 
 
-def experience(policy: ActorCritic | CentralActorCritic, seed: int = 0) -> Segments:
+def experience(policy: ActorCritic | CentralActorCritic, seed: int = 0) -> SegmentBatch:
     """Segments that `policy` itself acted in, with ends of both kinds."""
     g, noise = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     observation = torch.randn(B, T + 1, 3, generator=g)
@@ -53,7 +53,7 @@ def experience(policy: ActorCritic | CentralActorCritic, seed: int = 0) -> Segme
     for b in range(B):
         rows = truncated[b].nonzero()[:, 0]
         final_row[b, : len(rows)] = rows
-    return Segments(
+    return SegmentBatch(
         observation=observation,
         action=torch.from_numpy(acted["action"]).view(B, T),
         reward=torch.randn(B, T, generator=g),
@@ -70,7 +70,7 @@ def experience(policy: ActorCritic | CentralActorCritic, seed: int = 0) -> Segme
 def test_rows_of_unchanged_weights_have_ratio_one() -> None:
     update = updater(minibatches=2, normalize_observation=True)
     for seed in range(3):
-        batch = prepare(experience(update.policy, seed)).minibatch(torch.arange(B), Workspace())
+        batch = prepare(experience(update.policy, seed)).minibatch(torch.arange(B), ScratchBuffers())
         metrics = objective(update.policy, batch, update.algorithm).metrics
         assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
         assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-5)
@@ -92,14 +92,14 @@ def test_the_objective_is_the_formula_written_out_row_by_row(normalize: bool) ->
     )
     policy.update_returns(torch.randn(100) * 3 + 1)
     expected = written_out(policy, segments, config.algorithm)
-    batch = prepare(segments).minibatch(torch.randperm(B), Workspace())
+    batch = prepare(segments).minibatch(torch.randperm(B), ScratchBuffers())
     found = objective(policy, batch, config.algorithm).metrics
     for name, number in expected.items():
         assert found[name].item() == pytest.approx(number, abs=1e-5), name
 
 
 @torch.no_grad()
-def written_out(policy: ActorCritic | CentralActorCritic, s: Segments, config: PPO) -> dict[str, float]:
+def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, config: PPO) -> dict[str, float]:
     sums, found = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}, []
     std, mean = policy.returns.std.item(), policy.returns.mean.item()
 
@@ -140,7 +140,7 @@ def written_out(policy: ActorCritic | CentralActorCritic, s: Segments, config: P
     return {**means, "loss": means["policy_loss"] + value - entropy}
 
 
-def poisoned(segments: Segments, valid: Tensor) -> Segments:
+def poisoned(segments: SegmentBatch, valid: Tensor) -> SegmentBatch:
     """The same segments cut to `valid` rows, with garbage in all rows beyond."""
     given = {field.name: getattr(segments, field.name) for field in fields(segments)}
     changed = {name: tensor.clone() for name, tensor in given.items() if tensor is not None}
@@ -152,17 +152,17 @@ def poisoned(segments: Segments, valid: Tensor) -> Segments:
         for name in {"reward", "log_probability", "value"} & changed.keys():
             changed[name][b, rows:] = torch.nan
         changed["final_observation"][b, (changed["final_row"][b] >= rows) | (changed["final_row"][b] < 0)] = torch.nan
-    return Segments(**{**changed, "valid": valid})
+    return SegmentBatch(**{**changed, "valid": valid})
 
 
-def zeroed(segments: Segments) -> Segments:
+def zeroed(segments: SegmentBatch) -> SegmentBatch:
     """Poisoned segments with zeros for garbage."""
     given = {field.name: getattr(segments, field.name) for field in fields(segments)}
     changed = {name: tensor.clone() for name, tensor in given.items() if tensor is not None}
     for name in ("observation", "reward", "log_probability", "value", "final_observation"):
         changed[name].nan_to_num_(0)
     changed["action"][changed["action"] > 3] = 0
-    return Segments(**changed)
+    return SegmentBatch(**changed)
 
 
 def test_k4_poison_beyond_the_valid_rows_reaches_nothing() -> None:
@@ -195,7 +195,8 @@ def test_a_short_segment_bootstraps_from_the_row_after_its_last() -> None:
     )
     assert isinstance(config.algorithm, PPO)
     losses = [
-        objective(policy, prepare(s).minibatch(torch.arange(B), Workspace()), config.algorithm) for s in (short, whole)
+        objective(policy, prepare(s).minibatch(torch.arange(B), ScratchBuffers()), config.algorithm)
+        for s in (short, whole)
     ]
     assert losses[0].loss.item() == pytest.approx(losses[1].loss.item(), abs=1e-6)
     torch.testing.assert_close(losses[0].target[:6], losses[1].target)
@@ -296,7 +297,7 @@ def test_e10_ppo_learns_which_action_pays(trial: Trial) -> None:
         none = torch.zeros(32, 8, dtype=torch.bool)
         history.append(right.mean())
         update.update(
-            Segments(
+            SegmentBatch(
                 observation,
                 torch.from_numpy(action),
                 torch.from_numpy(reward),

@@ -10,28 +10,30 @@ from torch import Tensor, nn
 from protocol.config.run import RND, AuxiliaryConfig
 from protocol.errors import TrainingFault
 from tests.faults import raises
-from workers.algorithms.common.batches import Observations
+from workers.algorithms.common.batches import ObservationBatch
 from workers.algorithms.rnd import RNDUpdate, discounted_sums
-from workers.policies.networks.rnd_networks import CLIP, Distillation
+from workers.policies.networks.rnd_networks import CLIP, RNDNetworks
 
 CONFIG = AuxiliaryConfig(algorithm=RND(features=8, minibatches=2), learning_rate=1e-3)
 
 
-def networks(shape: tuple[int, ...] = (3,), features: int = 8) -> Distillation:
+def networks(shape: tuple[int, ...] = (3,), features: int = 8) -> RNDNetworks:
     """With initial weights that are always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        return Distillation(shape, features, (16,), "relu")
+        return RNDNetworks(shape, features, (16,), "relu")
 
 
-def seen(observation: Tensor, final: Tensor | None = None, valid: int | None = None) -> Observations:
+def seen(observation: Tensor, final: Tensor | None = None, valid: int | None = None) -> ObservationBatch:
     """One segment whose rows, with the one behind them, are `observation` [T + 1, *shape]; `final` [k, *shape]."""
     entries = 2
     kept = torch.zeros(1, entries, *observation.shape[1:])
     row = torch.full((1, entries), -1)
     if final is not None:
         kept[0, : len(final)], row[0, : len(final)] = final, torch.arange(len(final))
-    return Observations(observation[None], torch.tensor([len(observation) - 1 if valid is None else valid]), kept, row)
+    return ObservationBatch(
+        observation[None], torch.tensor([len(observation) - 1 if valid is None else valid]), kept, row
+    )
 
 
 def by_hand(network: nn.Module, x: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box
 from tests.faults import raises
 from tests.trial import Trial
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.sac import (
     SACUpdate,
     actor_loss,
@@ -43,9 +43,9 @@ def updater(agent: Agent = AGENT, frames: int = F, rate: float = 0.01, seed: int
     return SACUpdate(policy, config)
 
 
-def transitions(rows: int = B, seed: int = 0) -> Transitions:
+def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
     g = torch.Generator().manual_seed(seed)
-    return Transitions(
+    return TransitionBatch(
         observation=torch.randn(rows, F, 3, generator=g),
         action=torch.empty(rows, 0, dtype=torch.int64),
         reward=torch.randn(rows, generator=g),
@@ -255,7 +255,7 @@ def test_e10_sac_learns_to_say_what_it_sees(trial: Trial) -> None:
         reward = -2 * (amount - seen[:, 0])[:, 0] ** 2
         seen_, amount_, reward_ = (torch.from_numpy(array) for array in (seen, amount, reward))
         nothing = torch.empty(64, 0, dtype=torch.int64)
-        update.update(Transitions(seen_, nothing, reward_, torch.zeros(64), seen_, amount_))
+        update.update(TransitionBatch(seen_, nothing, reward_, torch.zeros(64), seen_, amount_))
     seen = np.linspace(-0.8, 0.8, 9, dtype=np.float32).reshape(9, 1, 1)
     said = update.policy.act(torch.from_numpy(seen), rng, greedy=True)["amount"]
     trial.errs_less(np.abs(said[:, 0] - seen[:, 0, 0]).mean(), 0.15)

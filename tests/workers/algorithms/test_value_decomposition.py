@@ -16,13 +16,13 @@ from protocol.config.run import DQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
 from tests.trial import Trial
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.value_decomposition import DecompositionUpdate, team_estimates
 from workers.policies.build import build
 from workers.policies.export.safetensors import acting_weights
 from workers.policies.interface import Interface
-from workers.policies.networks.team_q_network import Decomposed, Mixer
-from workers.policies.team_layout import Member, members_of
+from workers.policies.networks.team_q_network import MonotonicMixer, TeamQPolicy
+from workers.policies.team_layout import TeamMember, members_of
 
 B, F = 7, 2
 LIKE = Agent(
@@ -57,12 +57,12 @@ def updater(
     return update
 
 
-def transitions(policy: Decomposed, rows: int = B, seed: int = 0, masked: bool = False) -> Transitions:
+def transitions(policy: TeamQPolicy, rows: int = B, seed: int = 0, masked: bool = False) -> TransitionBatch:
     g = torch.Generator().manual_seed(seed)
     legal = torch.rand(rows, policy.actions, generator=g) < 0.5
     for first in policy.firsts:
         legal[:, first + 1] = True
-    return Transitions(
+    return TransitionBatch(
         observation=torch.randn(rows, F, *policy.shape, generator=g),
         action=torch.stack([torch.randint(0, size, (rows,), generator=g) for size in policy.sizes], 1),
         reward=torch.randn(rows, generator=g),
@@ -75,7 +75,7 @@ def transitions(policy: Decomposed, rows: int = B, seed: int = 0, masked: bool =
 Numbers = dict[str, NDArray[np.float64]]
 
 
-def values(w: Numbers, tower: str, policy: Decomposed, frames: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+def values(w: Numbers, tower: str, policy: TeamQPolicy, frames: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """[A] of each member of what it sees of `frames` [F, I], by numpy alone."""
     found = []
     for i, member in enumerate(policy.online.sight.members):
@@ -150,7 +150,7 @@ def test_the_sum_by_hand() -> None:
 def test_the_mixture_by_hand() -> None:
     """Two members, a state of one number, two units: W1(s) = [[1, 2], [3, -4]] s, w2(s) = [1, -0.5] s, b1 = (0, -8.5),
     b2(s) = 2 relu(s) + 0.25; in s = 1: elu(0.5 + 3, 1 + 4 - 8.5) . (1, 0.5) + 2.25."""
-    mixer = Mixer(1, 2, 2)
+    mixer = MonotonicMixer(1, 2, 2)
     with torch.no_grad():
         for parameter in mixer.parameters():
             parameter.zero_()
@@ -171,7 +171,7 @@ def test_what_is_better_for_a_member_is_never_worse_for_the_team(
 ) -> None:
     """The derivative of the team's value by each member's is not negative, whatever the weights and the state."""
     g = torch.Generator().manual_seed(seed)
-    mixer = Mixer(3, members, units)
+    mixer = MonotonicMixer(3, members, units)
     with torch.no_grad():
         for parameter in mixer.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=g) * scale)
@@ -242,8 +242,8 @@ def test_noisy_heads_are_drawn_for_each_member() -> None:
 
 
 def test_members_are_parts_of_the_same_names_with_one_choice_each() -> None:
-    assert members_of(interface_of(LIKE)) == (Member("a", 0, 2, 3), Member("b", 2, 4, 3))
-    assert members_of(interface_of(UNLIKE, 5))[-1] == Member("c", 5, 7, 3)
+    assert members_of(interface_of(LIKE)) == (TeamMember("a", 0, 2, 3), TeamMember("b", 2, 4, 3))
+    assert members_of(interface_of(UNLIKE, 5))[-1] == TeamMember("c", 5, 7, 3)
     others: list[dict[str, Any]] = [
         {"observation": Box(shape=(2,))},
         {"action": Discrete(n=2)},
@@ -282,7 +282,7 @@ def test_e10_a_team_learns_who_has_to_do_what(name: str, error: float, trial: Tr
         right = (shown == action).astype(np.float32)
         seen = torch.from_numpy(one_hot[shown].reshape(64, 1, 6))
         reward = torch.from_numpy(right[:, 0] + 2 * right[:, 1])
-        update.update(Transitions(seen, torch.from_numpy(action), reward, torch.zeros(64), seen))
+        update.update(TransitionBatch(seen, torch.from_numpy(action), reward, torch.zeros(64), seen))
     shown = np.indices((3, 3)).reshape(2, -1).T
     seen = torch.from_numpy(one_hot[shown].reshape(9, 1, 6))
     trial.reaches((update.policy.act(seen, chance, greedy=True)["action"] == shown).mean(), 1, "right")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from protocol.config.run import Run, parse_run
-from workers.coordination.curriculum import Programme, programme_of
-from workers.environments.collections.sampling import Ladder, Worst, choice_of
+from workers.coordination.curriculum import CurriculumState, programme_of
+from workers.environments.collections.sampling import AdversarialSampler, CurriculumSampler, choice_of
 from workers.environments.registry import make
-from workers.runtime.files import Disk
+from workers.runtime.files import SafeWriter
 
 HUNT = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 4}}
 STAGES = {"after": {"hard": ["easy"]}, "threshold": {"easy": 2.0}, "episodes": 10, "rehearsal": 0.0}
@@ -26,8 +26,8 @@ def run_in(members: tuple[str, ...] = ("easy", "hard"), **structure: Any) -> Run
     return parse_run({"environment": world, **structure.pop("keys", {})})
 
 
-def programme(run: Run, folder: Path) -> Programme:
-    return Programme(run, POLICIES, 2, folder, Disk())
+def programme(run: Run, folder: Path) -> CurriculumState:
+    return CurriculumState(run, POLICIES, 2, folder, SafeWriter())
 
 
 class Actors:
@@ -69,8 +69,8 @@ def test_a_full_disk_ends_no_coordinator_and_what_was_mastered_is_kept_once_ther
     def full(path: Path, _text: str) -> int:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    disk, actors = Disk(), Actors()
-    made = Programme(run_in(curriculum=STAGES), POLICIES, 2, tmp_path, disk)
+    disk, actors = SafeWriter(), Actors()
+    made = CurriculumState(run_in(curriculum=STAGES), POLICIES, 2, tmp_path, disk)
     actors.end(0, "easy", 20, 3.0)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
@@ -98,7 +98,7 @@ def test_the_worst_of_all_actors_is_told_once_each_was_tried_I9(tmp_path: Path) 
 
 def test_who_is_told_plays_what_he_is_told_whatever_his_own_episodes_were_I9() -> None:
     ladder = choice_of(run_in(curriculum=STAGES).environment, np.random.default_rng(0))
-    assert isinstance(ladder, Ladder)
+    assert isinstance(ladder, CurriculumSampler)
     ladder.hear({"scores": {}, "mastered": []})
     for _ in range(20):
         ladder.ended("easy", 100.0)
@@ -106,7 +106,7 @@ def test_who_is_told_plays_what_he_is_told_whatever_his_own_episodes_were_I9() -
     ladder.hear({"scores": {}, "mastered": ["easy"]})
     assert {ladder.choose() for _ in range(20)} == {"hard"}
     worst = choice_of(run_in(adversarial={"tries": 1, "exploration": 0.0}).environment, np.random.default_rng(0))
-    assert isinstance(worst, Worst)
+    assert isinstance(worst, AdversarialSampler)
     worst.hear({"scores": {"hard": 1.0}})
     worst.ended("hard", -9.0)
     assert {worst.choose() for _ in range(5)} == {"easy"}  # nobody has tried it
@@ -137,6 +137,6 @@ def test_nobody_decides_in_lock_step_or_where_there_is_nothing_to_decide(tmp_pat
     ):
         world = make(run.environment.model_copy(update={"processes": 0}))
         try:
-            assert programme_of(run, world.world, POLICIES, tmp_path, Disk()) is None
+            assert programme_of(run, world.world, POLICIES, tmp_path, SafeWriter()) is None
         finally:
             world.close()

@@ -7,15 +7,15 @@ import platform
 from pathlib import Path
 
 from protocol.messages.core import Route
-from workers.coordination.member_store import Member, Register
+from workers.coordination.member_store import MemberStore, WorkerRecord
 
 ROUTE = Route(policy="a", learner="learner-a", incarnation=2, experience="e", weights="w", acknowledgements="k")
 
 
-def filled(path: Path) -> Register:
+def filled(path: Path) -> MemberStore:
     """With an entry of every kind."""
-    made = Register(path)
-    made.members["actor-0"] = Member(
+    made = MemberStore(path)
+    made.members["actor-0"] = WorkerRecord(
         "actor-0",
         "actor",
         "token",
@@ -45,13 +45,13 @@ def filled(path: Path) -> Register:
 def test_everything_comes_back_G2(tmp_path: Path) -> None:
     first = filled(tmp_path / "state.json")
     first.save()
-    again = Register(tmp_path / "state.json")
+    again = MemberStore(tmp_path / "state.json")
     for name in ("run_id", "incarnations", "quotas", "told", "ended", "clean"):
         assert getattr(again, name) == getattr(first, name), name
     assert again.restarts == {"actor-0": 1, "coordinator": 1}
     (member,) = again.members.values()
     old = first.members["actor-0"]
-    same = [name for name in Member.__slots__ if name not in ("seen", "heard", "state", "metrics")]
+    same = [name for name in WorkerRecord.__slots__ if name not in ("seen", "heard", "state", "metrics")]
     assert [getattr(member, name) for name in same] == [getattr(old, name) for name in same]
     assert not member.heard
     assert member.seen > 0  # its lease begins now
@@ -67,12 +67,12 @@ def test_whoever_reads_the_file_meanwhile_reads_it_whole(tmp_path: Path) -> None
         made.restarts["actor-0"] = 9
         made.save()
         assert file.read() == before
-    assert Register(tmp_path / "state.json").restarts["actor-0"] == 9
+    assert MemberStore(tmp_path / "state.json").restarts["actor-0"] == 9
 
 
 def test_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
-    one, other = (Register(folder / "state.json").run_id for folder in folders)
+    one, other = (MemberStore(folder / "state.json").run_id for folder in folders)
     assert one != other

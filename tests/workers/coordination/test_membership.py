@@ -15,7 +15,7 @@ from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
 from tests.faults import kinds_in, words_in
-from workers.coordination.member_store import Member
+from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
 
 HERE = platform.node()
@@ -51,10 +51,10 @@ def members_of(folder: Path, actors: int = 1, steps: int = 100, **settings: obje
     )
 
 
-def admitted(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> Member:
+def admitted(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> WorkerRecord:
     """The member that `request` becomes."""
     answer = members.join(request, steps or {})
-    assert isinstance(answer, Member), answer
+    assert isinstance(answer, WorkerRecord), answer
     return answer
 
 
@@ -66,7 +66,7 @@ def refused(members: Membership, request: Join, steps: dict[tuple[str, int], int
     return answer
 
 
-def leave(member: Member, error: str = "") -> Leave:
+def leave(member: WorkerRecord, error: str = "") -> Leave:
     """Its farewell."""
     return Leave(name=member.name, token=member.token, incarnation=member.incarnation, error=error)
 

@@ -25,8 +25,8 @@ from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
-from workers.environments.base import Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentTimeStep
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import first_rows, random_player
 
 
@@ -90,7 +90,7 @@ FULL = SPACES.filter(full)
 """Gymnasium's vector form steps nothing with an empty Dict or Tuple in its actions."""
 
 
-def _shows_the_games(place: Place, present: Present, games: list[Echo], ended: bool) -> None:
+def _shows_the_games(place: Place, present: AgentTimeStep, games: list[Echo], ended: bool) -> None:
     """What came is what each game showed last, and where an episode just ended also what it showed before."""
     for i, game in enumerate(games):
         assert same(nested(place, present.observation, i), game.shown[-1])
@@ -109,7 +109,7 @@ def test_any_spaces_of_gymnasium_go_both_ways_I1_I3(observation: Any, action: An
         games.append(Echo(observation, action))
         return games[-1]
 
-    environment = Checked(GymnasiumEnvironment("echo", make_one, 2))
+    environment = CheckedEnvironment(GymnasiumEnvironment("echo", make_one, 2))
     place = environment.world.places[0]
     player = random_player(place, np.random.default_rng(seed))
     turn = environment.reset(seed)
@@ -128,7 +128,7 @@ def test_any_spaces_go_through_gymnasiums_vector_form(observation: Any, action: 
     """I1: in each way to restart."""
     games = [Echo(observation, action) for _ in range(2)]
     vector = SyncVectorEnv([lambda game=game: game for game in games], autoreset_mode=mode)  # type: ignore[misc]
-    environment = Checked(GymnasiumVector("echo", vector))
+    environment = CheckedEnvironment(GymnasiumVector("echo", vector))
     place = environment.world.places[0]
     player = random_player(place, np.random.default_rng(seed))
     turn = environment.reset(seed)
@@ -146,7 +146,7 @@ def test_an_action_has_the_dtype_of_its_space_and_stays_within_bounds_that_float
     """I1: 0.1 and 0.7 are no numbers of float32."""
     wide = Tuple(spaces=(Box(shape=(2,), dtype="float64", low=0.1, high=(0.7, None)), Discrete(n=2, start=3)))
     game = Echo(Box(shape=(1,)), wide)
-    environment = Checked(GymnasiumEnvironment("echo", lambda: game, 1))
+    environment = CheckedEnvironment(GymnasiumEnvironment("echo", lambda: game, 1))
     place = environment.world.places[0]
     environment.reset(0)
     rows = first_rows(place.acted, 1)
@@ -169,7 +169,7 @@ def test_a_text_is_read_and_written() -> None:
         def step(self, action: Any) -> Any:
             return action[::-1], 0.0, False, False, {}
 
-    environment = Checked(GymnasiumEnvironment("greeting", Greeting, 1))
+    environment = CheckedEnvironment(GymnasiumEnvironment("greeting", Greeting, 1))
     (present,) = environment.reset(0).present
     assert present.observation.tolist() == [[1, 2, 2, 1, 0]]
     (present,) = environment.step([np.array([[3, 1, 0, 0, 0]], np.int32)]).present
@@ -177,7 +177,7 @@ def test_a_text_is_read_and_written() -> None:
 
 
 def test_a_tuple_of_choices_is_blackjack() -> None:
-    environment = Checked(gymnasium_world("gymnasium:Blackjack-v1", 3, {}))
+    environment = CheckedEnvironment(gymnasium_world("gymnasium:Blackjack-v1", 3, {}))
     place = environment.world.places[0]
     assert place.observed.dtype.names == ("0", "1", "2")
     player, turn = random_player(place, np.random.default_rng(0)), environment.reset(0)
@@ -192,7 +192,7 @@ def test_a_tuple_of_choices_is_blackjack() -> None:
 @pytest.mark.parametrize("mode", ["simultaneous", "sequential"])
 def test_continuous_actions_of_pettingzoo_are_those_of_the_plain_loop(mode: Any) -> None:
     """I1 I5: MPE with continuous actions, parallel and in turns."""
-    environment = Checked(from_id("pettingzoo:mpe2.simple_spread_v3", 2, {"continuous_actions": True}, mode))
+    environment = CheckedEnvironment(from_id("pettingzoo:mpe2.simple_spread_v3", 2, {"continuous_actions": True}, mode))
     turn, places = environment.reset(3), environment.world.places
     generator = np.random.default_rng(0)
     players = [random_player(place, generator) for place in places]
@@ -244,7 +244,7 @@ class Arms(dm_env.Environment):
 
 def test_nested_specs_of_dm_env_go_both_ways() -> None:
     arms = Arms()
-    environment = Checked(GymnasiumEnvironment("arms", lambda: DmEnv("arms", arms), 1))
+    environment = CheckedEnvironment(GymnasiumEnvironment("arms", lambda: DmEnv("arms", arms), 1))
     place = environment.world.places[0]
     environment.reset(0)
     rows = first_rows(place.acted, 1)
@@ -261,7 +261,7 @@ def test_a_gridworld_may_show_a_dictionary() -> None:
             agent.pov = lambda world, inner=agent.pov: {"view": inner(world), "time": (np.float64(env.turn),)}
         return env
 
-    environment = Checked(SorrelEnvironment("grid", dictionaries, 2))
+    environment = CheckedEnvironment(SorrelEnvironment("grid", dictionaries, 2))
     (present,) = environment.reset(0).present
     assert present.observation["view"].shape == (2, 10)
     assert present.observation["time.0"].tolist() == [1, 1]

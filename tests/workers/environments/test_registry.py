@@ -16,7 +16,7 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import ROOT
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.registry import BUILT_IN, describe, make
 from workers.environments.worlds.treasure_hunt import TreasureHunt
@@ -202,7 +202,7 @@ def test_agents_of_pettingzoo_act_all_at_once_or_in_turn_as_turn_mode_says_X8() 
         assert type(environment) is form
         environment.close()
     environment = make(config("pettingzoo:mpe2.simple_spread_v3", turn_mode="sequential"))
-    assert type(environment) is PettingZooTurns
+    assert type(environment) is PettingZooAEC
     turn = environment.reset(0)
     for agent in (0, 1, 2, 0):
         assert [(one.agent, one.copies) for one in turn.present] == [(agent, None)]

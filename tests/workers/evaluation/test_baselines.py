@@ -12,7 +12,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
-from workers.environments.base import Environment, Present, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.evaluation import episodes as module
 from workers.evaluation.baselines import baselines, play
 
@@ -46,7 +46,7 @@ class Lengths(Environment):
         final = np.flatnonzero(done & odd)
         return Turn(
             (
-                Present(
+                AgentTimeStep(
                     0,
                     np.zeros((n, 1), np.float32),
                     self.reward[self.now],
@@ -68,7 +68,7 @@ class Lengths(Environment):
         return self._turn()
 
 
-def ones(present: Present) -> NDArray[np.int64]:
+def ones(present: AgentTimeStep) -> NDArray[np.int64]:
     return np.ones(len(present.observation), np.int64)
 
 

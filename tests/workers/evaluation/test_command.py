@@ -14,7 +14,7 @@ from tests.faults import kinds_in
 from tests.flows.runs import config
 from tests.learning.greedy import make_run
 from workers.evaluation.scores import FILE
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.tools import evaluate as module
 from workers.tools.evaluate import evaluate, main
 
@@ -23,13 +23,13 @@ def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, mon
     run = parse_run({**config(steps=800), "seed": 3})
     make_run(run, tmp_path / "run")
     drawn: list[object] = []
-    decide = Frozen.decide
+    decide = ExportedPolicy.decide
 
     def watched(self, seen, noise, legal=None, state=None):
         drawn.append(noise)
         return decide(self, seen, noise, legal, state)
 
-    monkeypatch.setattr(Frozen, "decide", watched)
+    monkeypatch.setattr(ExportedPolicy, "decide", watched)
     lines = evaluate(tmp_path / "run", 8)
     assert drawn
     assert set(drawn) == {None}

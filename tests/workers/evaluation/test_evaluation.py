@@ -12,7 +12,7 @@ from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.evaluation.episodes import environments_of
-from workers.evaluation.evaluation import Evaluator
+from workers.evaluation.evaluation import Evaluation
 from workers.evaluation.scores import FILE, Score, append, score
 
 SMALL = {"width": 7, "height": 7, "turns": 10}
@@ -26,7 +26,7 @@ def run(**keys: Any) -> Run:
 
 
 def evaluate(of: Run, episodes: int = 8, seed: int = 0) -> list[Score]:
-    evaluator = Evaluator(of, episodes, seed)
+    evaluator = Evaluation(of, episodes, seed)
     try:
         first = evaluator.play({})
         assert evaluator.play({}) == first, "the same episodes once more"
@@ -65,7 +65,7 @@ def test_episodes_are_whole_and_stepped_here() -> None:
 
 def test_simulators_from_outside_are_refused_with_the_reason() -> None:
     with raises(ConfigurationError, "external_simulators_not_evaluable"):
-        Evaluator(run(environment={"id": "external", "settings": {"world": "treasure_hunt"}}), 1, 0)
+        Evaluation(run(environment={"id": "external", "settings": {"world": "treasure_hunt"}}), 1, 0)
 
 
 def test_what_agents_of_one_policy_earn_in_an_episode_is_one_number() -> None:

@@ -16,11 +16,11 @@ from protocol.messages.core import Join, Refusal
 from protocol.weights.version import NOTHING, Version
 from tests.faults import kinds_in, raises
 from tests.flows.runs import config
-from workers.coordination.member_store import Member
+from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
 from workers.environments.registry import describe
-from workers.evaluation.periodic import Watch
-from workers.evaluation.policy_sync import Due
+from workers.evaluation.periodic import PeriodicEvaluation
+from workers.evaluation.policy_sync import EvaluationSchedule
 from workers.evaluation.scores import FILE
 from workers.planning.policy_plan import plan_policies
 
@@ -40,11 +40,13 @@ class Learners:
         return self.version
 
 
-def watch(folder: Path, learners: Learners, on_turn: Any = lambda: None, **keys: Any) -> Watch:
+def watch(folder: Path, learners: Learners, on_turn: Any = lambda: None, **keys: Any) -> PeriodicEvaluation:
     data = config(evaluation={"every_steps": 100, "episodes": 2, **keys})
     run = parse_run(data)
     assert run.evaluation is not None
-    return Watch(run, run.evaluation, plan_policies(run, describe(run.environment)), folder, learners.adopt, on_turn)
+    return PeriodicEvaluation(
+        run, run.evaluation, plan_policies(run, describe(run.environment)), folder, learners.adopt, on_turn
+    )
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -76,7 +78,7 @@ def test_weights_of_an_evaluation_change_only_at_sync_J3_J1(tmp_path: Path) -> N
     evaluation.close()
 
 
-def weights(evaluation: Watch) -> bytes:
+def weights(evaluation: PeriodicEvaluation) -> bytes:
     live = evaluation.live["agent_0"].performer
     return live._flat[live._live].bytes_view().tobytes()
 
@@ -97,7 +99,7 @@ def test_the_last_weights_are_evaluated_once(tmp_path: Path) -> None:
 
 def test_evaluations_are_due_by_steps_or_seconds_and_none_is_made_up_for_L6() -> None:
     now = 0.0
-    due = Due(EvaluationConfig(every_steps=100, every_seconds=10), lambda: now)
+    due = EvaluationSchedule(EvaluationConfig(every_steps=100, every_seconds=10), lambda: now)
     assert [due.now(made) for made in (0, 99, 100, 101, 350, 399, 400)] == [
         False,
         False,
@@ -127,7 +129,7 @@ def test_one_evaluation_takes_part_where_the_run_wants_it(tmp_path: Path, wanted
         assert isinstance(answer, Refusal)
         assert kinds_in(answer.reason) == ["no_evaluation_wanted"]
         return
-    assert isinstance(answer, Member)
+    assert isinstance(answer, WorkerRecord)
     assert answer.name == "evaluation-0"
     second = members.join(join.model_copy(update={"token": "u"}), {})
     assert isinstance(second, Refusal)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.workers.league.exploitability import Chance, End, Move, Node
-from workers.policies.export.module import Deployed
+from tests.workers.league.exploitability import ChanceNode, DecisionNode, Node, TerminalNode
+from workers.policies.export.module import ExportedModule
 from workers.policies.export.safetensors import read
 
 Seen = dict[Hashable, NDArray[np.float32]]
@@ -22,13 +22,13 @@ def tree_of(game: Any) -> tuple[Node, Seen]:
 
     def descend(state: Any) -> Node:
         if state.is_terminal():
-            return End(state.returns()[0])
+            return TerminalNode(state.returns()[0])
         if state.is_chance_node():
-            return Chance(tuple((chance, descend(state.child(move))) for move, chance in state.chance_outcomes()))
+            return ChanceNode(tuple((chance, descend(state.child(move))) for move, chance in state.chance_outcomes()))
         player = state.current_player()
         information = f"{player}{state.information_state_string(player)}"
         seen[information] = np.array(state.information_state_tensor(player), np.float32)
-        return Move(player, information, tuple(descend(state.child(move)) for move in state.legal_actions()))
+        return DecisionNode(player, information, tuple(descend(state.child(move)) for move in state.legal_actions()))
 
     return descend(game.new_initial_state()), seen
 
@@ -43,7 +43,7 @@ def member(path: Path) -> Callable[[NDArray[np.float32]], NDArray]:
     import torch
 
     manifest, policy = read(path)
-    deployed = Deployed(manifest.interface, policy)
+    deployed = ExportedModule(manifest.interface, policy)
     names = [port.name for port in manifest.outputs]
 
     def chances(observation: NDArray[np.float32]) -> NDArray:

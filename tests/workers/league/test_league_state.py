@@ -13,13 +13,13 @@ from protocol.errors import ConfigurationError
 from protocol.memory.counters import Counters
 from tests.faults import raises
 from tests.workers.planning.test_league_plan import WORLD, run
-from workers.environments.base import Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.league import policy_pool
-from workers.league.league_state import Standing
-from workers.league.matches import LEARNS, Fixtures, Told
-from workers.league.opponents import Cast
+from workers.league.league_state import LeagueState
+from workers.league.matches import LEARNS, MatchInstructions, MatchScheduler
+from workers.league.opponents import OpponentCache
 from workers.planning.league_plan import LeaguePlan, plan_league
-from workers.rollout.players.frozen_player import Decider, FrozenPlayer
+from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 
 
 class Player:
@@ -28,7 +28,7 @@ class Player:
     def __init__(self) -> None:
         self.over: list[int] = []
 
-    def receive(self, outcome: Outcome) -> None:
+    def receive(self, outcome: AgentOutcome) -> None:
         self.over += outcome.copies.tolist()
 
 
@@ -40,9 +40,9 @@ def planned(**league: Any) -> LeaguePlan:
 
 def a_cast(
     most: int, counters: Counters, loads: list[str], monkeypatch: pytest.MonkeyPatch, away: set[str] | None = None
-) -> Cast:
+) -> OpponentCache:
     """`loads`: whose files were found, and with a minus who left memory; `away`: whose are on their way."""
-    monkeypatch.setattr("workers.league.opponents.Frozen.load", lambda path: path)
+    monkeypatch.setattr("workers.league.opponents.ExportedPolicy.load", lambda path: path)
 
     def find(name: str) -> Path | None:
         if away and name in away:
@@ -50,8 +50,8 @@ def a_cast(
         loads.append(name)
         return Path(name)
 
-    newest = {"main": cast(Decider, None)}
-    return Cast(
+    newest = {"main": cast(InferencePolicy, None)}
+    return OpponentCache(
         newest, most, find, lambda name: loads.append(f"-{name}"), lambda *_: cast(FrozenPlayer, Player()), counters
     )
 
@@ -61,7 +61,7 @@ def turn(rewards: tuple[float, float], over: bool, copies: int = 16) -> Turn:
     done = np.full(copies, over)
     return Turn(
         tuple(
-            Present(agent, np.zeros((copies, 2)), np.full(copies, reward, np.float32), done, ~done & False)
+            AgentTimeStep(agent, np.zeros((copies, 2)), np.full(copies, reward, np.float32), done, ~done & False)
             for agent, reward in enumerate(rewards)
         ),
         env_steps=copies,
@@ -108,7 +108,7 @@ def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(m
 
 def test_every_episode_is_counted_once_and_then_all_seats_change_hands(monkeypatch: pytest.MonkeyPatch) -> None:
     """J7: a learner's with a member, and members' among themselves; nothing against a player's newest weights."""
-    plan, told = planned(arena=0.25), Told()
+    plan, told = planned(arena=0.25), MatchInstructions()
     counters = Counters(None, *plan.counters())
     cast = a_cast(4, counters, [], monkeypatch)
     told.hear(
@@ -118,7 +118,7 @@ def test_every_episode_is_counted_once_and_then_all_seats_change_hands(monkeypat
             "pairs": [["main/0", "main/1", 1.0]],
         }
     )
-    fixtures = Fixtures(plan, 2, 0, told, cast, counters, np.random.default_rng(0))
+    fixtures = MatchScheduler(plan, 2, 0, told, cast, counters, np.random.default_rng(0))
     fixtures.begin(turn((0, 0), False), tuple)
     assert (fixtures.who[0, :6] == LEARNS).all()
     assert (fixtures.who[1, :6] != LEARNS).all()
@@ -140,16 +140,16 @@ def test_every_episode_is_counted_once_and_then_all_seats_change_hands(monkeypat
 
 def test_who_is_told_its_end_later_is_waited_for_and_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that did not act when the episode ended is told by `conclude`."""
-    plan, told = planned(arena=0), Told()
+    plan, told = planned(arena=0), MatchInstructions()
     counters = Counters(None, *plan.counters())
     cast = a_cast(4, counters, [], monkeypatch)
     told.hear({"files": {"main/0": ""}, "whom": {"main": {"main/0": 1.0}}, "pairs": []})
-    fixtures = Fixtures(plan, 2, 0, told, cast, counters, np.random.default_rng(0))
+    fixtures = MatchScheduler(plan, 2, 0, told, cast, counters, np.random.default_rng(0))
     fixtures.begin(turn((0, 0), False), tuple)
     ended = turn((1, 0), True)
     first, _ = ended.present
     copies = np.arange(16)
-    late = Outcome(1, copies, np.full(16, -1, np.float32), np.ones(16, bool), np.zeros(16, bool))
+    late = AgentOutcome(1, copies, np.full(16, -1, np.float32), np.ones(16, bool), np.zeros(16, bool))
     found = fixtures.begin(Turn((first,)), lambda: (late,))
     assert found.outcomes == (late,)
     assert counters["league.games.main:main/0"] == 16
@@ -167,7 +167,7 @@ def test_the_standing_is_found_again_from_files_and_counters_alone(tmp_path: Pat
         page[f"league.margin.{one}:{other}"] = won - 50.0
     seen = []
     for _ in range(2):
-        standing = Standing(plan, tmp_path)
+        standing = LeagueState(plan, tmp_path)
         standing.look({("actor-0", 1): page, ("actor-0", 2): {}}, math.inf)
         seen.append((standing.view, standing.told))
     assert seen[0] == seen[1]

@@ -12,11 +12,11 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, sweep
 from tests.faults import raises
 from tests.waiting import until
-from workers.league.policy_pool import Entry, checksum
-from workers.league.pool_cache import Shelf
+from workers.league.policy_pool import PoolEntry, checksum
+from workers.league.pool_cache import PoolCache
 
 FILES = {number: bytes([number]) * 5_000 for number in range(3)}
-ENTRIES = [Entry("main", number, checksum(data)) for number, data in FILES.items()]
+ENTRIES = [PoolEntry("main", number, checksum(data)) for number, data in FILES.items()]
 
 
 class Fetch:
@@ -37,10 +37,10 @@ class Fetch:
 
 
 @contextmanager
-def shelves(fetch: Fetch, count: int) -> Iterator[tuple[list[Shelf], list[Counters]]]:
+def shelves(fetch: Fetch, count: int) -> Iterator[tuple[list[PoolCache], list[Counters]]]:
     """Of as many actors of one node."""
     counters = [Counters(None, ["league_fetched"]) for _ in range(count)]
-    made = [Shelf("run1", fetch, each, 5.0) for each in counters]
+    made = [PoolCache("run1", fetch, each, 5.0) for each in counters]
     try:
         yield made, counters
     finally:
@@ -49,7 +49,7 @@ def shelves(fetch: Fetch, count: int) -> Iterator[tuple[list[Shelf], list[Counte
             one.close()
 
 
-def taken(shelf: Shelf, entry: Entry) -> Path:
+def taken(shelf: PoolCache, entry: PoolEntry) -> Path:
     return until(lambda: shelf.take(entry), what="the member is at hand")
 
 

@@ -15,7 +15,7 @@ from protocol.errors import TrainingFault
 from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.algorithms.cuda_graphs.step_compiler import Compiler
+from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
 from workers.learning.cohort import Cohort
 
 
@@ -36,7 +36,7 @@ class Company:
         for bench in self.benches:
             bench.member.resume(None, Version(0, 0))
         self.beats = 0
-        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._beat, Compiler())
+        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._beat, StepCompiler())
         for bench in self.benches:
             self.cohort.add(bench.member, stack)
 

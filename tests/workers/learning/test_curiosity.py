@@ -14,8 +14,8 @@ from protocol.config.run import parse_run
 from protocol.memory.counters import Counters
 from protocol.weights.version import NOTHING, Version
 from tests.workers import scripted
-from workers.algorithms.common.batches import Segments
-from workers.learning.curiosity import Curious, novelty
+from workers.algorithms.common.batches import SegmentBatch
+from workers.learning.curiosity import IntrinsicReward, novelty
 from workers.learning.report import LearnerReport
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.policy_plan import plan_policies
@@ -23,7 +23,7 @@ from workers.policies.build import build
 from workers.policies.tensors.flat_weights import flatten_
 
 
-def batch(**fields: Any) -> Segments:
+def batch(**fields: Any) -> SegmentBatch:
     """One segment of four rows, whose observations are 0, 1, 2, 3 and 4."""
     nothing = torch.zeros(1, 4)
     columns: dict[str, Any] = {
@@ -38,7 +38,7 @@ def batch(**fields: Any) -> Segments:
         "final_observation": torch.full((1, 2, 2), float("nan")),
         "final_row": torch.full((1, 2), -1),
     }
-    return Segments(**{**columns, **fields})
+    return SegmentBatch(**{**columns, **fields})
 
 
 def first(observation: Tensor) -> Tensor:
@@ -104,10 +104,10 @@ class Mail:
         return self.version
 
 
-def curious(plan: AuxiliaryPlan, mail: Mail) -> tuple[Curious, Counters]:
+def curious(plan: AuxiliaryPlan, mail: Mail) -> tuple[IntrinsicReward, Counters]:
     """Half the bonus, for the policy "one"."""
     counters = Counters(None, *LearnerReport.names(["one"]))
-    one = Curious("one", plan, 0.5, torch.device("cpu"), counters)
+    one = IntrinsicReward("one", plan, 0.5, torch.device("cpu"), counters)
     one.adopt = mail.adopt
     return one, counters
 

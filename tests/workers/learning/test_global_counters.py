@@ -15,9 +15,9 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, STREAM, Bench, run_of
-from workers.coordination.assignments import Places
-from workers.learning.buffers.batch_assembler import Stage
-from workers.metrics.run_metrics import Books
+from workers.coordination.assignments import Assignments
+from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.metrics.run_metrics import RunMetrics
 from workers.policies import checkpoint
 
 
@@ -73,8 +73,8 @@ def test_steps_and_epochs_are_two_counters_of_64_bits_and_schedules_follow_them_
 
 def test_a_run_ends_at_its_limit_of_steps_or_at_the_return_that_it_was_to_reach_X7(tmp_path: Path) -> None:
     run = parse_run({"steps": 1_000, "until": 250, "actors": 2, "target_return": 3.0})
-    assert Places(run, ["one"]).quota("actor-0", {}) == 125
-    books = Books(run, ["one", "two"], tmp_path)
+    assert Assignments(run, ["one"]).quota("actor-0", {}) == 125
+    books = RunMetrics(run, ["one", "two"], tmp_path)
     assert not books.reached
     for policy, earned in (("one", 4.0), ("two", 2.0)):
         books.episodes(policy, 10, 200, 200 * earned)
@@ -108,7 +108,7 @@ def test_batches_are_pinned_where_a_gpu_reads_them_and_only_there_L8(monkeypatch
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)  # a build without CUDA has none
     policy = scripted.config(STREAM)
     form = "one", scripted.Performer().interface, scripted.layout_of(policy), 2, scripted.Source(), scripted.counters()
-    Stage(*form, torch.device("cpu"))
+    BatchAssembler(*form, torch.device("cpu"))
     assert not pinned
-    Stage(*form, torch.device("cuda"))
+    BatchAssembler(*form, torch.device("cuda"))
     assert len(pinned) >= 6

@@ -11,7 +11,7 @@ from protocol.weights.version import Version
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, Bench
 from workers.league import policy_pool
-from workers.learning.league_publisher import Freezing
+from workers.learning.league_publisher import LeaguePublisher
 from workers.planning.league_plan import PlayerPlan
 from workers.planning.policy_plan import PolicyPlan
 
@@ -27,8 +27,8 @@ def league_bench(folder: Path, fresh: bool, rows_before: int = 0) -> Bench:
     league = parse_run({"agents": {"a": "one", "b": "one"}, "league": {"snapshot_every": 2 * ROWS}})
     player = PlayerPlan("one", (0,), ("one",), "uniform", 0.0, fresh, most=3)
 
-    def freezing(plan: PolicyPlan) -> Freezing:
-        return Freezing(player, league, plan.interface, scripted.WORLD, plan.config, folder)
+    def freezing(plan: PolicyPlan) -> LeaguePublisher:
+        return LeaguePublisher(player, league, plan.interface, scripted.WORLD, plan.config, folder)
 
     return Bench(run, rows_before=rows_before, freezing=freezing)
 

@@ -16,13 +16,13 @@ from protocol.config.run import Run
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Welcome
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import STREAM, run_of
 from workers.learner import Learner
 from workers.planning.policy_plan import plan_policies
-from workers.runtime.health import Vitals
+from workers.runtime.health import Health
 from workers.runtime.identity import Identity
 
 
@@ -40,7 +40,7 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
     )
     options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
     context = zmq.Context(1)
-    vitals = Vitals(Identity("r", "learner-0", "learner", 1))
+    vitals = Health(Identity("r", "learner-0", "learner", 1))
     life: Any = SimpleNamespace(
         context=context, options=options, client=SimpleNamespace(start=lambda *_: None), vitals=vitals
     )
@@ -50,7 +50,7 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
 def test_a_learner_that_finds_weights_of_another_network_ends_with_its_publications_thread(memory_dir: Path) -> None:
     """The thread owns a socket: the context could not end before it."""
     run = run_of(STREAM)
-    other = Mailbox.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
+    other = SharedSnapshot.create(memory_dir / f"{PREFIX}r-one.weights", 64, "f" * 16, "snapshot")
     learner, context = _learner(run)
     with raises(SharedMemoryError, "mailbox_of_another_network", file=other.path):
         learner.run()

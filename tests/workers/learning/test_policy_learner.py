@@ -17,9 +17,9 @@ from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from workers.learning.buffers.prioritized import Drawn
-from workers.learning.league_publisher import Freezing
-from workers.learning.policy_learner import Member
+from workers.learning.buffers.prioritized import PrioritizedSample
+from workers.learning.league_publisher import LeaguePublisher
+from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 4
@@ -34,12 +34,12 @@ class Bench:
         folder: Path | None = None,
         incarnation: int = 1,
         rows_before: int = 0,
-        freezing: Callable[[PolicyPlan], Freezing] | None = None,
+        freezing: Callable[[PolicyPlan], LeaguePublisher] | None = None,
     ) -> None:
         self.plan: PolicyPlan = plan_policies(run, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
         self.published: list[tuple[Version, NDArray[np.uint8]]] = []
-        self.member = Member(
+        self.member = PolicyLearner(
             self.plan,
             run,
             1.0,
@@ -255,7 +255,7 @@ def test_draws_know_how_far_the_run_is_and_what_their_errors_were(monkeypatch: p
     assert priorities is not None
     draw = priorities.draw
 
-    def watched(size: int, beta: float, rng: np.random.Generator) -> Drawn | None:
+    def watched(size: int, beta: float, rng: np.random.Generator) -> PrioritizedSample | None:
         betas.append(beta)
         return draw(size, beta, rng)
 

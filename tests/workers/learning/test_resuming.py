@@ -30,7 +30,7 @@ from tests.workers.learning.datasets.test_reader import whole
 from tests.workers.learning.test_policy_learner import Bench
 from workers.learning import checkpoint_writer
 from workers.learning.buffers.replay_checkpoint import kept_arrays, restored
-from workers.learning.policy_learner import Member
+from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import plan_policies
 from workers.policies import checkpoint
 
@@ -87,7 +87,7 @@ class Learning:
         self.plan = plan_policies(run, WORLDS[world])["one"]
         self.source, self.counters = scripted.Source(), scripted.counters()
         device = torch.device("cpu")
-        self.member = Member(
+        self.member = PolicyLearner(
             self.plan, run, 1.0, incarnation, device, self.source, self.counters, lambda *_: None, folder
         )
         self.member.resume(None, Version(0, 0))
@@ -123,7 +123,7 @@ class Learning:
         return state
 
 
-def save(member: Member) -> None:
+def save(member: PolicyLearner) -> None:
     """A checkpoint, on its way."""
     assert member._checkpoints is not None
     member._save(member._checkpoints, 10.0)

@@ -13,7 +13,7 @@ from tests.late.cuda import late_cuda
 from workers.learning.cohort import Cohort
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
-from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
+from workers.tools.bench.learner.ring_feed import WORLD, RingFeed, member_of
 
 MOST = {"ppo": 5, "recurrent": 6}
 """Whether the batch is whole (and for how many ends there must be room), what became of the update, the rows that were
@@ -35,7 +35,7 @@ def test_an_update_waits_a_few_times_and_finds_its_batch_on_the_device(
     plan = plan_policies(run, WORLD)["one"]
     counters = Counters(None, *LearnerReport.names([plan.name]))
     with late_cuda() as machine:
-        feed, cohort = Feed(plan, counters, 0), Cohort(0, lambda _: None, counters)
+        feed, cohort = RingFeed(plan, counters, 0), Cohort(0, lambda _: None, counters)
         member = member_of(run, plan, feed, counters, torch.device("cuda"))
         cohort.add(member)
         feed.announce()

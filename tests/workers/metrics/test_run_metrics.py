@@ -15,7 +15,7 @@ from protocol.memory.counters import Counters
 from tests.flows.runs import SUMMARY
 from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics as module
-from workers.metrics.run_metrics import Books
+from workers.metrics.run_metrics import RunMetrics
 from workers.rollout.report import ActorReport
 
 RUN = Run(steps=2_000)
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-Opener = Callable[[], Books]
+Opener = Callable[[], RunMetrics]
 
 
 @pytest.fixture
@@ -45,22 +45,22 @@ def opened(run_dir: Path) -> Iterator[Opener]:
     run_dir.mkdir()
     with ExitStack() as stack:
 
-        def make() -> Books:
-            books = Books(RUN, ["p"], run_dir)
+        def make() -> RunMetrics:
+            books = RunMetrics(RUN, ["p"], run_dir)
             stack.callback(books.close)
             return books
 
         yield make
 
 
-def observe(books: Books, steps: int, **learner: float) -> None:
+def observe(books: RunMetrics, steps: int, **learner: float) -> None:
     """One look at an actor that made `steps` and a learner."""
     books.observe(
         {("actor-0", 1): {"env_steps": steps // 2, "agent_steps": steps}}, {("learner-p", 1): learner}, [], {}
     )
 
 
-def summary(books: Books, **changes: Any) -> dict[str, Any]:
+def summary(books: RunMetrics, **changes: Any) -> dict[str, Any]:
     """A finished run's."""
     facts: dict[str, Any] = {
         "actors": {("actor-0", 1): {"env_steps": 1_000, "agent_steps": 2_000, "waits.credit.p": 1.5}},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from workers.metrics.throughput import Flow, verdict_of
+from workers.metrics.throughput import Throughput, verdict_of
 
 
 def test_rates_are_means_of_the_last_seconds() -> None:
-    flow = Flow(["p"], {"p": 8})
+    flow = Throughput(["p"], {"p": 8})
     for now in range(31):
         made = 5 * now if now < 20 else 100 + 50 * (now - 20)
         actors = {("actor-0", 1): {"produced.p": made, "flight.p": 4, "waits.credit.p": 0.25 * now}}
@@ -24,7 +24,7 @@ def test_rates_are_means_of_the_last_seconds() -> None:
 def test_policies_of_one_process_starve_for_as_long_as_it_waits() -> None:
     """However many share it; or an autoscaler would never start the first actor of a run of many policies."""
     names = [f"p{i}" for i in range(30)]
-    flow = Flow(names, {})
+    flow = Throughput(names, {})
     for now in (0.0, 5.0):
         page = {f"waits.data.{name}": 0.9 * now / len(names) for name in names}
         found = flow.look(now, {}, {("learner-0", 1): page}, set(), {})
@@ -33,7 +33,9 @@ def test_policies_of_one_process_starve_for_as_long_as_it_waits() -> None:
 
 def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
     page = {"flight.p": 8}
-    found = Flow(["p"], {"p": 8}).look(0.0, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {})
+    found = Throughput(["p"], {"p": 8}).look(
+        0.0, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {}
+    )
     assert found["p"]["queue_fill"] == 1.0
 
 

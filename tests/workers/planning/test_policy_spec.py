@@ -31,9 +31,9 @@ from workers.planning.policy_spec import facts_of
 from workers.policies.build import Policy, build, published
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.q_policy import EpsilonGreedy
+from workers.policies.networks.q_policy import QPolicy
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
-from workers.policies.networks.team_q_network import Decomposed
+from workers.policies.networks.team_q_network import TeamQPolicy
 
 WORLD = World(
     id="w",
@@ -338,7 +338,7 @@ def test_the_documents_arithmetic_is_that_of_dqn_and_of_masks(
         network={"hidden": hidden, "activation": activation},
     )
     policy, weights, facts = told(plan)
-    assert isinstance(policy, EpsilonGreedy)
+    assert isinstance(policy, QPolicy)
     rng = np.random.default_rng(2)
     frames, legal = rng.standard_normal((16, 3, 2, 3)).astype(np.float32), rng.random((16, 4)) < 0.6
     legal[:, 2] = True
@@ -375,7 +375,7 @@ def test_the_documents_arithmetic_is_that_of_noisy_heads(name: str) -> None:
     """From the same normal numbers, the same actions; and they differ from those without noise."""
     plan = plan_of(algorithm={"name": name, "noisy": True, "epsilon": 0.0}, network={"hidden": [8]})
     policy, weights, facts = told(plan)
-    assert isinstance(policy, EpsilonGreedy)
+    assert isinstance(policy, QPolicy)
     assert facts["noisy"]
     frames = np.random.default_rng(2).standard_normal((64, 1, 2, 3)).astype(np.float32)
     acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))["action"]
@@ -421,7 +421,7 @@ def test_the_documents_arithmetic_is_that_of_teams(shared: bool, dueling: bool, 
     run = Run.model_validate({"policy": {"algorithm": algorithm, "network": {"hidden": [8]}}})
     plan = plan_policies(run, PAIR)["t"]
     policy, weights, facts = told(plan, PAIR)
-    assert isinstance(policy, Decomposed)
+    assert isinstance(policy, TeamQPolicy)
     assert facts["kind"] == "members"
     frames = np.random.default_rng(2).standard_normal((40, 3, 7)).astype(np.float32)
     acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))["action"]

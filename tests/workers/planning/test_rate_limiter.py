@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.planning.rate_limiter import Governor
+from workers.planning.rate_limiter import RateLimiter
 
 RATIOS = st.one_of(st.integers(1, 16).map(float), st.sampled_from([0.0625, 0.25, 0.5, 1.5, 3.125]))
 """Such that sums are exact."""
 
 
-def play(governor: Governor, moves: str) -> str:
+def play(governor: RateLimiter, moves: str) -> str:
     """What the governor says: `s` a batch of 1 row, `i` one row; a letter that it refuses comes back as `-`."""
     said = ""
     for move in moves:
@@ -43,12 +43,12 @@ HAND = [
 @pytest.mark.parametrize(("ratio", "start", "buffer", "moves", "expected"), HAND)
 def test_E8_sequences_computed_by_hand(ratio: float, start: int, buffer: float, moves: str, expected: str) -> None:
     """E8: Reverb's rule, with batches and insertions of one row."""
-    assert play(Governor(ratio, start, 1, 1, buffer), moves) == expected
+    assert play(RateLimiter(ratio, start, 1, 1, buffer), moves) == expected
 
 
 def test_E8_by_default_no_batch_comes_before_its_rows_and_two_insertions_may_wait() -> None:
     """E8. Ratio 4, insertions of 10 rows, batches of 8: offset 400, diff within 400..400 + 8 + 80."""
-    governor = Governor(4, 100, 8, 10)
+    governor = RateLimiter(4, 100, 8, 10)
     governor.inserted = 100
     assert not governor.may_sample
     governor.inserted = 102
@@ -77,7 +77,7 @@ def test_E8_U6_the_replay_ratio_stays_within_its_buffer_and_nobody_deadlocks(
     """E8, U6: whatever the order and the sizes, one side may always go on."""
     step = batch + ratio * insertion
     buffer = None if wide is None else wide * step / 2
-    governor = Governor(ratio, start, batch, insertion, buffer)
+    governor = RateLimiter(ratio, start, batch, insertion, buffer)
     below, above = (0.0, step + ratio * insertion) if buffer is None else (buffer, buffer)
     for sampling, rows in choices:
         rows = min(rows, insertion)
@@ -95,7 +95,7 @@ def test_E8_U6_the_replay_ratio_stays_within_its_buffer_and_nobody_deadlocks(
 
 
 def test_nothing_is_sampled_before_the_start() -> None:
-    governor = Governor(4, 100, 8, 10, error_buffer=1_000)
+    governor = RateLimiter(4, 100, 8, 10, error_buffer=1_000)
     governor.inserted = 99
     assert not governor.may_sample
     assert governor.may_insert(10)
@@ -105,7 +105,7 @@ def test_nothing_is_sampled_before_the_start() -> None:
 
 def test_more_rows_at_once_than_the_buffer_was_made_for_are_an_error() -> None:
     with pytest.raises(ValueError, match="11 rows at once, at most 10"):
-        Governor(4, 1, 8, 10).may_insert(11)
+        RateLimiter(4, 1, 8, 10).may_insert(11)
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_U6_what_would_deadlock_is_refused_with_the_reason(
     """U6."""
     sizes = {"samples_per_insert": 4, "min_size_to_sample": 1, "batch": 8, "insertion": 10, **given}
     with raises(ConfigurationError, kind, **facts):
-        Governor(**sizes)  # type: ignore[arg-type]
-    Governor(4, 1, 8, 10, error_buffer=24)
+        RateLimiter(**sizes)  # type: ignore[arg-type]
+    RateLimiter(4, 1, 8, 10, error_buffer=24)
 
 
 def test_U6_below_the_least_buffer_there_is_indeed_a_deadlock() -> None:
     """U6: the refusal is no caution: with one less on each side, both stop."""
-    governor = Governor(1, 1, 8, 8, error_buffer=8)
+    governor = RateLimiter(1, 1, 8, 8, error_buffer=8)
     assert not any(_stuck(governor, inserted) for inserted in range(1, 100))
     governor._min_diff, governor._max_diff = governor._min_diff + 1, governor._max_diff - 1
     assert any(_stuck(governor, inserted) for inserted in range(1, 100))
 
 
-def _stuck(governor: Governor, inserted: int) -> bool:
+def _stuck(governor: RateLimiter, inserted: int) -> bool:
     governor.inserted = inserted
     return not governor.may_sample and not governor.may_insert(8)

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.config.run import parse_run
-from protocol.experience.flow_control import Block, Credit
+from protocol.experience.flow_control import Block, CreditWindow
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.experience.shared_obs import SharedObs, SharedObsWriter
 from protocol.experience.validation import shown
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.workers import scripted
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 from workers.planning.policy_plan import PolicyPlan, plan_policies
-from workers.planning.shared_observation_plan import CommonPlan, plan_common
-from workers.rollout.agent_collector import Seat
+from workers.planning.shared_observation_plan import SharedObservationPlan, plan_common
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.segment_block import Rows
 
 COPIES = 2
@@ -41,7 +41,7 @@ class Way:
 
     def __init__(self, plan: PolicyPlan) -> None:
         self.ring: Ring = plan.ring(None, None)
-        self.credit: Credit = plan.credit()
+        self.credit: CreditWindow = plan.credit()
         self._block, self._next = plan.block, 1
 
     def take(self, on_wait: Callable[[], None]) -> slice:
@@ -69,7 +69,7 @@ class Way:
             self.credit.acknowledge(block.last)
         self.credit.announce()
 
-    def check(self, common: Common) -> None:
+    def check(self, common: SharedObs) -> None:
         """Every segment in the ring that is whole finds what was seen in each of its turns."""
         table = self.ring.table
         records = table[(table["valid"] > 0) & (table["sequence"] % 2 == 0)]
@@ -81,29 +81,31 @@ class Way:
             np.testing.assert_array_equal(common.values[place[rows], 0], 1000 * own[:, 0] + own[:, 1])
 
 
-def present(agent: int, t: int) -> Present:
+def present(agent: int, t: int) -> AgentTimeStep:
     """(copy, t) in all copies."""
     one = scripted.present(t, COPIES)
     one.agent, one.reward = agent, np.zeros(COPIES, np.float32)
     return one
 
 
-def play(run: dict[str, Any], agents: int, period: int | None, turns: list[tuple[set[int], int, int]]) -> CommonPlan:
+def play(
+    run: dict[str, Any], agents: int, period: int | None, turns: list[tuple[set[int], int, int]]
+) -> SharedObservationPlan:
     """Who acts in each turn, and how many blocks which policy's learner settles then; checked as it goes."""
     where = world(agents, period)
     plans = plan_policies(parse_run(run), where)
     plan = plan_common(plans, where)
     assert plan is not None
-    common: CommonWriter = plan.writer(None)
-    reader = Common(common.ring)
+    common: SharedObsWriter = plan.writer(None)
+    reader = SharedObs(common.ring)
     ways: dict[str, Any] = {name: Way(one) for name, one in plans.items()}
-    seats: dict[int, Seat] = {}
+    seats: dict[int, AgentCollector] = {}
     for name, one in plans.items():
         for position, agent in enumerate(one.agents):
             noise: Any = np.random.default_rng(0)
             performer: Any = scripted.Performer(where, agent)
             first = position * COPIES
-            seats[agent] = Seat(name, performer, ways[name], COPIES, first, noise, common=common)
+            seats[agent] = AgentCollector(name, performer, ways[name], COPIES, first, noise, common=common)
     names = list(plans)
     for t, (acting, policy, settled) in enumerate(turns):
         scripted.tell(common, t)

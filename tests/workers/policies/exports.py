@@ -16,8 +16,8 @@ from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBin
 from tests.workers.test_any_space import WORLDS
 from workers.environments.players import random_rows
 from workers.policies.build import Policy, build
-from workers.policies.export.export_manifest import Manifest, Provenance, frames_of
-from workers.policies.export.module import Deployed, ports_in
+from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
+from workers.policies.export.module import ExportedModule, ports_in
 from workers.policies.interface import Interface
 from workers.policies.network_spec import network_facts
 from workers.policies.networks.actor_critic import ActorCritic
@@ -73,8 +73,8 @@ class Case:
     interface: Interface
     config: PolicyConfig
     policy: Policy
-    deployed: Deployed
-    manifest: Manifest
+    deployed: ExportedModule
+    manifest: ExportManifest
 
     def columns(self, rows: int, seed: int) -> dict[str, NDArray]:
         """Random inputs."""
@@ -105,8 +105,8 @@ def made(name: str, world: World, algorithm: Any, network: dict[str, Any]) -> Ca
         seen = columns(interface, config, 500, 6)
         shown = interface.shown.join(seen.__getitem__, (500,))
         policy.observations.update(torch.from_numpy(shown.reshape(500, -1)).float())
-    deployed = Deployed(interface, policy, frames_of(config), config.network.state)
-    manifest = Manifest(
+    deployed = ExportedModule(interface, policy, frames_of(config), config.network.state)
+    manifest = ExportManifest(
         policy=name,
         world=world.id,
         agent=interface.place.agent,

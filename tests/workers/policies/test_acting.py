@@ -14,7 +14,7 @@ from workers.policies.build import build
 from workers.policies.distributions import Heads, draw
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
@@ -26,9 +26,9 @@ def actor_critic(**changes: Any) -> ActorCritic:
     return policy
 
 
-def quantile(**changes: Any) -> QuantileNetwork:
+def quantile(**changes: Any) -> IQNPolicy:
     policy = build(Interface.of(AGENT), PolicyConfig(algorithm=IQN(**changes)), 3)
-    assert isinstance(policy, QuantileNetwork)
+    assert isinstance(policy, IQNPolicy)
     return policy
 
 

@@ -23,7 +23,7 @@ from workers.actor import Actor
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.tensors.flat_weights import flatten_
-from workers.rollout.acting_policy import Performer
+from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.lockstep import Progress
 from workers.rollout.report import ActorReport
 
@@ -72,14 +72,14 @@ def learner() -> Iterator[Learner]:
     made.close()
 
 
-def _first(performer: Performer) -> float:
+def _first(performer: ActingPolicy) -> float:
     flat = performer._flat[performer._live]
     return float(flat.bytes_view()[:4].view(np.float32)[0])
 
 
 def test_weights_are_adopted_whole_into_the_spare_module_and_then_act_C2_J3(learner: Learner) -> None:
     """C2, J3: nothing changes between two looks, whatever is published; rows get the packed version."""
-    performer = Performer(Interface.of(AGENT), CONFIG)
+    performer = ActingPolicy(Interface.of(AGENT), CONFIG)
     assert performer.version == NOTHING
     learner.publish(5)
     until(lambda: performer.sync(learner.subscriber))
@@ -138,7 +138,7 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
 
 def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: Learner) -> None:
     """C12: staleness is learner version minus adopted version, and is zero again after a look."""
-    performer = Performer(Interface.of(AGENT), CONFIG)
+    performer = ActingPolicy(Interface.of(AGENT), CONFIG)
     learner.publish(1)
     until(lambda: performer.sync(learner.subscriber))
     counters = Counters(None, *ActorReport.names(["a"]))

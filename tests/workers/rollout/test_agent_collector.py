@@ -10,7 +10,7 @@ from protocol.spaces import World
 from protocol.weights.version import Version, pack
 from tests.faults import raises
 from tests.workers import scripted
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 
 LENGTH = 4
 
@@ -149,7 +149,7 @@ def test_where_episodes_are_shorter_than_episode_steps_says_segments_are_shorter
     sender = scripted.Sender(layout, 1, 8)
     seat = scripted.seat(sender, scripted.Performer(), 1)
 
-    def turn(t: int) -> Present:
+    def turn(t: int) -> AgentTimeStep:
         return scripted.present(t, 1, truncated=[0] if t else [])
 
     for t in range(6):

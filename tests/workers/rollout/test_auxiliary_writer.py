@@ -7,11 +7,11 @@ import pytest
 
 from protocol.config.run import IQN, PPO
 from protocol.experience.layout import Field, Layout
-from protocol.experience.shared_obs import Common
+from protocol.experience.shared_obs import SharedObs
 from protocol.spaces import World
 from tests.workers import scripted
 from workers.policies.interface import Interface
-from workers.rollout.auxiliary_writer import Watched, Witness
+from workers.rollout.auxiliary_writer import AuxiliaryWriter, TeeSender
 
 LENGTH = 4
 
@@ -41,9 +41,9 @@ def played(
     sender = scripted.Sender(scripted.layout_of(policy, world), copies, 8)
     mine = scripted.Sender(layout(3 if world is scripted.SHARING else 2, length), copies, 8)
     common = scripted.common_of(copies, 8) if world is scripted.SHARING else None
-    reader = None if common is None else Common(common.ring)
-    witness = Witness(Interface.at(world, world.places[0]), mine, 10, fraction, reader)
-    seat = scripted.seat(Watched(sender, [witness]), scripted.Performer(world), copies, 0, common)  # type: ignore[arg-type]
+    reader = None if common is None else SharedObs(common.ring)
+    witness = AuxiliaryWriter(Interface.at(world, world.places[0]), mine, 10, fraction, reader)
+    seat = scripted.seat(TeeSender(sender, [witness]), scripted.Performer(world), copies, 0, common)  # type: ignore[arg-type]
     for t in range(turns):
         if common is not None:
             scripted.tell(common, t)

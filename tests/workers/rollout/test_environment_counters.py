@@ -18,9 +18,9 @@ from protocol.memory.counters import Counters, read_counters
 from protocol.messages.core import Beat
 from tests.faults import raises
 from workers.environments.base import Environment, Episodes
-from workers.metrics.run_metrics import Books
+from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import environment_books
-from workers.metrics.tensorboard import EventLog
+from workers.metrics.tensorboard import TensorBoardWriter
 from workers.rollout.report import ActorReport, count_environment
 
 MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
@@ -85,9 +85,9 @@ def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path, monkeypatc
     """Over time it is the mean of what ended since the last look."""
     run = parse_run({"environment": {"members": MEMBERS, "adversarial": {}}})
     key = ("actor-0", 1)
-    with closing(Books(run, ["p"], run_dir)) as books:
+    with closing(RunMetrics(run, ["p"], run_dir)) as books:
         scalars: list[dict[str, float]] = []
-        monkeypatch.setattr(EventLog, "scalars", lambda _, step, values: scalars.append(dict(values)))
+        monkeypatch.setattr(TensorBoardWriter, "scalars", lambda _, step, values: scalars.append(dict(values)))
         pages: list[dict[str, float]] = [
             {"agent_steps": 10, "episodes.p/small": 2, "returns.p/small": 6.0},
             {"agent_steps": 20, "episodes.p/small": 3, "returns.p/small": 16.0, "episodes.p/large": 1},
@@ -112,7 +112,7 @@ def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path, monkeypatc
 
 
 def test_a_single_environment_has_no_such_table(run_dir: Path) -> None:
-    with closing(Books(parse_run({}), ["p"], run_dir)) as books:
+    with closing(RunMetrics(parse_run({}), ["p"], run_dir)) as books:
         summary = books.summary({}, {}, set(), {}, {}, True)
     assert summary["environments"] == {}
     assert environments_table(summary) is None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import parse_run
 from protocol.experience.ring_buffer import Ring
-from workers.tools.bench.rollout.actor_loop import Acting
+from workers.tools.bench.rollout.actor_loop import ActorLoop
 
 T = 64
 
@@ -30,7 +30,7 @@ def segments(turns: int, copies: int, **settings: Any) -> dict[str, NDArray[Any]
         "copies": copies,
         "settings": {"agents": 1, "observation": 8, "actions": 4} | settings,
     }
-    acting = Acting(parse_run({"environment": environment, "policy": {"algorithm": {"minibatches": 1}}}), look)
+    acting = ActorLoop(parse_run({"environment": environment, "policy": {"algorithm": {"minibatches": 1}}}), look)
     acting.run(turns + 1)
     acting.close()
     return {name: np.concatenate([columns[name] for columns in found]) for name in found[0]}

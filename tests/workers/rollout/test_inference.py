@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from protocol.config.run import IQN, PPO
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.workers import scripted
-from workers.environments.base import Present, Turn
+from workers.environments.base import AgentTimeStep, Turn
 from workers.policies.interface import Interface
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.inference import act_together
 
 WORLD = World(
@@ -23,7 +23,7 @@ WORLD = World(
 COPIES = 4
 
 
-class Counted(Performer):
+class Counted(ActingPolicy):
     """A performer that counts its forward passes."""
 
     passes = 0
@@ -34,25 +34,25 @@ class Counted(Performer):
         return super().act(*given, **more)
 
 
-def table(policies: dict[str, Counted], algorithm: PPO | IQN) -> dict[tuple[int, int], Seat]:
+def table(policies: dict[str, Counted], algorithm: PPO | IQN) -> dict[tuple[int, int], AgentCollector]:
     """A seat for each agent of WORLD, at the policy that `policies` names."""
     config = scripted.config(algorithm, 8)
     seats = {}
     for agent, name in enumerate("abc"):
         sender = scripted.Sender(scripted.layout_of(config, WORLD), COPIES, 4)
         noise = np.random.default_rng(agent)
-        seats[agent, 0] = Seat(name, policies[name], sender, COPIES, 0, noise)
+        seats[agent, 0] = AgentCollector(name, policies[name], sender, COPIES, 0, noise)
     return seats
 
 
-def present(agent: int, t: int, rows: list[int] | None = None) -> Present:
+def present(agent: int, t: int, rows: list[int] | None = None) -> AgentTimeStep:
     """Random observations that are the same in every run."""
     seen = np.random.default_rng((agent, t)).standard_normal((COPIES, 2)).astype(np.float32)
     seen = seen if rows is None else seen[rows]
     n = len(seen)
     nothing = np.zeros(n, np.bool_)
     where = None if rows is None else np.array(rows)
-    return Present(agent, seen, np.zeros(n, np.float32), nothing, nothing.copy(), where)
+    return AgentTimeStep(agent, seen, np.zeros(n, np.float32), nothing, nothing.copy(), where)
 
 
 def policy(algorithm: PPO | IQN, seed: int = 1) -> Counted:
@@ -79,18 +79,18 @@ def test_a_shared_policy_makes_one_pass_and_everybody_does_what_they_would_alone
 def test_whoever_waits_is_answered_before_rows_are_written_and_rows_stay_what_they_are(
     names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def seats() -> dict[tuple[int, int], Seat]:
+    def seats() -> dict[tuple[int, int], AgentCollector]:
         policies = {name: policy(PPO(), ord(name)) for name in "abc"}
         return table({name: policies[played] for name, played in zip("abc", names, strict=True)}, PPO())
 
     told: list[Any] = []
-    keep = Seat.keep
+    keep = AgentCollector.keep
 
-    def noted(self: Seat, present: Present) -> None:
+    def noted(self: AgentCollector, present: AgentTimeStep) -> None:
         told.append(self.name)
         keep(self, present)
 
-    monkeypatch.setattr(Seat, "keep", noted)
+    monkeypatch.setattr(AgentCollector, "keep", noted)
     prompt, plain = seats(), seats()
     for t in range(11):  # more than a segment
         turn = Turn(tuple(present(agent, t) for agent in range(3)))

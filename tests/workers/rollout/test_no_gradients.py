@@ -11,7 +11,7 @@ import torch
 from protocol.config.run import DQN, IQN, PPO, SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.interface import Interface
-from workers.rollout.acting_policy import Performer
+from workers.rollout.acting_policy import ActingPolicy
 
 CHOICE, AMOUNT = Discrete(n=3), Box(shape=(2,), low=-1, high=1)
 
@@ -31,7 +31,7 @@ def test_acting_takes_no_gradients_and_runs_in_evaluation_mode_D6(
     algorithm: Any, action: Any, network: Network
 ) -> None:
     config = PolicyConfig(algorithm=algorithm, model_config=network)
-    performer = Performer(Interface.of(Agent(name="a", observation=Box(shape=(3,)), action=action)), config)
+    performer = ActingPolicy(Interface.of(Agent(name="a", observation=Box(shape=(3,)), action=action)), config)
     seen: list[tuple[bool, bool]] = []
     for module in performer._modules:
         for part in module.modules():

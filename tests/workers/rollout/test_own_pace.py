@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from protocol.config.run import IQN, PPO, parse_run
 from protocol.errors import EnvironmentFault
-from protocol.experience.shared_obs import Common, CommonWriter
+from protocol.experience.shared_obs import SharedObs, SharedObsWriter
 from protocol.experience.validation import shown
 from tests.faults import raises
 from tests.workers import scripted
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
-from workers.rollout.agent_collector import Seat
+from workers.rollout.agent_collector import AgentCollector
 
 LENGTH = 4
 
@@ -40,9 +40,9 @@ class Game:
 
     copies: int
     frames: int = 1
-    common: CommonWriter | None = None
+    common: SharedObsWriter | None = None
     blocks: int = 400
-    seat: Seat = field(init=False)
+    seat: AgentCollector = field(init=False)
     sender: scripted.Sender = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,12 +64,14 @@ class Game:
         told = {e: what for e, what in news.items() if self.open[e] is not None}
         away = [e for e in told if e not in present]
         if away:
-            self.seat.receive(Outcome(0, np.array(away), **self.columns(away, told, closing=False)), scripted.never)
+            self.seat.receive(
+                AgentOutcome(0, np.array(away), **self.columns(away, told, closing=False)), scripted.never
+            )
         here = self.columns(present, told, closing=True)
         seen = np.array([[e, self.time] for e in present], np.float32)
         if present:
             which = None if whole else np.array(present)
-            self.seat.act(Present(0, seen, copies=which, **here), scripted.never)
+            self.seat.act(AgentTimeStep(0, seen, copies=which, **here), scripted.never)
             for e in present:
                 self.open[e] = Row(float(self.time))
 
@@ -144,7 +146,7 @@ class Game:
     def check_common(self, record: Any, columns: dict[str, Any]) -> None:
         """In every row that may be read lies what all saw in the turn of its observation."""
         assert self.common is not None
-        common = Common(self.common.ring)
+        common = SharedObs(self.common.ring)
         place, there = common.rows(columns["moment"][None], record["stream"][None])
         rows = np.flatnonzero(shown(record[None], self.sender.ring.layout)[0])
         assert there[0, rows].all()
@@ -202,7 +204,7 @@ def test_an_old_block_is_shipped_with_what_it_has():
     now = [0.0]
     policy = scripted.config(PPO(), LENGTH)
     sender = scripted.Sender(scripted.layout_of(policy), 2, 8)
-    seat = Seat(
+    seat = AgentCollector(
         "one",
         scripted.Performer(),  # type: ignore[arg-type]
         sender,
@@ -235,7 +237,7 @@ def test_a_reward_for_an_action_that_was_never_made_is_told_in_one_sentence():
         game.seat.act(scripted.present(1, 2), scripted.never)
     with raises(EnvironmentFault, "outcome_without_action", agent="one"):
         game.seat.receive(
-            Outcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_)),
+            AgentOutcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_)),
             scripted.never,
         )
 

@@ -13,8 +13,8 @@ from protocol.config.run import PolicyConfig, parse_run
 from protocol.spaces import Agent, Box, Discrete
 from protocol.weights.version import Version
 from workers.policies.interface import Interface
-from workers.rollout.acting_policy import Performer
-from workers.rollout.stacked_inference import Joint, Share, together
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.stacked_inference import InferenceRequest, StackedInference, together
 
 K, N, A = 3, 6, 5
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=A))
@@ -22,16 +22,16 @@ AMOUNTS = Agent(name="a", observation=Box(shape=(4,)), action=Box(shape=(2,)))
 PPO = {"name": "ppo", "normalize_observation": True}
 
 
-def performers(algorithm: dict[str, Any], network: dict[str, Any], agent: Agent = AGENT) -> list[Performer]:
+def performers(algorithm: dict[str, Any], network: dict[str, Any], agent: Agent = AGENT) -> list[ActingPolicy]:
     """K of one kind, with weights of their own."""
     config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8, 8), **network}})
-    found = [Performer(Interface.of(agent), config, seed) for seed in range(K)]
+    found = [ActingPolicy(Interface.of(agent), config, seed) for seed in range(K)]
     for number, performer in enumerate(found):
         adopt(performer, number)
     return found
 
 
-def adopt(performer: Performer, seed: int) -> None:
+def adopt(performer: ActingPolicy, seed: int) -> None:
     """New weights: those that it has, a little larger, and moments that it may have learned."""
     noise = np.random.default_rng(seed)
     flat = performer._flat[performer._live]
@@ -49,8 +49,8 @@ def adopt(performer: Performer, seed: int) -> None:
 
 
 def shares(
-    found: list[Performer], turn: int, frames: int = 0, rows: tuple[int, ...] = (N,) * K, masked: bool = False
-) -> list[Share]:
+    found: list[ActingPolicy], turn: int, frames: int = 0, rows: tuple[int, ...] = (N,) * K, masked: bool = False
+) -> list[InferenceRequest]:
     """The same for everybody in every run; the generators are those of this turn."""
     given = []
     for number, (performer, n) in enumerate(zip(found, rows, strict=True)):
@@ -60,7 +60,11 @@ def shares(
         legal[:, 0] = True
         state = rng.random((n, performer.state), np.float32) if performer.state else None
         seen = rng.standard_normal(shape).astype(np.float32)
-        given.append(Share(performer, seen, np.random.default_rng((9, turn, number)), legal if masked else None, state))
+        given.append(
+            InferenceRequest(
+                performer, seen, np.random.default_rng((9, turn, number)), legal if masked else None, state
+            )
+        )
     return given
 
 
@@ -92,7 +96,7 @@ def test_policies_do_together_what_each_does_alone(
     algorithm: dict[str, Any], network: dict[str, Any], agent: Agent, exact: bool
 ) -> None:
     found = performers(algorithm, network, agent)
-    joint, frames = Joint([found]), algorithm.get("frames", 0)
+    joint, frames = StackedInference([found]), algorithm.get("frames", 0)
     for turn in range(4):
         masked = turn == 3 and agent is AGENT
         acted = joint.act(shares(found, turn, frames, masked=masked))
@@ -103,7 +107,7 @@ def test_policies_do_together_what_each_does_alone(
 
 def test_who_has_other_rows_than_the_rest_or_is_away_or_of_no_kind_acts_alone() -> None:
     found = performers(PPO, {})
-    joint = Joint([found[:2]])
+    joint = StackedInference([found[:2]])
     for rows in ((N, 2, N), (1, 1, 1)):
         for share, done in zip(shares(found, 0, rows=rows), joint.act(shares(found, 0, rows=rows)), strict=True):
             alike(share.act(), done, True)
@@ -114,16 +118,16 @@ def test_who_has_other_rows_than_the_rest_or_is_away_or_of_no_kind_acts_alone() 
 def test_recurrent_policies_of_many_rows_act_alone_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     found = performers(PPO, {"recurrent": "gru", "recurrent_size": 6})
     calls: list[int] = []
-    original = Performer.act
+    original = ActingPolicy.act
 
-    def counted(self: Performer, *given: Any, **more: Any) -> dict[str, NDArray]:
+    def counted(self: ActingPolicy, *given: Any, **more: Any) -> dict[str, NDArray]:
         calls.append(1)
         return original(self, *given, **more)
 
-    monkeypatch.setattr(Performer, "act", counted)
-    Joint([found], N).act(shares(found, 0))
+    monkeypatch.setattr(ActingPolicy, "act", counted)
+    StackedInference([found], N).act(shares(found, 0))
     assert not calls
-    Joint([found], N - 1).act(shares(found, 0))
+    StackedInference([found], N - 1).act(shares(found, 0))
     assert len(calls) == K
 
 
@@ -151,7 +155,7 @@ def test_who_acts_together_is_said_by_cohort_and_logged(
 ) -> None:
     caplog.set_level(logging.INFO)
     config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8,), **network}})
-    alike = {str(i): Performer(Interface.of(AGENT), config) for i in range(count)}
+    alike = {str(i): ActingPolicy(Interface.of(AGENT), config) for i in range(count)}
     other = {"x": performers(PPO, {"hidden": (4,)})[0], "y": performers({"name": "c51"}, {})[0]}
     joint = together({**alike, **other}, parse_run(run))
     assert (joint is not None) == expected

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from workers.metrics.tensorboard import EventLog
-from workers.runtime.files import AppendFile, Disk
+from workers.metrics.tensorboard import TensorBoardWriter
+from workers.runtime.files import AppendFile, SafeWriter
 
 
 def test_a_record_for_which_there_is_no_room_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = Disk()
+    disk = SafeWriter()
     file = AppendFile(tmp_path / "a", disk)
     assert file.append(b"one\n")
     real = os.write
@@ -31,7 +31,7 @@ def test_a_record_for_which_there_is_no_room_leaves_nothing_behind(
 def test_a_file_stays_as_it_was_where_there_is_no_room_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, path = Disk(), tmp_path / "state.json"
+    disk, path = SafeWriter(), tmp_path / "state.json"
     assert disk.replace(path, "old")
 
     def full(self: Path, text: str) -> int:
@@ -46,13 +46,13 @@ def test_a_file_stays_as_it_was_where_there_is_no_room_for_the_next(
 
 def test_any_other_fault_of_a_disk_is_raised(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        Disk().replace(tmp_path / "missing" / "state.json", "text")
+        SafeWriter().replace(tmp_path / "missing" / "state.json", "text")
 
 
 def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    log = EventLog(tmp_path / "tensorboard", Disk())
+    log = TensorBoardWriter(tmp_path / "tensorboard", SafeWriter())
     log.scalars(7, {"return": 1.5, "lag": 0.25})
     log.close()
     (path,) = (tmp_path / "tensorboard").iterdir()

@@ -19,10 +19,10 @@ from workers.coordination.dashboard.run_exposition import run_text
 from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
 from workers.runtime import health as module
-from workers.runtime.health import Vitals
+from workers.runtime.health import Health
 from workers.runtime.identity import Identity
 from workers.runtime.metric_names import FLOW, METRICS, RUN, place
-from workers.runtime.process import Life, Options
+from workers.runtime.process import Options, WorkerProcess
 
 README = Path(__file__).parents[3] / "launch" / "README.md"
 
@@ -50,7 +50,7 @@ def metrics(answer: Answer) -> dict[tuple[str, ...], float]:
 
 
 def test_a_loop_that_turns_no_more_is_not_well_and_a_dead_dependency_is_no_fault_of_it(clock: list[float]) -> None:
-    vitals = Vitals(Identity("r", "actor", "actor-0", 1), client=member())
+    vitals = Health(Identity("r", "actor", "actor-0", 1), client=member())
     vitals.watch(lambda: "acting", None)
     with serving(vitals.routes()) as url:
         clock[0] += 1000  # no loop yet, and the coordinator was not heard of for long
@@ -71,7 +71,7 @@ def test_a_loop_that_turns_no_more_is_not_well_and_a_dead_dependency_is_no_fault
     [("acting", 0.0, True), ("learning", 9.0, True), ("waiting", 0.0, False), ("acting", 11.0, False)],
 )
 def test_who_is_connected_and_has_weights_is_ready(clock: list[float], state: str, silent: float, ready: bool) -> None:
-    vitals = Vitals(client=member())
+    vitals = Health(client=member())
     vitals.watch(lambda: state, None)
     clock[0] += silent
     with serving(vitals.routes()) as url:
@@ -88,7 +88,7 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
     counters = Counters(None, list(told))
     for name, value in told.items():
         counters.set(name, value)
-    vitals = Vitals(Identity("r", "learner", "learner-c", 2))
+    vitals = Health(Identity("r", "learner", "learner-c", 2))
     vitals.watch(lambda: "learning", counters, lambda: {"adopted.c": 7, "staleness.a.b": 3})
     with serving(vitals.routes()) as url:
         found = metrics(ask(f"{url}/metrics"))
@@ -106,14 +106,14 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
 def test_a_process_that_answers_is_one_that_has_not_joined_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Answer] = []
 
-    def body(life: Life) -> None:
+    def body(life: WorkerProcess) -> None:
         http = life._http
         assert http is not None
         url = "http://{}:{}".format(*http._server.server_address[:2])
         said.extend(ask(f"{url}/{path}") for path in ("healthz", "readyz", "metrics"))
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert Life("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 0.2)).guard(body) == 0
+    assert WorkerProcess("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 0.2)).guard(body) == 0
     assert [answer.status for answer in said] == [200, 503, 200]
     assert metrics(said[2])["rookery_connected",] == 0
 
@@ -122,7 +122,7 @@ def test_nobody_is_told_over_the_network_without_keys_or_consent(capsys: pytest.
     options = Options("tcp://127.0.0.1:1", "", "0.0.0.0:0", "", False, 0.2)
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        assert Life("actor", options).guard(lambda _: None) == 2
+        assert WorkerProcess("actor", options).guard(lambda _: None) == 2
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)

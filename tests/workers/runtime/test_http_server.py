@@ -16,14 +16,14 @@ from protocol.transport.sockets import HTTP, Ports
 from tests.faults import raises
 from tests.workers.coordination.dashboard.asking import ask, serving
 from workers.runtime import http_server as module
-from workers.runtime.http_server import Request, Response
+from workers.runtime.http_server import HttpRequest, Response
 
 
-def fails(_request: Request) -> Response:
+def fails(_request: HttpRequest) -> Response:
     raise ValueError("in this answer only")
 
 
-def echo(request: Request) -> Response:
+def echo(request: HttpRequest) -> Response:
     return Response(request.body, headers={"X-Asked": ",".join(request.query.get("a", []))})
 
 
@@ -65,7 +65,7 @@ def test_who_says_nothing_holds_up_neither_others_nor_the_end(monkeypatch: pytes
 def test_an_answer_that_goes_on_ends_with_the_server() -> None:
     begun = threading.Event()
 
-    def stream(request: Request) -> Response:
+    def stream(request: HttpRequest) -> Response:
         def parts() -> Iterator[bytes]:
             while not request.ending.is_set():
                 yield b"more\n"
@@ -86,7 +86,7 @@ def test_those_who_follow_leave_room_for_probes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "_STREAMS", 2)
     begun = threading.Semaphore(0)
 
-    def stream(request: Request) -> Response:
+    def stream(request: HttpRequest) -> Response:
         def parts() -> Iterator[bytes]:
             begun.release()
             yield b"now\n"

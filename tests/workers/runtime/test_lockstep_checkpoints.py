@@ -17,11 +17,11 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.registry import describe
-from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.lockstep_log import RoundLog
-from workers.rollout.agent_collector import Seat
+from workers.rollout.agent_collector import AgentCollector
 from workers.runtime import lockstep_checkpoints as module
-from workers.runtime.lockstep_checkpoints import Cuts, cuts_of
+from workers.runtime.lockstep_checkpoints import LockstepCheckpoints, cuts_of
 
 STATE = {"numbers": np.arange(3)}
 
@@ -31,7 +31,7 @@ def in_step(**keys: Any) -> Run:
 
 
 def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_path: Path) -> None:
-    def cuts() -> Cuts:
+    def cuts() -> LockstepCheckpoints:
         found = cuts_of(in_step(cut_rounds=5), ["one"], tmp_path)
         assert found is not None
         return found
@@ -62,7 +62,7 @@ def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_pa
 def test_without_room_for_a_cut_the_one_before_stays_and_it_is_said_L1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cuts = Cuts(tmp_path, 1, ["actor-0"])
+    cuts = LockstepCheckpoints(tmp_path, 1, ["actor-0"])
     cuts.write("actor-0", 0, STATE)
 
     def full(*_: Any) -> None:
@@ -72,7 +72,7 @@ def test_without_room_for_a_cut_the_one_before_stays_and_it_is_said_L1(
     with caplog.at_level(logging.ERROR):
         cuts.write("actor-0", 1, STATE)
     assert "event=disk_full" in caplog.text
-    assert Cuts(tmp_path, 1, ["actor-0"]).newest == 0
+    assert LockstepCheckpoints(tmp_path, 1, ["actor-0"]).newest == 0
 
 
 def test_the_log_of_rounds_tells_a_full_disk_in_a_sentence_and_the_run_goes_on_L1(
@@ -117,11 +117,11 @@ def test_a_seat_that_is_put_back_finishes_the_segments_that_were_open_with_the_s
     copies, cut, turns = 2, 6, 13
     ends: dict[int, tuple[list[int], list[int]]] = {3: ([1], []), 5: ([], [0]), 6: ([], [1]), 8: ([0], [])}
 
-    def seat() -> tuple[scripted.Sender, Seat]:
+    def seat() -> tuple[scripted.Sender, AgentCollector]:
         sender = scripted.Sender(scripted.layout_of(policy), copies, 8)
         return sender, scripted.seat(sender, scripted.Performer(), copies)
 
-    def act(chair: Seat, first: int, last: int) -> None:
+    def act(chair: AgentCollector, first: int, last: int) -> None:
         for t in range(first, last):
             chair.act(scripted.present(t, copies, *ends.get(t, ([], []))), scripted.never)
 
@@ -145,10 +145,10 @@ def test_a_stage_that_is_put_back_fills_the_batch_that_had_begun_L1() -> None:
     policy = scripted.config(PPO())
     sender = scripted.acted(policy, 2, copies=2)
 
-    def stage() -> tuple[Stage, scripted.Source]:
+    def stage() -> tuple[BatchAssembler, scripted.Source]:
         source = scripted.Source()
         form = scripted.Performer().interface, scripted.layout_of(policy), 3, source, scripted.counters()
-        return Stage("one", *form, torch.device("cpu")), source
+        return BatchAssembler("one", *form, torch.device("cpu")), source
 
     (first, came), (second, comes) = stage(), stage()
     came.arrive(sender.ring, sender.finished[0])

@@ -17,7 +17,7 @@ from protocol.messages.core import Beat, Welcome
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.control.test_control import coordinator
 from tests.waiting import until
-from workers.runtime.process import Life, Options, Stop, claim, run_dir_of
+from workers.runtime.process import Options, StopRequested, WorkerProcess, claim, run_dir_of
 
 
 @pytest.fixture(autouse=True)
@@ -45,44 +45,44 @@ def options(bind: str = "127.0.0.1:0", patience: float = 0.2, coordinator: str =
 def test_a_foreseen_error_is_one_line_and_its_own_exit_code(
     fault: RookeryError, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def body(_: Life) -> None:
+    def body(_: WorkerProcess) -> None:
         raise fault
 
-    assert Life("learner", options()).guard(body) == fault.exit_code != 0
+    assert WorkerProcess("learner", options()).guard(body) == fault.exit_code != 0
     assert capsys.readouterr().err.splitlines()[-1] == f"learner: {fault} [{fault.kind}]"
     assert f"event=failed kind={fault.kind} error={fault}" in caplog.messages
 
 
 def test_an_unforeseen_error_is_told_with_its_traceback_G3(capsys: pytest.CaptureFixture[str]) -> None:
-    def body(_: Life) -> None:
+    def body(_: WorkerProcess) -> None:
         raise KeyError("nobody foresaw this")
 
-    assert Life("learner", options()).guard(body) == 1
+    assert WorkerProcess("learner", options()).guard(body) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_the_order_to_stop_is_no_error() -> None:
-    def body(_: Life) -> None:
-        raise Stop
+    def body(_: WorkerProcess) -> None:
+        raise StopRequested
 
-    assert Life("actor", options()).guard(body) == 0
+    assert WorkerProcess("actor", options()).guard(body) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_only_takes_note_and_shows_in_the_exit_code_G4_U18(number: int) -> None:
-    def body(life: Life) -> None:
+    def body(life: WorkerProcess) -> None:
         os.kill(os.getpid(), number)
         assert life.must_stop
         life.check()
 
-    assert Life("actor", options()).guard(body) == 128 + number
+    assert WorkerProcess("actor", options()).guard(body) == 128 + number
 
 
 def test_a_coordinator_that_is_not_there_is_named_when_patience_ends() -> None:
-    life = Life("actor", options())
+    life = WorkerProcess("actor", options())
     seen: list[Timeout] = []
 
-    def body(life: Life) -> None:
+    def body(life: WorkerProcess) -> None:
         try:
             life.join("actor")
         except Timeout as fault:
@@ -123,10 +123,10 @@ def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    def body(_: Life) -> None:
+    def body(_: WorkerProcess) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/runs/a")
 
-    assert Life("learner", options()).guard(body) == DiskFault.exit_code
+    assert WorkerProcess("learner", options()).guard(body) == DiskFault.exit_code
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("learner: ")
     assert kinds_in(said) == ["disk_full"]
@@ -162,11 +162,14 @@ def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a
         def told(state: str) -> list[Beat]:
             return [beat for beat in server.of(Beat) if beat.state == state]
 
-        def body(life: Life) -> None:
+        def body(life: WorkerProcess) -> None:
             client, _ = life.join("actor")
             until(lambda: len(told("starting")) > 1)
             client.start(lambda: Report(state="acting"))
             until(lambda: told("acting"))
             assert len([thread for thread in threading.enumerate() if thread.name == "control"]) == 1
 
-        assert Life("actor", options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")).guard(body) == 0
+        assert (
+            WorkerProcess("actor", options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")).guard(body)
+            == 0
+        )

@@ -8,7 +8,7 @@ import torch
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.runtime.torch_setup import Arithmetic, prepare
+from workers.runtime.torch_setup import Precision, prepare
 
 HOST = torch.device("cpu")
 
@@ -16,7 +16,7 @@ HOST = torch.device("cpu")
 @pytest.mark.parametrize(("precision", "product"), [("bfloat16", torch.bfloat16), ("float32", torch.float32)])
 def test_products_are_rounded_where_that_is_asked_for_and_nowhere_else(precision: str, product: torch.dtype) -> None:
     x = torch.randn(3, 3)
-    with Arithmetic(parse_run({"precision": precision}).precision).products(HOST):
+    with Precision(parse_run({"precision": precision}).precision).products(HOST):
         assert (x @ x).dtype == product
         assert (x + x).dtype == torch.float32
     assert (x @ x).dtype == torch.float32

@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from workers.coordination.stall_detector import Stillness
+from workers.coordination.stall_detector import StallDetector
 from workers.runtime import watchdog
-from workers.runtime.health import Vitals
-from workers.runtime.watchdog import Stall, place_of_thread
+from workers.runtime.health import Health
+from workers.runtime.watchdog import StallTimer, place_of_thread
 
 
-def vitals_of(state: str, beat_at: float) -> Vitals:
+def vitals_of(state: str, beat_at: float) -> Health:
     """Of a worker in `state` whose loop turned last at `beat_at`."""
-    found = Vitals()
+    found = Health()
     found.watch(lambda: state, None)
     found.beat_at = beat_at
     return found
 
 
-def looks(stall: Stall, vitals: Vitals, count: int, elapsed: float = 1.0) -> float:
+def looks(stall: StallTimer, vitals: Health, count: int, elapsed: float = 1.0) -> float:
     """The last of so many looks."""
     return [stall.look(vitals, elapsed) for _ in range(count)][-1]
 
 
 def test_a_loop_that_stands_still_is_told_and_one_that_turns_is_not_G6() -> None:
-    stall, vitals = Stall(10.0), vitals_of("acting", 1.0)
+    stall, vitals = StallTimer(10.0), vitals_of("acting", 1.0)
     assert looks(stall, vitals, 10) == 0.0
     assert looks(stall, vitals, 1) == 10.0
     vitals.beat_at = 2.0
@@ -35,11 +35,11 @@ def test_a_loop_that_stands_still_is_told_and_one_that_turns_is_not_G6() -> None
 
 
 def test_to_begin_may_take_longer_and_who_rests_may_for_ever() -> None:
-    assert looks(Stall(10.0), vitals_of("acting", 0.0), 50) == 0.0
-    assert looks(Stall(10.0), vitals_of("acting", 0.0), 51) == 50.0
-    assert looks(Stall(10.0), vitals_of("starting", 0.0), 50) == 0.0
-    assert looks(Stall(10.0), vitals_of("starting", 0.0), 51) == 50.0, "its heartbeats go on while a world opens"
-    assert looks(Stall(10.0), vitals_of("draining", 0.0), 1_000) == 0.0
+    assert looks(StallTimer(10.0), vitals_of("acting", 0.0), 50) == 0.0
+    assert looks(StallTimer(10.0), vitals_of("acting", 0.0), 51) == 50.0
+    assert looks(StallTimer(10.0), vitals_of("starting", 0.0), 50) == 0.0
+    assert looks(StallTimer(10.0), vitals_of("starting", 0.0), 51) == 50.0, "its heartbeats go on while a world opens"
+    assert looks(StallTimer(10.0), vitals_of("draining", 0.0), 1_000) == 0.0
 
 
 def test_the_watch_ends_with_the_worker_and_counts_no_time_in_which_it_was_stopped(
@@ -91,7 +91,7 @@ def member(name: str, role: str, silent: float = 0.1) -> dict[str, Any]:
 
 
 def test_when_nothing_moves_it_is_said_once_who_waits_for_what_G6() -> None:
-    still = Stillness(60.0)
+    still = StallDetector(60.0)
     workers = [member("actor-0", "actor"), member("learner-a", "learner"), member("learner-b", "learner", 50.0)]
     before = {("actor-0", 1): {"waits.credit.a": 100.0, "waits.credit.b": 3.0}, ("learner-a", 1): {"waits.data.a": 5.0}}
     after = {("actor-0", 1): {"waits.credit.a": 100.0, "waits.credit.b": 63.0}, ("learner-a", 1): {"waits.data.a": 5.0}}

@@ -17,8 +17,8 @@ from tests.workers.runtime.test_process import _signals_stay_ours, options  # no
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import FINDINGS, LAYERS, counter, describe
 from workers.rollout.report import ActorReport
-from workers.runtime.process import Life
-from workers.tools.doctor import Layer, examine, main
+from workers.runtime.process import WorkerProcess
+from workers.tools.doctor import DiagnosedLayer, examine, main
 
 WELL = {"looked_at.p": 10, "steps_made.p": 40, "received.p": 64}
 
@@ -46,7 +46,7 @@ def wrong(field: str, expected: str, value: str) -> EnvironmentFault:
     return EnvironmentFault("agent_data_invalid", remedy="mend it", **facts)
 
 
-def states(layers: list[Layer]) -> dict[str, str]:
+def states(layers: list[DiagnosedLayer]) -> dict[str, str]:
     """name -> state, in order."""
     assert [layer.name for layer in layers] == list(LAYERS)
     return {layer.name: layer.state for layer in layers}
@@ -107,10 +107,10 @@ def test_a_note_is_no_failure(tmp_path: Path) -> None:
 def test_what_a_worker_said_when_it_failed_is_told_in_its_layer_H1(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: RookeryError, worker: str, layer: str
 ) -> None:
-    def body(_: Life) -> None:
+    def body(_: WorkerProcess) -> None:
         raise fault
 
-    Life(worker.partition("-")[0], options()).guard(body)
+    WorkerProcess(worker.partition("-")[0], options()).guard(body)
     (said,) = [message for message in caplog.messages if message.startswith("event=failed ")]
     line = f"2026-01-01 00:00:01,000 - {worker} - ERROR - {said}"
     found = examine(a_run(tmp_path / "run", said=line, worker=worker))

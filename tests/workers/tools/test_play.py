@@ -15,7 +15,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
 from workers.environments.base import Environment
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.tools import play as module
 from workers.tools.rendering import blocks, write_film, write_map
@@ -87,7 +87,7 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, command: Any) -> 
 
 @pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea", "foraging", "spread"])
 def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
-    environment: Environment = Checked(make(EnvironmentConfig(id=id, copies=2)))
+    environment: Environment = CheckedEnvironment(make(EnvironmentConfig(id=id, copies=2)))
     environment.reset(0)
     cells = environment.occupied(1)
     assert cells is not None

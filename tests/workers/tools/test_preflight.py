@@ -19,18 +19,18 @@ from protocol.config.run import parse_run
 from protocol.transport.curve import new_keys
 from tests.faults import kinds_in, words_in
 from workers.tools import preflight
-from workers.tools.preflight import CHECKS, Check, Situation, main
+from workers.tools.preflight import CHECKS, Check, RunContext, main
 
 WORLD = {"environment": {"copies": 4, "settings": {"width": 9, "height": 9}}}
 
 
-def situation(folder: Path, **keys: object) -> Situation:
+def situation(folder: Path, **keys: object) -> RunContext:
     """A small run in `folder`; `keys` of the configuration, or of the situation."""
     own = {name: keys.pop(name) for name in ("host", "base", "keys") if name in keys}
-    return Situation(parse_run({**WORLD, **keys}), folder, **own)  # type: ignore[arg-type]
+    return RunContext(parse_run({**WORLD, **keys}), folder, **own)  # type: ignore[arg-type]
 
 
-def found(name: str, of: Situation) -> Check:
+def found(name: str, of: RunContext) -> Check:
     """What is said of one thing."""
     return next(check for check in preflight.preflight(of) if check.name == name)
 

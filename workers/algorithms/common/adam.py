@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from protocol.config.run import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
-from workers.policies.tensors.collectives import ALONE, Ranks
+from workers.policies.tensors.collectives import ALONE, Collective
 from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
@@ -65,7 +65,7 @@ class FlatAdam:
         places = [span.storage_offset() - base for span in spans]
         self._parts = [self.gradient[at : at + len(span)] for at, span in zip(places, spans, strict=True)]
 
-    def backward(self, loss: Tensor, max_norm: float, ranks: Ranks = ALONE) -> Tensor:
+    def backward(self, loss: Tensor, max_norm: float, ranks: Collective = ALONE) -> Tensor:
         """Replaces `gradient` by that of `loss`, summed over `ranks`, each part cut to `max_norm`; returns the norm of
         the whole before.
 

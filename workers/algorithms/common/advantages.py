@@ -15,12 +15,12 @@ from torch import Tensor
 
 from protocol.config.run import OnStream
 from workers.algorithms.common.returns import VTrace, vtrace
-from workers.algorithms.common.time_major import Batch, Minibatch
+from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch
 
-__all__ = ["Appraisal", "Standing", "advantages", "annealed", "draw", "importance", "priorities"]
+__all__ = ["BatchAdvantages", "PolicyEvaluation", "advantages", "annealed", "draw", "importance", "priorities"]
 
 
-class Appraisal(NamedTuple):
+class PolicyEvaluation(NamedTuple):
     """What rows look like to a policy, without gradients, [T, b] each; values in the unit of the reward."""
 
     ratio: Tensor
@@ -30,7 +30,7 @@ class Appraisal(NamedTuple):
     """Of what came after: 0 after a termination, of the true last observation after a truncation."""
 
 
-def advantages(batch: Minibatch | Batch, seen: Appraisal, config: OnStream) -> VTrace:
+def advantages(batch: Minibatch | TimeMajorBatch, seen: PolicyEvaluation, config: OnStream) -> VTrace:
     """V-trace over the rows of `batch`. With `zero_last` the last row of each segment has none, whatever follows."""
     return vtrace(
         batch.reward,
@@ -51,14 +51,14 @@ def _last(mask: Tensor) -> Tensor:
     return torch.diff(mask, dim=0, append=torch.zeros_like(mask[:1])) < 0
 
 
-class Standing:
+class BatchAdvantages:
     """Of the segments of `batch`; all of them must be entered before any is drawn."""
 
-    def __init__(self, batch: Batch, config: OnStream) -> None:
+    def __init__(self, batch: TimeMajorBatch, config: OnStream) -> None:
         self._batch, self._config = batch, config
-        self._seen = Appraisal(*(torch.empty_like(batch.reward) for _ in Appraisal._fields))
+        self._seen = PolicyEvaluation(*(torch.empty_like(batch.reward) for _ in PolicyEvaluation._fields))
 
-    def enter(self, index: Tensor, seen: Appraisal) -> None:
+    def enter(self, index: Tensor, seen: PolicyEvaluation) -> None:
         """The segments `index` [b] looked like this just now."""
         for kept, new in zip(self._seen, seen, strict=True):
             kept[:, index] = new

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 
-__all__ = ["Observations", "Segments", "Transitions", "foreign", "held_in", "joined"]
+__all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "foreign", "held_in", "joined"]
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class SegmentBatch:
     """Whole segments of the stream discipline, segment-major as they lie in the ring. Row `t` holds the observation,
     the action taken on it, the reward and end *caused by that action*; row T holds only an observation."""
 
@@ -61,7 +61,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Transitions:
+class TransitionBatch:
     """Sampled n-step transitions of the replay discipline."""
 
     observation: Tensor
@@ -91,8 +91,8 @@ class Transitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Observations:
-    """What others saw, for an auxiliary: `Segments` without what was done and earned."""
+class ObservationBatch:
+    """What others saw, for an auxiliary: `SegmentBatch` without what was done and earned."""
 
     observation: Tensor
     """[B, T + 1, *shape]"""
@@ -114,7 +114,7 @@ class Observations:
         return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
 
 
-Batch = TypeVar("Batch", Segments, Transitions)
+Batch = TypeVar("Batch", SegmentBatch, TransitionBatch)
 
 
 def joined(given: Sequence[Batch], join: Callable[[list[Tensor]], Tensor]) -> Batch:
@@ -138,7 +138,7 @@ def held_in(memory: Batch, batch: Batch) -> bool:
     return True
 
 
-def foreign(batch: Segments | Transitions | Observations) -> TrainingFault | None:
+def foreign(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> TrainingFault | None:
     """What to say of the first field that is no tensor."""
     for field in fields(batch):
         given = getattr(batch, field.name)

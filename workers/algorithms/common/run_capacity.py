@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-__all__ = ["Room"]
+__all__ = ["RunCapacity"]
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _SPARE = 8
 """Ends that a minibatch may have beside twice as many as the first had: small numbers vary the most."""
 
 
-class Room:
+class RunCapacity:
     """Of one policy."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """From segments as they lie in the ring to what a whole-segment update works on: time first, and nothing unreal in it.
 
-In flow: `Segments`, whose rows beyond `valid` may hold anything. Out flow: a `Batch` that is finite wherever the
-segments' real rows are, with a mask, and minibatches of it.
+In flow: `SegmentBatch`, whose rows beyond `valid` may hold anything. Out flow: a `TimeMajorBatch` that is finite
+wherever the segments' real rows are, with a mask, and minibatches of it.
 
 Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `k` truncations in a minibatch, `P` numbers
 that only learners see, `R` ranks. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values,
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.algorithms.common.batches import Segments
-from workers.policies.networks.recurrent_context import Recall
-from workers.policies.tensors.collectives import Ranks
-from workers.policies.tensors.scratch import Workspace
+from workers.algorithms.common.batches import SegmentBatch
+from workers.policies.networks.recurrent_context import RecurrentContext
+from workers.policies.tensors.collectives import Collective
+from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["COLUMNS", "Batch", "Minibatch", "own_part", "prepare", "prepare_all"]
+__all__ = ["COLUMNS", "Minibatch", "TimeMajorBatch", "own_part", "prepare", "prepare_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class Minibatch:
     """
 
     @property
-    def recall(self) -> Recall | None:
+    def recall(self) -> RecurrentContext | None:
         """How a recurrent policy remembers these rows."""
         if self.state is None:
             return None
-        return Recall(self.state, self.terminated | self.truncated, self.final_place, self.runs)
+        return RecurrentContext(self.state, self.terminated | self.truncated, self.final_place, self.runs)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TimeMajorBatch:
     """All segments of an update; fields as in `Minibatch` with B for b, except where described."""
 
     observation: Tensor
@@ -106,7 +106,7 @@ class Batch:
     """Rows to train on."""
 
     def minibatch(
-        self, index: Tensor, scratch: Workspace, importance: Tensor | None = None, members: int = 1
+        self, index: Tensor, scratch: ScratchBuffers, importance: Tensor | None = None, members: int = 1
     ) -> Minibatch:
         """The segments `index` [b] int64 of `members` policies, drawn with `importance` [b]; their observations lie in
         `scratch`."""
@@ -144,7 +144,7 @@ class Batch:
 COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask")
 
 
-def prepare(segments: Segments) -> Batch:
+def prepare(segments: SegmentBatch) -> TimeMajorBatch:
     """The batch of `segments`. Raises TrainingFault for a truncated row without its true last observation."""
     length = segments.action.shape[1]
     row = torch.arange(length, device=segments.valid.device)
@@ -166,7 +166,7 @@ def prepare(segments: Segments) -> Batch:
         "cut": segments.terminated | truncated | last,
         "mask": real.to(torch.float32),
     }
-    return Batch(
+    return TimeMajorBatch(
         segments.observation,
         segments.final_observation,
         final_row,
@@ -181,7 +181,7 @@ def prepare(segments: Segments) -> Batch:
     )
 
 
-def prepare_all(segments: Segments, ranks: Ranks) -> tuple[Batch, Tensor]:
+def prepare_all(segments: SegmentBatch, ranks: Collective) -> tuple[TimeMajorBatch, Tensor]:
     """This rank's batch, and the real rows [R, B] of all ranks' segments, in host memory where there are several. If
     any rank's is at fault, all raise TrainingFault."""
     if ranks.size == 1:
@@ -198,7 +198,7 @@ def prepare_all(segments: Segments, ranks: Ranks) -> tuple[Batch, Tensor]:
     return batch, whole
 
 
-def own_part(batch: Batch, part: Tensor, rank: int, scratch: Workspace) -> tuple[Tensor, Minibatch]:
+def own_part(batch: TimeMajorBatch, part: Tensor, rank: int, scratch: ScratchBuffers) -> tuple[Tensor, Minibatch]:
     """Of the segments `part` of all ranks, counted through, those of this `rank`, as an index of `batch` and a
     minibatch; if there are none, one segment of which nothing counts."""
     each = batch.mask.shape[1]
@@ -211,7 +211,7 @@ def own_part(batch: Batch, part: Tensor, rank: int, scratch: Workspace) -> tuple
     return index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
 
 
-def _used(segments: Segments, truncated: Tensor) -> tuple[Tensor, Tensor]:
+def _used(segments: SegmentBatch, truncated: Tensor) -> tuple[Tensor, Tensor]:
     """`final_row` with -1 for every entry that belongs to no truncated real row, and which are the others [B, K]."""
     final_row = segments.final_row
     length = truncated.shape[1]
@@ -220,7 +220,7 @@ def _used(segments: Segments, truncated: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(inside, final_row, -1), inside
 
 
-def _without_garbage(segments: Segments, real: Tensor) -> Segments:
+def _without_garbage(segments: SegmentBatch, real: Tensor) -> SegmentBatch:
     """Zeros in all rows that are not real: a NaN there would reach every gradient in spite of a mask."""
     shown = torch.arange(real.shape[1] + 1, device=real.device) <= segments.valid[:, None]
     shown &= (segments.valid > 0)[:, None]

@@ -10,21 +10,21 @@ from typing import Protocol, TypeVar
 
 from protocol.errors import TrainingFault
 
-__all__ = ["Outcome", "Updating", "one_by_one"]
+__all__ = ["Outcome", "Update", "one_by_one"]
 
 Outcome = dict[str, float] | TrainingFault
 """Metrics of an update, or why there was none."""
 Given = TypeVar("Given", contravariant=True)
 
 
-class Updating(Protocol[Given]):
+class Update(Protocol[Given]):
     """What makes an update of a batch."""
 
     def update(self, given: Given, progress: float, /) -> dict[str, float]:
         """Metrics; TrainingFault where there are none."""
 
 
-def one_by_one(updates: Sequence[Updating[Given]], given: Sequence[Given], progress: Sequence[float]) -> list[Outcome]:
+def one_by_one(updates: Sequence[Update[Given]], given: Sequence[Given], progress: Sequence[float]) -> list[Outcome]:
     """Each update by itself."""
     outcomes: list[Outcome] = []
     for update, batch, part in zip(updates, given, progress, strict=True):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from workers.algorithms.common.update import Outcome, Updating, one_by_one
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.algorithms.common.update import Outcome, Update, one_by_one
+from workers.policies.backends.cuda_graphs import GraphCache
 
-__all__ = ["Branches", "Fixed"]
+__all__ = ["Branches", "GraphableUpdate"]
 
 
-class Fixed(Protocol):
+class GraphableUpdate(Protocol):
     """A stack whose steps see no number of the host: `FixedStack` and `FixedValues`."""
 
     @property
@@ -23,7 +23,7 @@ class Fixed(Protocol):
         """Grows whenever its memory becomes another: what was recorded before is of no use any more."""
 
     @property
-    def updates(self) -> Sequence[Updating[Any]]:
+    def updates(self) -> Sequence[Update[Any]]:
         """Those whose work it does."""
 
     def begin(self, given: Sequence[Any], progress: Sequence[float]) -> int | None:
@@ -45,7 +45,7 @@ class Fixed(Protocol):
 class Branches:
     """`stacks` make their steps side by side."""
 
-    def __init__(self, stacks: Sequence[Fixed], recorder: Recorder) -> None:
+    def __init__(self, stacks: Sequence[GraphableUpdate], recorder: GraphCache) -> None:
         self.stacks, self._recorder = [*stacks], recorder
         self._generations = [stack.generation for stack in self.stacks]
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import TINY, FlatAdam, broken
-from workers.algorithms.cuda_graphs.host_scalars import Given
-from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
+from workers.algorithms.cuda_graphs.host_scalars import HostScalars
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.policies.stacked.stacked_weights import StackedWeights
 
-__all__ = ["FixedAdam", "failed"]
+__all__ = ["GraphedAdam", "failed"]
 
 
 def failed(losses: Sequence[float], norms: Sequence[float]) -> dict[int, TrainingFault]:
@@ -30,10 +30,10 @@ def failed(losses: Sequence[float], norms: Sequence[float]) -> dict[int, Trainin
     return {i: broken(*pair) for i, pair in pairs if not all(map(math.isfinite, pair))}
 
 
-class FixedAdam:
+class GraphedAdam:
     """Of `optimizers`, each as it is alone, at its own step."""
 
-    def __init__(self, optimizers: Sequence[FlatAdam], weights: StackedWeights, compiler: Compiler = EAGER) -> None:
+    def __init__(self, optimizers: Sequence[FlatAdam], weights: StackedWeights, compiler: StepCompiler = EAGER) -> None:
         self._optimizers, self._weights, self._compiler = optimizers, weights, compiler
         self._betas, self._epsilon = optimizers[0].betas, optimizers[0].epsilon
         self._first, self._second = (torch.zeros_like(weights.gradient) for _ in range(2))
@@ -43,7 +43,7 @@ class FixedAdam:
         self._alive = torch.ones(many, dtype=torch.bool, device=device)
         self.fault = torch.zeros(2, many, device=device)
         """[2, K]: loss and norm of the last step that was made, or, of who failed, of the one that was not."""
-        self._given = Given(3, many, device)
+        self._given = HostScalars(3, many, device)
 
     def gather(self, rates: Sequence[float], most: Sequence[float]) -> None:
         """Moments and steps of this moment, the learning rates [K] and greatest gradient norms [K] of this update."""
@@ -70,7 +70,7 @@ class FixedAdam:
         """One Adam step of each that has not failed, against the gradient of `loss` [K], cut to its norm; the norms [K]
         before."""
         self._weights.backward(loss)
-        return self._compiler.call(FixedAdam._move, self, loss.detach())
+        return self._compiler.call(GraphedAdam._move, self, loss.detach())
 
     @torch.no_grad()
     def _move(self, loss: Tensor) -> Tensor:

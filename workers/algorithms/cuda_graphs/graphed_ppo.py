@@ -15,34 +15,34 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import learning_rate_of
-from workers.algorithms.common.batches import Segments, joined
-from workers.algorithms.common.time_major import Batch, prepare
+from workers.algorithms.common.batches import SegmentBatch, joined
+from workers.algorithms.common.time_major import TimeMajorBatch, prepare
 from workers.algorithms.common.update import Outcome
-from workers.algorithms.cuda_graphs.graphed_adam import FixedAdam, failed
-from workers.algorithms.cuda_graphs.host_scalars import Given
-from workers.algorithms.cuda_graphs.static_batch import FixedBatch
-from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
+from workers.algorithms.cuda_graphs.graphed_adam import GraphedAdam, failed
+from workers.algorithms.cuda_graphs.host_scalars import HostScalars
+from workers.algorithms.cuda_graphs.static_batch import StaticBatch
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_ppo import normalize, orders
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 
-__all__ = ["FixedStack"]
+__all__ = ["GraphedPPO"]
 
 
-class FixedStack:
+class GraphedPPO:
     """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too."""
 
-    def __init__(self, updates: Sequence[PPOUpdate], compiler: Compiler = EAGER) -> None:
+    def __init__(self, updates: Sequence[PPOUpdate], compiler: StepCompiler = EAGER) -> None:
         self._compiler = compiler
         self.updates, self._algorithm, self._arithmetic = updates, updates[0].algorithm, updates[0].arithmetic
         policies = [update.policy for update in updates if isinstance(update.policy, ActorCritic)]
         self._policy = StackedActorCritic(policies)
-        self._adam = FixedAdam([update.optimizer for update in updates], self._policy.weights, compiler)
+        self._adam = GraphedAdam([update.optimizer for update in updates], self._policy.weights, compiler)
         self._many, self._device = len(updates), self._policy.weights.parameters.device
         self._entropy = torch.zeros(self._many, device=self._device)
-        self._given = Given(1, self._many, self._device)
-        self._held: FixedBatch | None = None
+        self._given = HostScalars(1, self._many, self._device)
+        self._held: StaticBatch | None = None
         self._targets = self._sums = torch.empty(0)
         self._names: list[str] = []
         self._index: dict[int, Tensor] = {}
@@ -55,7 +55,7 @@ class FixedStack:
         self._parts: list[tuple[int, Tensor]] = []
         self._first: Tensor | None = None
 
-    def begin(self, given: Sequence[Segments], progress: Sequence[float]) -> int | None:
+    def begin(self, given: Sequence[SegmentBatch], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy; the number of steps to be made with it. None where it holds rows that are not
         real, or nonsense: such batches are for each update alone."""
         try:
@@ -65,7 +65,7 @@ class FixedStack:
         if batch.rows < batch.mask.numel():
             return None
         if self._held is None or not self._held.fits(batch):
-            self._held = FixedBatch(batch, self._many)
+            self._held = StaticBatch(batch, self._many)
             self._targets, self._index = torch.empty_like(batch.reward), {}
             self.generation += 1
         self._held.load(batch)
@@ -143,7 +143,7 @@ class FixedStack:
             for i, (row, rate) in enumerate(zip(zip(*numbers, strict=True), self._rates, strict=True))
         ]
 
-    def _divided(self, batch: Batch) -> Iterator[tuple[int, Tensor]]:
+    def _divided(self, batch: TimeMajorBatch) -> Iterator[tuple[int, Tensor]]:
         each = batch.reward.shape[1] // self._many
         for epoch in range(self._algorithm.epochs):
             for part in orders(self.updates, each).tensor_split(self._algorithm.minibatches, 1):

@@ -14,28 +14,28 @@ from collections.abc import Sequence
 import torch
 
 from workers.algorithms.common.adam import learning_rate_of
-from workers.algorithms.common.batches import Transitions, foreign, held_in, joined
+from workers.algorithms.common.batches import TransitionBatch, foreign, held_in, joined
 from workers.algorithms.common.update import Outcome
-from workers.algorithms.cuda_graphs.graphed_adam import FixedAdam, failed
-from workers.algorithms.cuda_graphs.host_scalars import Given
-from workers.algorithms.cuda_graphs.step_compiler import EAGER, Compiler
+from workers.algorithms.cuda_graphs.graphed_adam import GraphedAdam, failed
+from workers.algorithms.cuda_graphs.host_scalars import HostScalars
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn
 from workers.algorithms.stacked.stacked_q_learning import ask, drawn_by, together
 
-__all__ = ["FixedValues"]
+__all__ = ["GraphedQLearning"]
 
 
-class FixedValues:
+class GraphedQLearning:
     """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too."""
 
-    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: Compiler = EAGER) -> None:
+    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: StepCompiler = EAGER) -> None:
         self._compiler = compiler
         self.updates, self._arithmetic = updates, updates[0].arithmetic
         self._policy = together(updates)
         weights = self._policy.weights
-        self._adam = FixedAdam([update.optimizer for update in updates], weights, compiler)
+        self._adam = GraphedAdam([update.optimizer for update in updates], weights, compiler)
         self._online, self._target = weights.span("online."), weights.span("target.")
         self._epsilon, self._device = weights.views["epsilon"], weights.parameters.device
         algorithms = [update.algorithm for update in updates]
@@ -43,15 +43,15 @@ class FixedValues:
         self._least = self._epsilon.new_tensor([algorithm.epsilon_min for algorithm in algorithms])
         self._share = weights.parameters.new_zeros(len(updates), 1)
         self._decays = torch.zeros(len(updates), dtype=torch.bool, device=self._device)
-        self._given = Given(2, len(updates), self._device)
-        self._held: Transitions | None = None
+        self._given = HostScalars(2, len(updates), self._device)
+        self._held: TransitionBatch | None = None
         self._drawn: Drawn = ()
         self._numbers = self._errors = torch.empty(0)
         self._names: list[str] = []
         self._rates: list[float] = []
         self.generation = 0
 
-    def begin(self, given: Sequence[Transitions], progress: Sequence[float]) -> int | None:
+    def begin(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy, for one step. None where there is nothing in one, something strange, or
         another number of rows than in the first: such batches are for each update alone."""
         if any(foreign(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["Given"]
+__all__ = ["HostScalars"]
 
 
-class Given:
+class HostScalars:
     """`rows` numbers for each of `many` policies."""
 
     def __init__(self, rows: int, many: int, device: torch.device) -> None:

@@ -1,7 +1,7 @@
 """A batch in memory that never moves, of which minibatches are taken without a number that the host must see.
 
-In flow: a `Batch`. Out flow: `Minibatch`es with all entries of the side tables, used or not: those that are not belong
-to a row that nobody reads.
+In flow: a `TimeMajorBatch`. Out flow: `Minibatch`es with all entries of the side tables, used or not: those that are
+not belong to a row that nobody reads.
 
 Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `F` entries of a segment's side table.
 """
@@ -14,26 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.time_major import COLUMNS, Batch, Minibatch
+from workers.algorithms.common.time_major import COLUMNS, Minibatch, TimeMajorBatch
 
-__all__ = ["FixedBatch"]
+__all__ = ["StaticBatch"]
 
 
-class FixedBatch:
+class StaticBatch:
     """Memory for batches like `alike` of `members` policies."""
 
-    def __init__(self, alike: Batch, members: int) -> None:
+    def __init__(self, alike: TimeMajorBatch, members: int) -> None:
         self._members = members
         held: dict[str, Any] = {
             field.name: value.clone() if isinstance(value := getattr(alike, field.name), Tensor) else value
-            for field in fields(Batch)
+            for field in fields(TimeMajorBatch)
         }
-        self.batch = Batch(**held)
+        self.batch = TimeMajorBatch(**held)
         self._time = torch.arange(alike.observation.shape[1], device=alike.mask.device)[:, None]
 
-    def fits(self, batch: Batch) -> bool:
+    def fits(self, batch: TimeMajorBatch) -> bool:
         """Whether `batch` can be loaded."""
-        for field in fields(Batch):
+        for field in fields(TimeMajorBatch):
             mine, other = getattr(self.batch, field.name), getattr(batch, field.name)
             if isinstance(mine, Tensor) != isinstance(other, Tensor):
                 return False
@@ -41,10 +41,10 @@ class FixedBatch:
                 return False
         return True
 
-    def load(self, batch: Batch) -> None:
+    def load(self, batch: TimeMajorBatch) -> None:
         """Takes `batch` over. What nobody wrote in a side table becomes 0: a NaN there would reach every gradient."""
         unused = batch.final_row < 0
-        for field in fields(Batch):
+        for field in fields(TimeMajorBatch):
             mine, other = getattr(self.batch, field.name), getattr(batch, field.name)
             if isinstance(mine, Tensor):
                 mine.copy_(other)

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 
-__all__ = ["EAGER", "Compiler"]
+__all__ = ["EAGER", "StepCompiler"]
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Compiler:
+class StepCompiler:
     """Of one process. Shapes are taken as they are, never as ones that may vary: each set is compiled for once. `began`
     and `ended` are called around each compilation, which may take minutes."""
 
@@ -72,5 +72,5 @@ def _recording() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-EAGER = Compiler(wanted=False)
+EAGER = StepCompiler(wanted=False)
 """Functions run as they are."""

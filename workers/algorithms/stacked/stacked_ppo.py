@@ -18,14 +18,14 @@ from torch import Tensor
 from protocol.config.run import Streamed
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import broken, learning_rate_of
-from workers.algorithms.common.batches import Segments, joined
-from workers.algorithms.common.time_major import Batch, prepare
+from workers.algorithms.common.batches import SegmentBatch, joined
+from workers.algorithms.common.time_major import TimeMajorBatch, prepare
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 __all__ = ["PPOStack", "normalize", "orders"]
 
@@ -38,9 +38,9 @@ class PPOStack:
         policies = [update.policy for update in updates]
         self._policy = StackedActorCritic([policy for policy in policies if isinstance(policy, ActorCritic)])
         self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
-        self._scratch, self._arithmetic = Workspace(), updates[0].arithmetic
+        self._scratch, self._arithmetic = ScratchBuffers(), updates[0].arithmetic
 
-    def update(self, given: Sequence[Segments], progress: Sequence[float]) -> list[Outcome]:
+    def update(self, given: Sequence[SegmentBatch], progress: Sequence[float]) -> list[Outcome]:
         """What `PPOUpdate.update` does, for each. Batches with rows that are not real are trained on one by one."""
         if not all(bool((segments.valid == segments.action.shape[1]).all()) for segments in given):
             return one_by_one(self._updates, given, progress)
@@ -55,7 +55,7 @@ class PPOStack:
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
         return self._train(batch, rates, batch.reward.new_tensor(entropy_weights))
 
-    def _train(self, batch: Batch, rates: Sequence[float], entropy_weight: Tensor) -> list[Outcome]:
+    def _train(self, batch: TimeMajorBatch, rates: Sequence[float], entropy_weight: Tensor) -> list[Outcome]:
         faults: dict[int, TrainingFault] = {}
         before = self._policy.weights.parameters.clone()
         many, (length, columns) = len(self._updates), batch.reward.shape
@@ -106,7 +106,7 @@ def orders(updates: Sequence[PPOUpdate], each: int) -> Tensor:
     return torch.stack(found) + each * torch.arange(len(found))[:, None]
 
 
-def normalize(policy: StackedActorCritic, algorithm: Streamed, batch: Batch, targets: Tensor) -> None:
+def normalize(policy: StackedActorCritic, algorithm: Streamed, batch: TimeMajorBatch, targets: Tensor) -> None:
     """Statistics after an update, as `PPOUpdate` does; `targets` [T, K, B]."""
     many = policy.members
     if algorithm.normalize_return:

@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 
 from workers.algorithms.common.adam import broken, learning_rate_of
-from workers.algorithms.common.batches import Transitions, foreign, joined
+from workers.algorithms.common.batches import TransitionBatch, foreign, joined
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.off_policy import Drawn, Step
+from workers.algorithms.off_policy import Drawn, Loss
 from workers.algorithms.stacked.stacked_adam import StackedAdam
-from workers.policies.networks.q_network import ValueNetwork
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
 
-__all__ = ["ValueStack", "ask", "drawn_by", "together"]
+__all__ = ["StackedQLearning", "ask", "drawn_by", "together"]
 
 
-class ValueStack:
+class StackedQLearning:
     """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py)."""
 
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
@@ -37,7 +37,7 @@ class ValueStack:
         self._policy = together(updates)
         self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
 
-    def update(self, given: Sequence[Transitions], progress: Sequence[float]) -> list[Outcome]:
+    def update(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> list[Outcome]:
         """What `OffPolicyUpdate.update` does, for each."""
         if any(foreign(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
             return one_by_one(self._updates, given, progress)
@@ -83,8 +83,8 @@ class ValueStack:
 def together(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
     """The policies of `updates` of one kind as one."""
     policies = [update.policy for update in updates]
-    values = [policy for policy in policies if isinstance(policy, ValueNetwork)]
-    quantiles = [policy for policy in policies if isinstance(policy, QuantileNetwork)]
+    values = [policy for policy in policies if isinstance(policy, DQNPolicy)]
+    quantiles = [policy for policy in policies if isinstance(policy, IQNPolicy)]
     return StackedValues(values) if values else StackedQuantiles(quantiles)
 
 
@@ -94,8 +94,8 @@ def drawn_by(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
 
 
 def ask(
-    first: DQNUpdate | IQNUpdate, policy: StackedValues | StackedQuantiles, batch: Transitions, drawn: Drawn
-) -> Step:
+    first: DQNUpdate | IQNUpdate, policy: StackedValues | StackedQuantiles, batch: TransitionBatch, drawn: Drawn
+) -> Loss:
     """What `batch` asks of all policies at once, which have the formula of the `first`."""
     if isinstance(first, IQNUpdate):
         assert isinstance(policy, StackedQuantiles)

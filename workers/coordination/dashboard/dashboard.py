@@ -30,7 +30,7 @@ from protocol.errors import ConfigurationError
 from protocol.transport.sockets import is_loopback
 from workers.coordination.controls import Controls
 from workers.metrics.history import History
-from workers.runtime.http_server import Request, Response, Routes
+from workers.runtime.http_server import HttpRequest, Response, Routes
 
 __all__ = ["Dashboard", "token_of"]
 
@@ -91,8 +91,10 @@ class Dashboard:
             **{("POST", path): self._guarded(_order(function), False) for path, function in acting.items()},
         }
 
-    def _guarded(self, function: Callable[[Request], Response], everybody: bool) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
+    def _guarded(
+        self, function: Callable[[HttpRequest], Response], everybody: bool
+    ) -> Callable[[HttpRequest], Response]:
+        def answer(request: HttpRequest) -> Response:
             if self._open and not is_loopback(_host(request)):  # a name that was made to lead here
                 return _refused(403, "ask for this page as 127.0.0.1 or localhost")
             if not everybody and not self._has_token(request):
@@ -101,13 +103,13 @@ class Dashboard:
 
         return answer
 
-    def _has_token(self, request: Request) -> bool:
+    def _has_token(self, request: HttpRequest) -> bool:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not given and _same_origin(request):
             given = _cookie(request)
         return hmac.compare_digest(given.encode(), self._token.encode())
 
-    def _session(self, request: Request) -> Response:
+    def _session(self, request: HttpRequest) -> Response:
         """The token for a cookie, which scripts and other sites cannot read or send."""
         if not hmac.compare_digest(request.body.strip(), self._token.encode()):
             return _refused(401, "this is not the token of this run")
@@ -123,15 +125,15 @@ class Dashboard:
             "point": {"step": steps, "values": newest},
         }
 
-    def _curves(self, request: Request) -> Response:
+    def _curves(self, request: HttpRequest) -> Response:
         measure = request.query.get("measure", ["return"])[0]
         curves = self._history.curves(measure)
         return _json({name: {"steps": steps, "values": values} for name, (steps, values) in curves.items()})
 
-    def _config(self, _request: Request) -> Response:
+    def _config(self, _request: HttpRequest) -> Response:
         return Response(yaml.safe_dump(self._run.model_dump(mode="json"), sort_keys=False).encode())
 
-    def _log(self, request: Request) -> Response:
+    def _log(self, request: HttpRequest) -> Response:
         """The end of a worker's log."""
         worker = request.query.get("worker", [""])[0]
         path = self._folder / self._run.log_dir / f"{worker}.log"
@@ -142,10 +144,10 @@ class Dashboard:
             file.seek(max(0, size - _LOG_BYTES))
             return Response(file.read().split(b"\n", 1)[-1] if size > _LOG_BYTES else file.read())
 
-    def _events(self, request: Request) -> Response:
+    def _events(self, request: HttpRequest) -> Response:
         return Response(self._stream(request), "text/event-stream")
 
-    def _stream(self, request: Request) -> Iterator[bytes]:
+    def _stream(self, request: HttpRequest) -> Iterator[bytes]:
         sent, said = b"", time.monotonic()
         while not request.ending.is_set():
             view = self._encoded()
@@ -185,22 +187,22 @@ def token_of(folder: Path) -> str:
     return token
 
 
-def _order(function: Callable[[], None]) -> Callable[[Request], Response]:
-    def answer(_request: Request) -> Response:
+def _order(function: Callable[[], None]) -> Callable[[HttpRequest], Response]:
+    def answer(_request: HttpRequest) -> Response:
         function()
         return _json({"ok": True})
 
     return answer
 
 
-def _file(path: Path) -> Callable[[Request], Response]:
-    def answer(_request: Request) -> Response:
+def _file(path: Path) -> Callable[[HttpRequest], Response]:
+    def answer(_request: HttpRequest) -> Response:
         return Response(path.read_bytes(), _KINDS[path.suffix], headers={"Content-Security-Policy": _POLICY})
 
     return answer
 
 
-def _plotly(_request: Request) -> Response:
+def _plotly(_request: HttpRequest) -> Response:
     """The library that draws curves, from the package that brings it."""
     found = importlib.util.find_spec("plotly")
     if found is None or not found.submodule_search_locations:
@@ -222,21 +224,21 @@ def _refused(status: int, reason: str) -> Response:
     return Response(reason.encode() + b"\n", status=status)
 
 
-def _host(request: Request) -> str:
+def _host(request: HttpRequest) -> str:
     return request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
 
 
-def _same_origin(request: Request) -> bool:
+def _same_origin(request: HttpRequest) -> bool:
     origin = request.headers.get("origin")
     return origin is None or origin.partition("://")[2] == request.headers.get("host")
 
 
-def _cookie_name(request: Request) -> str:
+def _cookie_name(request: HttpRequest) -> str:
     """Runs on one machine differ in their ports, which cookies do not know."""
     return f"rookery_{request.headers.get('host', '').rpartition(':')[2]}"
 
 
-def _cookie(request: Request) -> str:
+def _cookie(request: HttpRequest) -> str:
     try:
         found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
     except CookieError:

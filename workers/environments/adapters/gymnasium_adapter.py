@@ -24,7 +24,7 @@ from workers.environments.adapters.adapter_checks import (
 )
 from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.space_conversion import translate
-from workers.environments.base import Environment, Present, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn
 
 __all__ = ["GymnasiumEnvironment", "from_id", "refusing"]
 
@@ -113,8 +113,8 @@ class GymnasiumEnvironment(Environment):
             "environment_call_malformed", where=self._where, method=verb, expected=expected, value=got
         )
 
-    def _present(self, finals: list[Any]) -> Present:
-        present = Present(0, self._observation, self._reward, self._terminated, self._truncated)
+    def _present(self, finals: list[Any]) -> AgentTimeStep:
+        present = AgentTimeStep(0, self._observation, self._reward, self._terminated, self._truncated)
         present.action_mask = self._masks
         if finals:
             present.final_index = np.flatnonzero(self._truncated)

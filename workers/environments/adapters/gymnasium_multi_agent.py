@@ -16,12 +16,12 @@ from workers.environments.adapters.gymnasium_adapter import refusing
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
 
-__all__ = ["Several", "from_id"]
+__all__ = ["TupleMultiAgent", "from_id"]
 
 _PREFIX = "gymnasium_multi:"
 
 
-class Several:
+class TupleMultiAgent:
     """`env` in the language of PettingZoo: all agents act at once, and an episode ends for all of them together.
 
     Ends may be told once for all or once for each. ConfigurationError if its spaces are not tuples of one length.
@@ -98,7 +98,7 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
     name = id.removeprefix(_PREFIX)
     with refusing(id, name, settings) as gymnasium:
 
-        def make_one() -> Several:
-            return Several(id, gymnasium.make(name, disable_env_checker=True, **settings))
+        def make_one() -> TupleMultiAgent:
+            return TupleMultiAgent(id, gymnasium.make(name, disable_env_checker=True, **settings))
 
         return PettingZooEnvironment(id, make_one, copies)

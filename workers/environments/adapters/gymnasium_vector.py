@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.gymnasium import world_from_gymnasium
 from workers.environments.adapters.adapter_checks import copy_seeds, most_steps, picture_of, refuse_early_step
-from workers.environments.adapters.space_conversion import Batched, translate
-from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.adapters.space_conversion import BatchConverter, translate
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.players import first_rows
 from workers.runtime.state_capture import State
 
@@ -44,7 +44,7 @@ class GymnasiumVector(Environment):
             self.close()
             raise
         self._place = self.world.places[0]
-        self._all = Batched(self._agent, self.copies)
+        self._all = BatchConverter(self._agent, self.copies)
         self._ended = np.zeros(self.copies, np.bool_)
         """[E]: copies that restart in the next step (`NEXT_STEP`)."""
         self._begun = False
@@ -56,7 +56,7 @@ class GymnasiumVector(Environment):
         self._ended.fill(False)
         self._begun = True
         none = np.zeros(self.copies, np.bool_)
-        present = Present(0, self._all.see(observation), np.zeros(self.copies, np.float32), none, none.copy())
+        present = AgentTimeStep(0, self._all.see(observation), np.zeros(self.copies, np.float32), none, none.copy())
         present.action_mask = self._all.allow(observation, info)
         return Turn((present,))
 
@@ -101,7 +101,7 @@ class GymnasiumVector(Environment):
         if not ended.any():
             return Turn((present,), env_steps=steps)
         away, here = np.flatnonzero(ended), np.flatnonzero(~ended)
-        outcome = Outcome(
+        outcome = AgentOutcome(
             0,
             away,
             present.reward[away],
@@ -112,9 +112,9 @@ class GymnasiumVector(Environment):
         )
         there = present.observation[here], present.reward[here], present.terminated[here], present.truncated[here]
         mask = None if present.action_mask is None else present.action_mask[here]
-        return Turn((Present(0, *there, here, action_mask=mask),), env_steps=steps, outcomes=(outcome,))
+        return Turn((AgentTimeStep(0, *there, here, action_mask=mask),), env_steps=steps, outcomes=(outcome,))
 
-    def _told(self, told: Any) -> Present:
+    def _told(self, told: Any) -> AgentTimeStep:
         observation, reward, *ends, info = told
         terminated, truncated = (np.asarray(end) for end in ends)
         for field, got in (("terminated", terminated), ("truncated", truncated)):
@@ -124,11 +124,11 @@ class GymnasiumVector(Environment):
         if earned.shape != (self.copies,) or earned.dtype.kind not in "fiub":
             raise self._fault("reward", f"float32[{self.copies}]", earned)
         seen, mask = self._all.see(observation), self._all.allow(observation, info)
-        present = Present(0, seen, earned.astype(np.float32, copy=False), terminated, truncated & ~terminated)
+        present = AgentTimeStep(0, seen, earned.astype(np.float32, copy=False), terminated, truncated & ~terminated)
         present.action_mask = mask
         return present
 
-    def _keep_finals(self, present: Present, finals: NDArray[Any]) -> None:
+    def _keep_finals(self, present: AgentTimeStep, finals: NDArray[Any]) -> None:
         if len(finals):
             present.final_index = np.flatnonzero(present.truncated)
             present.final_observation = finals
@@ -209,13 +209,13 @@ class CartPole(Environment):
         observation = np.empty((self.copies, 4), np.float32)
         self._restart(np.arange(self.copies), observation)
         none = np.zeros(self.copies, np.bool_)
-        return Turn((Present(0, observation, np.zeros(self.copies, np.float32), none, none.copy()),))
+        return Turn((AgentTimeStep(0, observation, np.zeros(self.copies, np.float32), none, none.copy()),))
 
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         """Steps every copy; where an episode ended, the observation is already the next episode's first."""
         physics = self._physics
         observation, reward, terminated, truncated, _ = self._vector.step(actions[0])
-        present = Present(0, observation, reward, terminated, truncated)
+        present = AgentTimeStep(0, observation, reward, terminated, truncated)
         ended = physics.prev_done.nonzero()[0]
         if ended.size:
             truncated &= ~terminated

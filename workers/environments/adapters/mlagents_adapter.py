@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, Tuple, World
 from workers.environments.adapters.adapter_checks import refuse_early_step
-from workers.environments.adapters.mlagents_behavior import Herd
+from workers.environments.adapters.mlagents_behavior import BehaviorAgents
 from workers.environments.base import Environment, Turn
 
 __all__ = ["MlAgentsEnvironment", "is_mlagents"]
@@ -55,7 +55,7 @@ class MlAgentsEnvironment(Environment):
             self.close()
             raise
         self._herds = [
-            Herd(f"{id}, agent {place.name}", name, number, place, copies)
+            BehaviorAgents(f"{id}, agent {place.name}", name, number, place, copies)
             for number, (name, place) in enumerate(zip(self._specs, self.world.places, strict=True))
         ]
         self._turn: Turn | None = None

@@ -1,8 +1,8 @@
 """Agents of one Unity ML-Agents behaviour in all copies: who stands in which place, what is open, what is told.
 
-In flows: `DecisionSteps` and `TerminalSteps` of a copy, actions. Out flows: a `Present` and an `Outcome`, the actions
-in the order in which the copy's agents asked for them. An agent's number is that of its episode; an episode that begins
-in the step in which another ended takes that one's place, so that streams go on.
+In flows: `DecisionSteps` and `TerminalSteps` of a copy, actions. Out flows: a `AgentTimeStep` and an `AgentOutcome`,
+the actions in the order in which the copy's agents asked for them. An agent's number is that of its episode; an episode
+that begins in the step in which another ended takes that one's place, so that streams go on.
 
 Legend: `E` copies, `C` places in each, `N` = E * C rows, `n` of them present.
 """
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Place
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 
-__all__ = ["Herd"]
+__all__ = ["BehaviorAgents"]
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _End = tuple[float, bool, list[NDArray[Any]]]
 """Reward, whether it was interrupted, and the last observation by leaf."""
 
 
-class Herd:
+class BehaviorAgents:
     """Behaviour `name`, whose agents are at `place`, which is number `agent`; `where` begins every sentence on it."""
 
     def __init__(self, where: str, name: str, agent: int, place: Place, copies: int) -> None:
@@ -97,7 +97,7 @@ class Herd:
         self._asked[copy] = rows
         return bool(len(rows))
 
-    def told(self) -> tuple[Present | None, Outcome | None]:
+    def told(self) -> tuple[AgentTimeStep | None, AgentOutcome | None]:
         """Of everybody, since `begin`."""
         here = np.flatnonzero(self._present)
         away = np.array(sorted(row for row in self._ends if not self._present[row]), np.int64)
@@ -109,9 +109,9 @@ class Herd:
             mask = None if self._masks is None else self._masks[here]
             copies = None if len(here) == len(self._present) else here
             news = self._reward[here], *self._how(here), copies, *self._last(here)
-            present = Present(self._agent, self._seen[here], *news, action_mask=mask)
+            present = AgentTimeStep(self._agent, self._seen[here], *news, action_mask=mask)
         if len(away):
-            outcome = Outcome(self._agent, away, self._reward[away], *self._how(away), *self._last(away))
+            outcome = AgentOutcome(self._agent, away, self._reward[away], *self._how(away), *self._last(away))
         return present, outcome
 
     def _how(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

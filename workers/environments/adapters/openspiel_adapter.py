@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from workers.environments.adapters.space_conversion import MASK, translate
-from workers.environments.adapters.turn_builder import Board
+from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 
 __all__ = ["OpenSpielTurns", "from_id", "load_game"]
@@ -73,7 +73,7 @@ class OpenSpielTurns(Environment):
             {name: {MASK: np.ones(moves, np.int8)} for name in names},
             game.max_game_length(),
         )
-        self._board = Board(id, agents, copies)
+        self._board = TurnBuilder(id, agents, copies)
         self._states: list[Any] = [None] * copies
         self._acted: list[set[int]] = [set() for _ in range(copies)]
         self._generator = np.random.Generator(np.random.PCG64(0))

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
-from workers.environments.adapters.pettingzoo_copies import Cast
-from workers.environments.adapters.turn_builder import Board
+from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
+from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 
-__all__ = ["PettingZooTurns"]
+__all__ = ["PettingZooAEC"]
 
 
-class PettingZooTurns(Environment):
+class PettingZooAEC(Environment):
     """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
 
     An environment step is complete when an agent's turn comes that has acted in it already, or when the episode ends.
@@ -32,9 +32,9 @@ class PettingZooTurns(Environment):
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
         self.copies = copies
-        self._cast = Cast(id, make_one, copies)
+        self._cast = PettingZooCopies(id, make_one, copies)
         self.world = self._cast.world
-        self._board = Board(id, self._cast.agents, copies)
+        self._board = TurnBuilder(id, self._cast.agents, copies)
         self._acted: list[set[int]] = [set() for _ in range(copies)]
         """Who has acted in each copy's present environment step."""
 

@@ -12,10 +12,10 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.adapter_checks import check_same, most_steps
 from workers.environments.adapters.space_conversion import translate
 
-__all__ = ["Cast"]
+__all__ = ["PettingZooCopies"]
 
 
-class Cast:
+class PettingZooCopies:
     """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken."""
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:

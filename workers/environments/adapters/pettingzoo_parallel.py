@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
-from workers.environments.adapters.pettingzoo_copies import Cast
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
+from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 from workers.environments.adapters.pettingzoo_state import with_states
-from workers.environments.adapters.turn_builder import Board
+from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 from workers.environments.wrappers.central_state import tagged
 
@@ -33,10 +33,10 @@ class PettingZooEnvironment(Environment):
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
         self.copies = copies
-        self._cast = Cast(id, make_one, copies)
+        self._cast = PettingZooCopies(id, make_one, copies)
         self.world = self._cast.world
         self._names = self._cast.names
-        self._board = Board(id, self._cast.agents, copies)
+        self._board = TurnBuilder(id, self._cast.agents, copies)
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
@@ -180,7 +180,7 @@ def wrap(
             expected=mode,
             key="environment.turn_mode",
         )
-    kind = PettingZooTurns if sequential else PettingZooEnvironment
+    kind = PettingZooAEC if sequential else PettingZooEnvironment
     environment = kind(id, with_states(id, make_one) if state else make_one, copies)
     if state:
         environment.world = tagged(environment.world)

@@ -15,15 +15,15 @@ from protocol.errors import ConfigurationError
 from workers.environments.adapters.space_conversion import MASK
 from workers.environments.wrappers.central_state import CENTRAL, OWN, refuse_second
 
-__all__ = ["WithState", "with_states"]
+__all__ = ["StateWrapper", "with_states"]
 
 
 def with_states(id: str, make_one: Callable[[], Any]) -> Callable[[], Any]:
     """Makes environments with their states; ConfigurationError for those that have none."""
-    return lambda: WithState(id, make_one())
+    return lambda: StateWrapper(id, make_one())
 
 
-class WithState:
+class StateWrapper:
     """`env`, which is asked for its state after each step and before it begins anew."""
 
     def __init__(self, id: str, env: Any) -> None:

@@ -23,8 +23,8 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete, Space, Tuple
 from protocol.spaces.gymnasium import world_of
 from workers.environments.adapters.adapter_checks import copy_seeds, most_steps
-from workers.environments.adapters.space_conversion import Translation, held
-from workers.environments.adapters.turn_builder import Board
+from workers.environments.adapters.space_conversion import SpaceConverter, held
+from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 
 __all__ = ["SorrelEnvironment", "is_gridworld"]
@@ -66,10 +66,10 @@ class SorrelEnvironment(Environment):
         self._turns = _most_turns(self._envs[0])
         self.world = held(world_of(id, agents, self._turns))
         speakers = [
-            Translation(f"{id}, agent {agent.name}", place, agent)
+            SpaceConverter(f"{id}, agent {agent.name}", place, agent)
             for agent, place in zip(agents, self.world.places, strict=True)
         ]
-        self._board = Board(id, speakers, copies)
+        self._board = TurnBuilder(id, speakers, copies)
         self._alive: list[list[int]] = [[] for _ in range(copies)]
         """[E]: agents that act in the present turn of a copy and have not done so, in their order."""
         self._done: list[set[int]] = [set() for _ in range(copies)]

@@ -39,7 +39,7 @@ from protocol.spaces.arrays import limits
 from protocol.spaces.gymnasium import world_of
 from protocol.spaces.pettingzoo import world_from_pettingzoo
 
-__all__ = ["MASK", "Batched", "Translation", "batch_of", "column_of", "held", "translate", "within"]
+__all__ = ["MASK", "BatchConverter", "SpaceConverter", "batch_of", "column_of", "held", "translate", "within"]
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ MASK = "action_mask"
 _OWN = "observation"
 
 
-class Translation:
+class SpaceConverter:
     """One agent of a foreign environment. `native` has its spaces as they are there, `place` as they are held here;
     `where` begins every sentence on it; `beside`: masks come beside the observation."""
 
@@ -200,7 +200,7 @@ def translate(
     actions: Mapping[str, Any],
     infos: Mapping[str, Any],
     episode_steps: int | None = None,
-) -> tuple[World, list[Translation]]:
+) -> tuple[World, list[SpaceConverter]]:
     """The world of agents with these spaces of Gymnasium, and how each is spoken to. `infos`, of a first episode, show
     whether masks come there: then all who have choices are given them. ConfigurationError for what cannot be taken."""
     native = world_from_pettingzoo(id, observations, actions, episode_steps)
@@ -214,7 +214,7 @@ def translate(
         masked = {agent.name for agent in native.agents if _chooses(agent)}
     world = held(native, masked)
     return world, [
-        Translation(
+        SpaceConverter(
             f"{id}, agent {agent.name}",
             place,
             agent,
@@ -238,10 +238,10 @@ def _each(space: Any, column: NDArray[Any]) -> list[Any]:
     return [column[row, ...] for row in range(len(column))]
 
 
-class Batched:
+class BatchConverter:
     """The only agent of `copies` copies of a foreign environment."""
 
-    def __init__(self, agent: Translation, copies: int) -> None:
+    def __init__(self, agent: SpaceConverter, copies: int) -> None:
         self._agent, self._copies = agent, copies
         self._observed, self._masked = agent.place.observed, agent.place.masked
 

@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from workers.environments.adapters.adapter_checks import refuse_early_step
-from workers.environments.adapters.space_conversion import Translation
-from workers.environments.base import Outcome, Present, Turn
+from workers.environments.adapters.space_conversion import SpaceConverter
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["Board"]
+__all__ = ["TurnBuilder"]
 
 log = logging.getLogger(__name__)
 
 
-class Board:
+class TurnBuilder:
     """The state of `copies` copies between two turns; `begin`, then what happened, then `turn`."""
 
-    def __init__(self, id: str, agents: Sequence[Translation], copies: int) -> None:
+    def __init__(self, id: str, agents: Sequence[SpaceConverter], copies: int) -> None:
         self._id, self._agents, self._copies = id, agents, copies
         self._where = [agent.where for agent in agents]
         shape = (len(agents), copies)
@@ -142,13 +142,13 @@ class Board:
         for place, reward in self._last.items():
             self._reward[place] = reward
         present = tuple(self._present(agent) for agent in agents if acts[agent].any())
-        away: tuple[Outcome, ...] = ()
+        away: tuple[AgentOutcome, ...] = ()
         if ended is not None:
             away = tuple(self._outcome(agent, ended[agent]) for agent in agents if ended[agent].any())
         self._turn = Turn(present, env_steps, away)
         return self._turn
 
-    def _present(self, agent: int) -> Present:
+    def _present(self, agent: int) -> AgentTimeStep:
         observation, reward = self.observation[agent], self._reward[agent]
         terminated, truncated, copies = self._terminated[agent], self._truncated[agent], None
         mask = self.masks[agent]
@@ -157,13 +157,13 @@ class Board:
             observation, reward = observation[copies], reward[copies]
             terminated, truncated = terminated[copies], truncated[copies]
             mask = None if mask is None else mask[copies]
-        told = Present(agent, observation, reward, terminated, truncated, copies, action_mask=mask)
+        told = AgentTimeStep(agent, observation, reward, terminated, truncated, copies, action_mask=mask)
         self._add_finals(told)
         return told
 
-    def _outcome(self, agent: int, ended: NDArray[np.bool_]) -> Outcome:
+    def _outcome(self, agent: int, ended: NDArray[np.bool_]) -> AgentOutcome:
         copies = np.flatnonzero(ended)
-        told = Outcome(
+        told = AgentOutcome(
             agent,
             copies,
             self._reward[agent, copies],
@@ -173,7 +173,7 @@ class Board:
         self._add_finals(told)
         return told
 
-    def _add_finals(self, told: Present | Outcome) -> None:
+    def _add_finals(self, told: AgentTimeStep | AgentOutcome) -> None:
         if not self._finals:
             return
         rows = np.flatnonzero(told.truncated)

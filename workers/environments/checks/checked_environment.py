@@ -15,20 +15,27 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.experience.layout import common_of
 from protocol.spaces import Place
-from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
-from workers.environments.checks.fast_path import Glance
-from workers.environments.checks.payoff_check import Fairness, is_bound
-from workers.environments.checks.row_checks import ActionRows, MaskRows, Mismatch, Rows, flaw_of_numbers, flaw_of_shape
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.checks.fast_path import FastCheck
+from workers.environments.checks.payoff_check import PayoffCheck, is_bound
+from workers.environments.checks.row_checks import (
+    ActionRows,
+    MaskRows,
+    Mismatch,
+    RowCheck,
+    flaw_of_numbers,
+    flaw_of_shape,
+)
 from workers.runtime.state_capture import State, put_back, taken, under
 
-__all__ = ["Checked"]
+__all__ = ["CheckedEnvironment"]
 
-_Told = Present | Outcome
+_Told = AgentTimeStep | AgentOutcome
 _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
 _CLOCK = np.dtype(np.float64)
 
 
-class Checked(Environment):
+class CheckedEnvironment(Environment):
     """Passes every turn of `inner` on after checking it; costs a few microseconds an agent."""
 
     def __init__(self, inner: Environment) -> None:
@@ -37,11 +44,11 @@ class Checked(Environment):
         self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
         self.remembers, self.waits = inner.remembers, inner.waits
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
-        self._glances = [Glance(place, inner.copies // inner.groups) for place in inner.world.places]
+        self._glances = [FastCheck(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
         self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
         bound = range(inner.groups) if is_bound(inner.world) else ()
-        self._fairness = [Fairness(inner.world, inner.copies // inner.groups) for _ in bound]
+        self._fairness = [PayoffCheck(inner.world, inner.copies // inner.groups) for _ in bound]
         """By group, where the world declares payoffs."""
         self._turn: Turn | None = None
         """The last one, whose agents act next."""
@@ -91,9 +98,9 @@ class Checked(Environment):
         self._turn = turn
         return turn
 
-    def conclude(self) -> tuple[Outcome, ...]:
+    def conclude(self) -> tuple[AgentOutcome, ...]:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
-        outcomes: tuple[Outcome, ...] = self._run("conclude", self._inner.conclude)
+        outcomes: tuple[AgentOutcome, ...] = self._run("conclude", self._inner.conclude)
         for outcome in outcomes:
             self._check(outcome)
         return outcomes
@@ -242,7 +249,7 @@ class _Expected:
     def __init__(self, place: Place, copies: int) -> None:
         self.rows = copies * place.many
         self.acted = ActionRows(place)
-        self._observed = Rows(place.observed)
+        self._observed = RowCheck(place.observed)
         self._masked = None if place.masked is None else MaskRows(place.masked, place.acted)
 
     def flaw(self, told: _Told) -> Mismatch | None:
@@ -254,7 +261,7 @@ class _Expected:
             if flaw is not None:
                 return flaw
             n = len(copies)
-        if isinstance(told, Present):
+        if isinstance(told, AgentTimeStep):
             flaw = self._observed.flaw("observation", told.observation, n) or self._flaw_of_mask(told.action_mask, n)
             if flaw is None and told.clock is not None:
                 flaw = flaw_of_shape("clock", told.clock, (n,), _CLOCK) or flaw_of_numbers("clock", told.clock)

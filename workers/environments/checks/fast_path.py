@@ -1,7 +1,7 @@
 """A quick look at what is told of one agent and what it does, for the turns in which all is as always.
 
-In flows: `Present`, actions. Out flow: True where nothing can be wrong; where it is False, row_checks.py finds out what
-is, if anything.
+In flows: `AgentTimeStep`, actions. Out flow: True where nothing can be wrong; where it is False, row_checks.py finds
+out what is, if anything.
 
 Legend: `N` rows of the agent when it is present everywhere, `n` of them present.
 """
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Discrete, Place
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 
-__all__ = ["Glance"]
+__all__ = ["FastCheck"]
 
 _FEW = 8192
 """Numbers whose product a processor forms faster than their sum, and without further threads."""
@@ -27,7 +27,7 @@ _ACTION, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.b
 _COPIES, _CLOCK = np.dtype(np.int64), np.dtype(np.float64)
 
 
-class Glance:
+class FastCheck:
     """Of the agent at `place` in `copies` copies. It knows agents without nested observations and masks."""
 
     def __init__(self, place: Place, copies: int) -> None:
@@ -41,7 +41,7 @@ class Glance:
         plain = isinstance(action, Discrete) and action.start == 0 and action.dtype == "int64"
         self._choices = action.n if isinstance(action, Discrete) and plain else 0
 
-    def sees(self, told: Present) -> bool:
+    def sees(self, told: AgentTimeStep) -> bool:
         """Whether nothing was cut, and copies, form and numbers are right."""
         seen, reward, copies, clock = told.observation, told.reward, told.copies, told.clock
         try:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Payoffs, Place, World
-from workers.environments.base import Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["Fairness", "is_bound"]
+__all__ = ["PayoffCheck", "is_bound"]
 
 
 def is_bound(world: World) -> bool:
@@ -44,7 +44,7 @@ class _Sums:
     def __post_init__(self) -> None:
         self.told, self.ended = np.zeros_like(self.acts), np.zeros_like(self.acts)
 
-    def add(self, news: Present | Outcome) -> None:
+    def add(self, news: AgentTimeStep | AgentOutcome) -> None:
         """What a turn tells."""
         where = slice(None) if news.copies is None else news.copies
         self.earned.reshape(-1)[where] += news.reward
@@ -52,7 +52,7 @@ class _Sums:
         self.ended.reshape(-1)[where] = news.terminated | news.truncated
 
 
-class Fairness:
+class PayoffCheck:
     """Of one group of `copies` copies of `world`, which `is_bound`."""
 
     def __init__(self, world: World, copies: int) -> None:
@@ -72,7 +72,7 @@ class Fairness:
 
     def check(self, turn: Turn) -> None:
         """EnvironmentFault unless what the turn tells keeps to the payoffs."""
-        told: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        told: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
         for news in told:
             self._sums[news.agent].add(news)
         waiting = np.zeros(self._copies, np.bool_)

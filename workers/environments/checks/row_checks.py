@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, Record, Text
+from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, RowFormat, Text
 
-__all__ = ["ActionRows", "MaskRows", "Mismatch", "Rows", "flaw_of_numbers", "flaw_of_shape", "range_of"]
+__all__ = ["ActionRows", "MaskRows", "Mismatch", "RowCheck", "flaw_of_numbers", "flaw_of_shape", "range_of"]
 
 
 class Mismatch(NamedTuple):
@@ -25,10 +25,10 @@ class Mismatch(NamedTuple):
     got: str
 
 
-class Rows:
+class RowCheck:
     """Rows of one record."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: RowFormat) -> None:
         self._record = record
         self._shape, self._dtype = record.shape, record.dtype
         self._leaves = [(leaf.name.partition(".")[2], leaf) for leaf in record.leaves]
@@ -67,10 +67,10 @@ class Rows:
         return ", ".join(name for name, _ in self._leaves)
 
 
-class MaskRows(Rows):
+class MaskRows(RowCheck):
     """Masks of legal choices."""
 
-    def __init__(self, record: Record, actions: Record) -> None:
+    def __init__(self, record: RowFormat, actions: RowFormat) -> None:
         super().__init__(record)
         self._masks = record
         nvecs = {leaf.name.partition(".")[2]: getattr(leaf.space, "nvec", None) for leaf in actions.leaves}
@@ -91,7 +91,7 @@ class MaskRows(Rows):
         return None
 
 
-class ActionRows(Rows):
+class ActionRows(RowCheck):
     """Actions of one agent."""
 
     def __init__(self, place: Place) -> None:

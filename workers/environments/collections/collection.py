@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Episodes, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.collections.common_world import world_of
 from workers.environments.collections.episode_switch import change, without_news
-from workers.environments.collections.member_copy import Stage
-from workers.environments.collections.merge_turns import Merger
-from workers.environments.collections.sampling import Choice, choice_of
+from workers.environments.collections.member_copy import MemberCopy
+from workers.environments.collections.merge_turns import TurnMerger
+from workers.environments.collections.sampling import MemberSampler, choice_of
 
 __all__ = ["Collection"]
 
@@ -40,11 +40,11 @@ class Collection(Environment):
         assert config.members is not None
         self._config, self._make, self.copies = config, make, config.copies
         self._episodes: Episodes = {}
-        self._stages: dict[str, list[Stage]] = {member: [] for member in config.members}
+        self._stages: dict[str, list[MemberCopy]] = {member: [] for member in config.members}
         """All that were made, by number."""
         self._fresh: dict[str, int] = {}
         """How many of these were used since the last reset: the first ones."""
-        self._waiting: dict[str, list[Stage]] = {}
+        self._waiting: dict[str, list[MemberCopy]] = {}
         """Those that nobody plays now, with an episode begun."""
         try:
             self.world = world_of({member: self._add(member).environment.world for member in config.members})
@@ -52,11 +52,11 @@ class Collection(Environment):
             self.close()
             raise
         self._many = [place.many for place in self.world.places]
-        self._merger = Merger(self.world, self.copies)
+        self._merger = TurnMerger(self.world, self.copies)
         self._seed = 0
-        self._choice: Choice | None = None
+        self._choice: MemberSampler | None = None
         self._programme: Mapping[str, Any] = {}
-        self._playing: list[Stage] = []
+        self._playing: list[MemberCopy] = []
         """[E]"""
 
     def reset(self, seed: int) -> Turn:
@@ -127,7 +127,7 @@ class Collection(Environment):
         self._playing[copy] = self._take(following)
         return change(turn, self._begin(self._playing[copy]), self._many)
 
-    def _begin(self, stage: Stage) -> Turn:
+    def _begin(self, stage: MemberCopy) -> Turn:
         member = [*self._stages].index(stage.member)
         source = np.random.SeedSequence(self._seed, spawn_key=(member, stage.number))
         try:
@@ -135,7 +135,7 @@ class Collection(Environment):
         except EnvironmentFault as fault:
             raise _of(stage, fault) from fault.__cause__
 
-    def _take(self, member: str) -> Stage:
+    def _take(self, member: str) -> MemberCopy:
         """One that nobody plays: with an episode begun, or to be reset, or new."""
         if self._waiting[member]:
             return self._waiting[member].pop()
@@ -144,16 +144,16 @@ class Collection(Environment):
         stages = self._stages[member]
         return stages[number] if number < len(stages) else self._add(member)
 
-    def _add(self, member: str) -> Stage:
+    def _add(self, member: str) -> MemberCopy:
         stages = self._stages[member]
         try:
-            environment = Checked(self._make(self._config.member(member)))
+            environment = CheckedEnvironment(self._make(self._config.member(member)))
         except ConfigurationError as fault:
             key = f"environment.members.{member}"
             raise fault.within(key, key=key, member=member) from fault.__cause__
-        stages.append(Stage(member, len(stages), environment, self._episodes))
+        stages.append(MemberCopy(member, len(stages), environment, self._episodes))
         return stages[-1]
 
 
-def _of(stage: Stage, fault: EnvironmentFault) -> EnvironmentFault:
+def _of(stage: MemberCopy, fault: EnvironmentFault) -> EnvironmentFault:
     return fault.within(f"member {stage.member}", member=stage.member)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
 __all__ = ["change", "without_news"]
 
@@ -23,25 +23,25 @@ __all__ = ["change", "without_news"]
 def change(ended: Turn, begun: Turn, places: Sequence[int]) -> Turn:
     """What `ended` tells of each agent, with its presence in `begun` (which brings no news itself) or as an outcome.
     `places`: C of each agent."""
-    entries: tuple[Present | Outcome, ...] = (*ended.outcomes, *ended.present)
-    news: dict[int, _News] = {}
+    entries: tuple[AgentTimeStep | AgentOutcome, ...] = (*ended.outcomes, *ended.present)
+    news: dict[int, _Pending] = {}
     for told in entries:
-        news.setdefault(told.agent, _News(places[told.agent])).add(told)
+        news.setdefault(told.agent, _Pending(places[told.agent])).add(told)
     present = tuple(
         replace(one, **news[one.agent].take(one.copies)) if one.agent in news else one for one in begun.present
     )
     rest = ((agent, left, brought) for agent, brought in news.items() if len(left := brought.left))
-    outcomes = tuple(Outcome(agent, left, **brought.take(left)) for agent, left, brought in rest)
+    outcomes = tuple(AgentOutcome(agent, left, **brought.take(left)) for agent, left, brought in rest)
     return replace(begun, present=present, env_steps=ended.env_steps, outcomes=outcomes)
 
 
 def without_news(turn: Turn) -> Turn:
     """The same agents to act, when what their last actions brought has been told elsewhere."""
-    present = tuple(replace(one, **_News(len(one.reward)).take(None)) for one in turn.present)
+    present = tuple(replace(one, **_Pending(len(one.reward)).take(None)) for one in turn.present)
     return replace(turn, present=present, env_steps=0, outcomes=())
 
 
-class _News:
+class _Pending:
     """What the last actions of one agent brought in one copy, by place."""
 
     def __init__(self, places: int) -> None:
@@ -52,7 +52,7 @@ class _News:
         self._untold = np.zeros(places, np.bool_)
         self._finals: dict[int, tuple[NDArray | None, NDArray | None]] = {}
 
-    def add(self, told: Present | Outcome) -> None:
+    def add(self, told: AgentTimeStep | AgentOutcome) -> None:
         """A place may be told of twice, with an outcome and with a presence after it."""
         at = self._every if told.copies is None else told.copies
         self._reward[at] += told.reward
@@ -72,7 +72,7 @@ class _News:
         return np.flatnonzero(self._untold)
 
     def take(self, places: NDArray[np.int64] | None) -> dict[str, Any]:
-        """The fields of `Present` and `Outcome` that hold news, for `places` [n] or all."""
+        """The fields of `AgentTimeStep` and `AgentOutcome` that hold news, for `places` [n] or all."""
         at = self._every if places is None else places
         self._untold[at] = False
         index = np.flatnonzero(self._truncated[at])

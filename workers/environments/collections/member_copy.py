@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.environments.base import Environment, Episodes, Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
 
-__all__ = ["Stage"]
+__all__ = ["MemberCopy"]
 
 
-class Stage:
+class MemberCopy:
     """`environment` (one copy) as number `number` of the member `member`; what ends is counted in `episodes`.
 
     An episode is over when everyone who acted in it has been told an end. The environment has then begun the next one,
@@ -67,7 +67,7 @@ class Stage:
             self._acted[where] += 1
         turn = self.environment.step(actions)
         ended = False
-        news: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
         for told in news:
             ended |= self._enter(told)
         if ended and self._open.any():
@@ -94,7 +94,7 @@ class Stage:
             )
         return replace(turn, outcomes=(*turn.outcomes, *late)) if late else turn
 
-    def _enter(self, told: Present | Outcome) -> bool:
+    def _enter(self, told: AgentTimeStep | AgentOutcome) -> bool:
         """Adds a reward; whether it came with an end."""
         where = self._where(told)
         self._returns[where] += told.reward
@@ -109,7 +109,7 @@ class Stage:
         self._open[ended] = False
         return True
 
-    def _where(self, told: Present | Outcome) -> slice | NDArray[np.int64]:
+    def _where(self, told: AgentTimeStep | AgentOutcome) -> slice | NDArray[np.int64]:
         """Its places among S."""
         places = self._places[told.agent]
         return places if told.copies is None else told.copies + places.start

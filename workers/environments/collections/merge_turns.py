@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import World
-from workers.environments.base import Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["Merger"]
+__all__ = ["TurnMerger"]
 
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-class Merger:
+class TurnMerger:
     """Of a world in `copies` copies. Its arrays are new each time."""
 
     def __init__(self, world: World, copies: int) -> None:
@@ -31,8 +31,8 @@ class Merger:
 
     def merge(self, turns: Sequence[Turn]) -> Turn:
         """[E] turns, each of one copy, as one."""
-        present: dict[int, list[tuple[int, int, Present]]] = {}
-        outcomes: dict[int, list[tuple[int, Outcome]]] = {}
+        present: dict[int, list[tuple[int, int, AgentTimeStep]]] = {}
+        outcomes: dict[int, list[tuple[int, AgentOutcome]]] = {}
         steps = 0
         for copy, turn in enumerate(turns):
             steps += turn.env_steps
@@ -59,11 +59,11 @@ class Merger:
                 at += n
         return given
 
-    def _present(self, agent: int, parts: list[tuple[int, Present]]) -> Present:
+    def _present(self, agent: int, parts: list[tuple[int, AgentTimeStep]]) -> AgentTimeStep:
         told = [one for _, one in parts]
         everywhere = len(told) == self._copies and all(one.copies is None for one in told)
         index, final, common = _finals(told)
-        return Present(
+        return AgentTimeStep(
             agent,
             np.concatenate([one.observation for one in told]),
             np.concatenate([one.reward for one in told]),
@@ -76,9 +76,9 @@ class Merger:
             _joined([one.action_mask for one in told]),
         )
 
-    def _outcome(self, agent: int, parts: list[tuple[int, Outcome]]) -> Outcome:
+    def _outcome(self, agent: int, parts: list[tuple[int, AgentOutcome]]) -> AgentOutcome:
         told = [one for _, one in parts]
-        return Outcome(
+        return AgentOutcome(
             agent,
             self._where(agent, parts),
             np.concatenate([one.reward for one in told]),
@@ -87,7 +87,7 @@ class Merger:
             *_finals(told),
         )
 
-    def _where(self, agent: int, parts: Sequence[tuple[int, Present | Outcome]]) -> NDArray[np.int64]:
+    def _where(self, agent: int, parts: Sequence[tuple[int, AgentTimeStep | AgentOutcome]]) -> NDArray[np.int64]:
         """[n]: the rows of all copies that the parts tell of."""
         many = self._places[agent]
         if many == 1:
@@ -96,7 +96,7 @@ class Merger:
         return np.concatenate([copy * many + (every if one.copies is None else one.copies) for copy, one in parts])
 
 
-def _finals(told: Sequence[Present | Outcome]) -> tuple[NDArray[np.int64], NDArray | None, NDArray | None]:
+def _finals(told: Sequence[AgentTimeStep | AgentOutcome]) -> tuple[NDArray[np.int64], NDArray | None, NDArray | None]:
     """(index [m], observation [m, *shape], common [m, *shape]) of what was truncated."""
     if not any(len(one.final_index) for one in told):
         return _NONE, None, None

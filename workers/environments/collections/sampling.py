@@ -16,10 +16,10 @@ import numpy as np
 from protocol.config.environment import Adversarial, Curriculum
 from protocol.config.run import EnvironmentConfig
 
-__all__ = ["Choice", "Drawn", "Ladder", "Worst", "choice_of"]
+__all__ = ["AdversarialSampler", "CurriculumSampler", "MemberSampler", "PriorSampler", "choice_of"]
 
 
-class Choice(ABC):
+class MemberSampler(ABC):
     """Chooses by what it was told so far; all chance comes from the generator it was made with."""
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Choice(ABC):
         return
 
 
-class Drawn(Choice):
+class PriorSampler(MemberSampler):
     """Each with its own probability, whatever happened before; `weights` need not sum to 1."""
 
     def __init__(self, weights: Mapping[str, float], generator: np.random.Generator) -> None:
@@ -51,7 +51,7 @@ class Drawn(Choice):
         return self._members[self._generator.choice(len(self._members), p=self._share)]
 
 
-class Ladder(Choice):
+class CurriculumSampler(MemberSampler):
     """A curriculum: what is mastered opens what comes after it, for good."""
 
     def __init__(self, members: list[str], curriculum: Curriculum, generator: np.random.Generator) -> None:
@@ -88,7 +88,7 @@ class Ladder(Choice):
             self.mastered.add(member)
 
 
-class Worst(Choice):
+class AdversarialSampler(MemberSampler):
     """An adversary: the member in which the policies have done worst so far, after some tries of each."""
 
     def __init__(self, members: list[str], adversarial: Adversarial, generator: np.random.Generator) -> None:
@@ -143,13 +143,13 @@ class _Scores:
         return sum(last) / len(last)
 
 
-def choice_of(config: EnvironmentConfig, generator: np.random.Generator) -> Choice:
+def choice_of(config: EnvironmentConfig, generator: np.random.Generator) -> MemberSampler:
     """What the structure of `config` asks for in training; without one there is a single member."""
     assert config.members is not None
     members = [*config.members]
     if config.curriculum is not None:
-        return Ladder(members, config.curriculum, generator)
+        return CurriculumSampler(members, config.curriculum, generator)
     if config.adversarial is not None:
-        return Worst(members, config.adversarial, generator)
+        return AdversarialSampler(members, config.adversarial, generator)
     equal = members if config.split is None else config.split.train
-    return Drawn(config.prior or dict.fromkeys(equal, 1.0), generator)
+    return PriorSampler(config.prior or dict.fromkeys(equal, 1.0), generator)

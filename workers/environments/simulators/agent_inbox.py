@@ -1,6 +1,6 @@
 """What simulators told of one agent since the last turn: who asks for an action, whose episode ended.
 
-In flows: observations, rewards and ends by row. Out flow: a `Present` and an `Outcome`.
+In flows: observations, rewards and ends by row. Out flow: a `AgentTimeStep` and an `AgentOutcome`.
 
 Legend: `E` copies, `C` places in each, `R` = E * C rows, `n` of them present.
 """
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Place
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 
-__all__ = ["Desk"]
+__all__ = ["AgentInbox"]
 
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-class Desk:
+class AgentInbox:
     """Of agent number `agent`, at `place`, in `copies` copies."""
 
     def __init__(self, agent: int, place: Place, copies: int) -> None:
@@ -78,13 +78,13 @@ class Desk:
         """Whether there is an end to tell of."""
         return bool(self._ends)
 
-    def take(self) -> tuple[Present | None, Outcome | None]:
+    def take(self) -> tuple[AgentTimeStep | None, AgentOutcome | None]:
         """All of it; those who asked are given actions next."""
         present = self._present()
         self.acting = present is not None
         return present, self._outcome()
 
-    def _present(self) -> Present | None:
+    def _present(self) -> AgentTimeStep | None:
         (rows,) = self.asked.nonzero()
         n = len(rows)
         if not n:
@@ -94,30 +94,30 @@ class Desk:
         self.position[rows] = self._order[:n]
         masks = None if self._masks is None else self._masks[rows]
         never = self._never[:n]
-        present = Present(self._agent, self._seen[rows], self._reward[rows], never, never, rows, _NOBODY)
+        present = AgentTimeStep(self._agent, self._seen[rows], self._reward[rows], never, never, rows, _NOBODY)
         present.action_mask, present.clock = masks, self._clock[rows]
         self.open[rows] = True
         self.asked[rows] = False
         return present
 
-    def _everybody(self) -> Present:
+    def _everybody(self) -> AgentTimeStep:
         """Where all rows ask."""
         self.position[:] = self._order
         never, masks = self._never, self._masks
-        present = Present(self._agent, self._seen.copy(), self._reward.copy(), never, never, None, _NOBODY)
+        present = AgentTimeStep(self._agent, self._seen.copy(), self._reward.copy(), never, never, None, _NOBODY)
         present.action_mask, present.clock = None if masks is None else masks.copy(), self._clock.copy()
         self.open.fill(True)
         self.asked.fill(False)
         return present
 
-    def _outcome(self) -> Outcome | None:
+    def _outcome(self) -> AgentOutcome | None:
         if not self._ends:
             return None
         rows = np.array(sorted(self._ends), np.int64)
         told = [self._ends[row] for row in rows.tolist()]
         truncated = np.array([cut for _, cut in told], np.bool_)
         reward = np.array([earned for earned, _ in told], np.float32)
-        outcome = Outcome(self._agent, rows, reward, ~truncated, truncated, np.flatnonzero(truncated))
+        outcome = AgentOutcome(self._agent, rows, reward, ~truncated, truncated, np.flatnonzero(truncated))
         if len(outcome.final_index):
             final = outcome.final_observation = self._place.observed.zeros(len(outcome.final_index))
             for k, row in enumerate(rows[truncated].tolist()):

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Action, Box, Dict, Leaf, Place, Record, Text
+from protocol.spaces import Action, Box, Dict, Leaf, Place, RowFormat, Text
 from workers.environments.checks.row_checks import MaskRows, range_of
 from workers.environments.simulators.session import GuestFault
 
-__all__ = ["Reading"]
+__all__ = ["RowCodec"]
 
 _MOST_SAID = 8
 """Numbers of which a fault tells."""
 Check = Callable[[NDArray[Any]], bool]
 
 
-class Reading:
+class RowCodec:
     """Of `place`. `size`: bytes of one observation; `whole`: with its masks."""
 
     def __init__(self, place: Place) -> None:
@@ -109,11 +109,11 @@ class Reading:
         return GuestFault("observed_value_out_of_range", "value", where=where, low=least, high=most, value=said)
 
 
-def _wire(record: Record) -> np.dtype[Any]:
+def _wire(record: RowFormat) -> np.dtype[Any]:
     return record.dtype.newbyteorder("<")
 
 
-def _nbytes(record: Record | None) -> int:
+def _nbytes(record: RowFormat | None) -> int:
     return 0 if record is None else record.dtype.itemsize * math.prod(record.shape)
 
 

@@ -19,12 +19,12 @@ from protocol.messages.core import Welcome
 from protocol.messages.simulator import Admit, facts_of
 from protocol.spaces import World
 from protocol.transport.sockets import Ports, check_bind
-from workers.environments.simulators.array_codec import Reading
-from workers.environments.simulators.server import Terms
+from workers.environments.simulators.array_codec import RowCodec
+from workers.environments.simulators.server import AdmissionTerms
 from workers.environments.simulators.simulator_settings import SimulatorSettings
-from workers.runtime.process import Life, run_dir_of
+from workers.runtime.process import WorkerProcess, run_dir_of
 
-__all__ = ["Outside", "lend", "open_ports", "terms_of"]
+__all__ = ["SimulatorEndpoint", "lend", "open_ports", "terms_of"]
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _WAITING = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class SimulatorEndpoint:
     """What an actor lends to an environment that others connect to. `base` 0: any free port. `index`: which of the
     run's actors it is. `folder`: the run's, if it can be seen from here."""
 
@@ -50,18 +50,18 @@ class Outside:
     """The tree as the coordinator knows it, JSON: a file with it need not be here. Empty: as the settings say."""
 
 
-def lend(life: Life, welcome: Welcome) -> Outside:
+def lend(life: WorkerProcess, welcome: Welcome) -> SimulatorEndpoint:
     """What this actor lends; ConfigurationError where others could reach it that nothing keeps out."""
     options, (host, base) = life.options, life.options.host_and_base
     check_bind(host, options.keys, options.insecure)
     who = (welcome.run, welcome.name, welcome.index)
-    return Outside(life.context, host, base, options.advertise, *who, run_dir_of(welcome), welcome.world)
+    return SimulatorEndpoint(life.context, host, base, options.advertise, *who, run_dir_of(welcome), welcome.world)
 
 
-def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -> Terms:
+def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -> AdmissionTerms:
     """What every simulator is told, with the name and the number of the copy still to be filled in."""
     text = world.model_dump_json()
-    whole = sum(place.many * Reading(place).whole for place in world.places)
+    whole = sum(place.many * RowCodec(place).whole for place in world.places)
     admit = Admit(
         run=run,
         name="_",
@@ -76,10 +76,10 @@ def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -
         deadline=settings.deadline,
         fallback=settings.fallback,
     )
-    return Terms(admit, copies, settings.rate)
+    return AdmissionTerms(admit, copies, settings.rate)
 
 
-def open_ports(outside: Outside, settings: SimulatorSettings, largest: int) -> tuple[Ports, str]:
+def open_ports(outside: SimulatorEndpoint, settings: SimulatorSettings, largest: int) -> tuple[Ports, str]:
     """One ROUTER, and its address: an actor that is started again returns to the port it had."""
     announced = None if outside.folder is None else outside.folder / "simulators" / f"{outside.name}.json"
     bases = [settings.port + outside.index if settings.port else outside.base]

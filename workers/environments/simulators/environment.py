@@ -24,15 +24,15 @@ from protocol.messages.simulator import Reset
 from protocol.spaces import World
 from protocol.transport.sockets import Ports
 from workers.environments.base import Environment, Turn
-from workers.environments.simulators.endpoint import Outside, open_ports, terms_of
-from workers.environments.simulators.latency import WITHIN, Latency
-from workers.environments.simulators.launcher import Launched
-from workers.environments.simulators.message_validation import Hearing
-from workers.environments.simulators.server import COUNTERS, Door
-from workers.environments.simulators.session import Guest
+from workers.environments.simulators.endpoint import SimulatorEndpoint, open_ports, terms_of
+from workers.environments.simulators.latency import WITHIN, LatencyHistogram
+from workers.environments.simulators.launcher import SimulatorLauncher
+from workers.environments.simulators.message_validation import MessageValidator
+from workers.environments.simulators.server import COUNTERS, SimulatorServer
+from workers.environments.simulators.session import SimulatorSession
 from workers.environments.simulators.simulator_settings import SimulatorSettings
 
-__all__ = ["External"]
+__all__ = ["SimulatorEnvironment"]
 
 _SHARES = {"act_p50_us": 0.5, "act_p90_us": 0.9, "act_p99_us": 0.99, "act_p999_us": 0.999}
 _IDLE_MS = 50
@@ -43,7 +43,7 @@ _FAREWELL_SECONDS = 1.0
 _FAREWELL = "this actor has made all its steps, or was told to stop; the run is over"
 
 
-class External(Environment):
+class SimulatorEnvironment(Environment):
     """`copies`: the most simulators at once. Without `outside` it only says what world it is."""
 
     waits = True
@@ -55,25 +55,25 @@ class External(Environment):
     )
 
     def __init__(
-        self, config: EnvironmentConfig, settings: SimulatorSettings, world: World, outside: Outside | None
+        self, config: EnvironmentConfig, settings: SimulatorSettings, world: World, outside: SimulatorEndpoint | None
     ) -> None:
         self.world, self.copies = world, config.copies
         self._settings = settings
-        self._hearing = Hearing(world, config.copies, self._begin)
+        self._hearing = MessageValidator(world, config.copies, self._begin)
         self._seed = 0
         self._held_at = 0.0
-        self._latency = Latency()
+        self._latency = LatencyHistogram()
         self._measured: dict[str, float] = {}
         self._ports: Ports | None = None
-        self._door: Door | None = None
+        self._door: SimulatorServer | None = None
         self.address = ""
         """Where simulators connect."""
         if outside is not None:
             terms = terms_of(world, config.copies, settings, outside.run)
             self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
-            self._door = Door(self._ports.sockets[0], terms, self._begin, self._cut)
+            self._door = SimulatorServer(self._ports.sockets[0], terms, self._begin, self._cut)
         self._config, self._outside = config, outside
-        self._launched: Launched | None = None
+        self._launched: SimulatorLauncher | None = None
 
     def reset(self, seed: int) -> Turn:
         """Simulators that are told when to begin get seeds that follow from `seed` and their names."""
@@ -179,13 +179,13 @@ class External(Environment):
         present = tuple([one for one, _ in told if one is not None])
         return Turn(present, steps, tuple([one for _, one in told if one is not None]))
 
-    def _cut(self, guest: Guest) -> None:
+    def _cut(self, guest: SimulatorSession) -> None:
         """One that says nothing more."""
         if self._door is not None:
             self._door.counts["faults"] += sum(1 for _ in self._hearing.listen(guest))
         self._hearing.cut(guest)
 
-    def _begin(self, guest: Guest) -> None:
+    def _begin(self, guest: SimulatorSession) -> None:
         """One that does not drive is told to begin."""
         if not guest.hello.drives and self._door is not None:
             guest.episode, guest.playing = guest.episode + 1, True
@@ -202,7 +202,7 @@ class External(Environment):
         if outside is None or door is None:
             return
         logs = None if outside.folder is None else outside.folder / "logs" / "simulators"
-        self._launched = Launched(
+        self._launched = SimulatorLauncher(
             command,
             self.copies,
             self._config.restarts,

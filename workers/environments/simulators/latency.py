@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WITHIN", "Latency"]
+__all__ = ["WITHIN", "LatencyHistogram"]
 
 WITHIN = {"acts_1ms": 0.001, "acts_10ms": 0.01, "acts_100ms": 0.1, "acts_1s": 1.0, "acts": math.inf}
 """Of a histogram that is never reset: names, and seconds."""
@@ -24,7 +24,7 @@ _AT_ONCE = 1024
 """Times that are entered together: each alone would take as long as a hundred."""
 
 
-class Latency:
+class LatencyHistogram:
     """Of what came since the last look; and how many of all there ever were came within which time."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from typing import IO
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.simulators import guardian
 
-__all__ = ["FIELDS", "Launched", "command_of"]
+__all__ = ["FIELDS", "SimulatorLauncher", "command_of"]
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def command_of(template: str, fields: Mapping[str, object]) -> list[str]:
     return words
 
 
-class Launched:
+class SimulatorLauncher:
     """`count` instances of `template`, each started again at most `restarts` times. `seed_of` gives each instance its
     seed; `on_gone` is told the name of one that ended. Logs go to `logs`, a file each. They are spread over `machines`,
     which the command is told as `{machine}`; how to start something there is the command's own affair (`ssh`)."""

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.messages.fast_path import Asked
+from protocol.messages.fast_path import ObserveHeader
 from protocol.messages.simulator import End, Observe
 from protocol.spaces import World
-from workers.environments.base import Outcome, Present
-from workers.environments.simulators.agent_inbox import Desk
-from workers.environments.simulators.array_codec import Reading
-from workers.environments.simulators.session import Guest, GuestFault
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.simulators.agent_inbox import AgentInbox
+from workers.environments.simulators.array_codec import RowCodec
+from workers.environments.simulators.session import GuestFault, SimulatorSession
 
-__all__ = ["Hearing", "Request"]
+__all__ = ["MessageValidator", "Request"]
 
 _MOST_REWARD = float(np.finfo(np.float32).max)
 _MOST_LATE = 2**53
@@ -34,7 +34,7 @@ class Request:
     """An `observe` that is to be answered: (agent, row) of each that asked. `came_at`: when it arrived, `seen_at`: when
     it was looked at."""
 
-    guest: Guest
+    guest: SimulatorSession
     number: int
     episode: int
     asks: list[tuple[int, int]]
@@ -43,12 +43,12 @@ class Request:
     seen_at: float
 
 
-class Hearing:
+class MessageValidator:
     """Of a world in `copies` copies. `on_over` is called when a guest's episode is over for all its agents."""
 
-    def __init__(self, world: World, copies: int, on_over: Callable[[Guest], None]) -> None:
-        self.desks = [Desk(number, place, copies) for number, place in enumerate(world.places)]
-        self.readings = [Reading(place) for place in world.places]
+    def __init__(self, world: World, copies: int, on_over: Callable[[SimulatorSession], None]) -> None:
+        self.desks = [AgentInbox(number, place, copies) for number, place in enumerate(world.places)]
+        self.readings = [RowCodec(place) for place in world.places]
         self._rows = {
             slot: (number, k, place.many)
             for number, place in enumerate(world.places)
@@ -61,7 +61,7 @@ class Hearing:
         """Rows that were closed or continued since the last turn."""
         self.late = self.rows_cut = 0
 
-    def listen(self, guest: Guest) -> Iterator[GuestFault]:
+    def listen(self, guest: SimulatorSession) -> Iterator[GuestFault]:
         """What a guest said, in order, and what was wrong with it. What is about an agent that asks for an action is
         looked at when it was given one."""
         desks = self.desks
@@ -91,12 +91,12 @@ class Hearing:
         """Whether there is an end to tell of."""
         return True in [desk.ended for desk in self.desks]
 
-    def take(self) -> tuple[list[tuple[Present | None, Outcome | None]], int]:
+    def take(self) -> tuple[list[tuple[AgentTimeStep | None, AgentOutcome | None]], int]:
         """Who asks and what ended at each desk since the last turn, and how many rows were closed or continued."""
         steps, self.steps = self.steps, 0
         return [desk.take() for desk in self.desks], steps
 
-    def cut(self, guest: Guest) -> None:
+    def cut(self, guest: SimulatorSession) -> None:
         """Nothing more comes of this guest: its open rows end here."""
         self.requests = [request for request in self.requests if request.guest is not guest]
         for desk in self.desks:
@@ -105,7 +105,7 @@ class Hearing:
                 self.rows_cut += cut
                 self.steps += cut
 
-    def _rows_of(self, guest: Guest, agents: Sequence[str]) -> list[tuple[int, int]]:
+    def _rows_of(self, guest: SimulatorSession, agents: Sequence[str]) -> list[tuple[int, int]]:
         if agents == guest.agents:  # as a rule it speaks of the same ones always
             return guest.rows
         rows = []
@@ -120,7 +120,7 @@ class Hearing:
         guest.agents, guest.rows = agents, rows
         return rows
 
-    def _rewards(self, message: Asked | Observe | End, rows: list[tuple[int, int]]) -> list[float]:
+    def _rewards(self, message: ObserveHeader | Observe | End, rows: list[tuple[int, int]]) -> list[float]:
         """Of each, checked."""
         given = message.rewards
         if not given:
@@ -136,7 +136,12 @@ class Hearing:
         return given
 
     def _observe(
-        self, guest: Guest, message: Asked | Observe, frames: Sequence[bytes], rows: list[tuple[int, int]], at: float
+        self,
+        guest: SimulatorSession,
+        message: ObserveHeader | Observe,
+        frames: Sequence[bytes],
+        rows: list[tuple[int, int]],
+        at: float,
     ) -> None:
         if not rows:
             raise GuestFault("observation_without_agents", "agent")
@@ -176,7 +181,7 @@ class Hearing:
             at += reading.whole
         return told
 
-    def _end(self, guest: Guest, message: End, frames: Sequence[bytes], rows: list[tuple[int, int]]) -> None:
+    def _end(self, guest: SimulatorSession, message: End, frames: Sequence[bytes], rows: list[tuple[int, int]]) -> None:
         if not guest.playing:
             raise GuestFault("end_without_episode", "episode", value=message.episode)
         if message.episode != guest.episode:
@@ -200,7 +205,7 @@ class Hearing:
             guest.playing = False
             self._on_over(guest)
 
-    def _check_all(self, guest: Guest, named: set[tuple[int, int]]) -> None:
+    def _check_all(self, guest: SimulatorSession, named: set[tuple[int, int]]) -> None:
         """GuestFault if an episode is said to be over for everybody, but not how it ended for somebody."""
         for name, (agent, k, many) in self._rows.items():
             row = guest.copy * many + k

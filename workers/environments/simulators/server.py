@@ -19,19 +19,19 @@ from protocol.errors import WireError
 from protocol.messages import versioning
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
-from protocol.messages.fast_path import Asked, Given, frequent, pack
+from protocol.messages.fast_path import ActHeader, ObserveHeader, frequent, pack
 from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.messages.versioning import Schemas
-from protocol.transport.sockets import Ear, dispatch
+from protocol.transport.sockets import BlockingReceiver, dispatch
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
-from workers.environments.simulators.session import Guest, GuestFault, Heard, Names
+from workers.environments.simulators.session import GuestFault, Heard, IdentityTable, SimulatorSession
 
-__all__ = ["COUNTERS", "Door", "Terms"]
+__all__ = ["COUNTERS", "AdmissionTerms", "SimulatorServer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AdmissionTerms:
     """What is the same for all simulators of an actor: the answer to `hello`, but for who it is; the copies there
     are; messages a second that one may send."""
 
@@ -51,31 +51,31 @@ _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
 _LONGEST_REASON = 1_000
-_OF_EPISODES = (Asked, Observe, End)
+_OF_EPISODES = (ObserveHeader, Observe, End)
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
 
 
-class Door:
+class SimulatorServer:
     """Serves at `socket`, a ROUTER. `on_cut` is called for a guest whose episode can no longer go on."""
 
     def __init__(
         self,
         socket: zmq.Socket[bytes],
-        terms: Terms,
-        on_admit: Callable[[Guest], None],
-        on_cut: Callable[[Guest], None],
+        terms: AdmissionTerms,
+        on_admit: Callable[[SimulatorSession], None],
+        on_cut: Callable[[SimulatorSession], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._socket, self._terms, self._clock = socket, terms, clock
         self._on_admit, self._on_cut = on_admit, on_cut
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a connection that is gone is an error, not silence
-        self._ear = Ear(socket)
+        self._ear = BlockingReceiver(socket)
         self._at_once = max(_AT_ONCE, 2 * terms.copies)
-        self.guests: dict[bytes, Guest] = {}
+        self.guests: dict[bytes, SimulatorSession] = {}
         """By connection."""
-        self._named: dict[str, Guest] = {}
-        self._names = Names(terms.copies)
+        self._named: dict[str, SimulatorSession] = {}
+        self._names = IdentityTable(terms.copies)
         self._quarantine = Quarantine(clock)
         self._looked_at = 0.0
         self.waiting = False
@@ -98,22 +98,22 @@ class Door:
         self._expire(now)
         return count
 
-    def tell(self, guest: Guest, message: Message) -> bool:
+    def tell(self, guest: SimulatorSession, message: Message) -> bool:
         """Sends it; whether its connection is still there. If it is not, it is lost."""
         if self._send(guest.route, message, guest.schema_number):
             return True
         self.dismiss(guest, "lost", "its connection ended")
         return False
 
-    def give(self, guest: Guest, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
+    def give(self, guest: SimulatorSession, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
         """`tell` for an `act` that answers `observe` number `number`."""
-        header = pack(Given(guest.schema_number, number, episode, waited))
+        header = pack(ActHeader(guest.schema_number, number, episode, waited))
         if self._send_frames((guest.route, header, arrays[0] if len(arrays) == 1 else b"".join(arrays))):
             return True
         self.dismiss(guest, "lost", "its connection ended")
         return False
 
-    def hold(self, guests: Iterable[Guest]) -> None:
+    def hold(self, guests: Iterable[SimulatorSession]) -> None:
         """These wait for actions, and there are none for now: tells each of them once, until `resume`."""
         for guest in guests:
             if guest.route not in self._held:
@@ -127,7 +127,7 @@ class Door:
             self.waiting = False
             self._held.clear()
 
-    def blame(self, guest: Guest, fault: GuestFault) -> None:
+    def blame(self, guest: SimulatorSession, fault: GuestFault) -> None:
         """Tells a guest what it did wrong; one that does little else is quarantined."""
         guest.strikes += 1
         if guest.strikes >= STRIKES:
@@ -138,7 +138,7 @@ class Door:
             self._quarantine.bar(guest.name)
             self.dismiss(guest, "quarantined", fault.coded)
 
-    def dismiss(self, guest: Guest, count: str, reason: str) -> None:
+    def dismiss(self, guest: SimulatorSession, count: str, reason: str) -> None:
         """It is a guest no more: what is open of it is cut; what it said before counts, but not in quarantine."""
         if self.guests.pop(guest.route, None) is None:
             return
@@ -171,7 +171,7 @@ class Door:
             return
         try:
             said = frequent(frames[0])
-            message, rest = (said, frames[1:]) if isinstance(said, Asked) else decode(frames)
+            message, rest = (said, frames[1:]) if isinstance(said, ObserveHeader) else decode(frames)
             if guest is not None:
                 guest.heard_at = now
                 self._limit(guest, now)
@@ -182,7 +182,12 @@ class Door:
             self._wrong(route, guest, fault)
 
     def _sort(
-        self, route: bytes, guest: Guest | None, message: Message | Asked, rest: Sequence[bytes], now: float
+        self,
+        route: bytes,
+        guest: SimulatorSession | None,
+        message: Message | ObserveHeader,
+        rest: Sequence[bytes],
+        now: float,
     ) -> None:
         if isinstance(message, Hello):
             self._welcome(route, message, now)
@@ -224,7 +229,7 @@ class Door:
         copy = self._names.copy_for(hello.name, {guest.copy for guest in self.guests.values()})
         incarnation = self._names.incarnation_of(hello.name)
         lease = min(hello.lease, _LONGEST_LEASE)
-        guest = Guest(route, hello, incarnation, copy, lease, now, number)
+        guest = SimulatorSession(route, hello, incarnation, copy, lease, now, number)
         if before is not None:  # who says hello again and again is no other connection
             guest.told, guest.second = before.told, before.second
         self.guests[route] = self._named[hello.name] = guest
@@ -254,18 +259,18 @@ class Door:
         if len(self.guests) == self._terms.copies:
             raise GuestFault("simulator_copies_taken", "full", limit=self._terms.copies, key="environment.copies")
 
-    def _answers(self, guest: Guest) -> bool:
+    def _answers(self, guest: SimulatorSession) -> bool:
         """Whether its connection is still there, as far as this end knows."""
         return self.tell(guest, Pong(pace="waiting" if self.waiting else "going"))
 
-    def _limit(self, guest: Guest, now: float) -> None:
+    def _limit(self, guest: SimulatorSession, now: float) -> None:
         if now - guest.second >= 1.0:
             guest.second, guest.told = now, 0
         guest.told += 1
         if guest.told > self._terms.rate:
             raise GuestFault("simulator_rate_exceeded", "rate", True, limit=self._terms.rate)
 
-    def _wrong(self, route: bytes, guest: Guest | None, fault: GuestFault) -> None:
+    def _wrong(self, route: bytes, guest: SimulatorSession | None, fault: GuestFault) -> None:
         if guest is not None and route in self.guests:
             self.blame(guest, fault)
             return

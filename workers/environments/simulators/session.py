@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.errors import RookeryError
-from protocol.messages.fast_path import Asked
+from protocol.messages.fast_path import ObserveHeader
 from protocol.messages.simulator import End, Hello, Observe
 
-__all__ = ["Guest", "GuestFault", "Heard", "Names"]
+__all__ = ["GuestFault", "Heard", "IdentityTable", "SimulatorSession"]
 
 _MOST_NAMES = 10_000
 """Identities of which it is remembered how often they were let in."""
 
 
-class Names:
+class IdentityTable:
     """Of a world in `copies` copies."""
 
     def __init__(self, copies: int) -> None:
@@ -63,13 +63,13 @@ class GuestFault(RookeryError):
 class Heard:
     """A message that waits to be looked at. `at`: when it arrived."""
 
-    message: Asked | Observe | End
+    message: ObserveHeader | Observe | End
     frames: Sequence[bytes]
     at: float
 
 
 @dataclass(slots=True, eq=False)
-class Guest:
+class SimulatorSession:
     """A simulator in copy `copy` of the world. `episode` is the number of its present episode while `playing`, else of
     the last one."""
 

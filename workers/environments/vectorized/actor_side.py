@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Outcome, Present, Turn
-from workers.environments.vectorized.shared_arrays import ENTRY, OUTCOME, PRESENT, Exchange
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.environments.vectorized.shared_arrays import ENTRY, OUTCOME, PRESENT, SharedTurns
 
-__all__ = ["Group"]
+__all__ = ["TurnReader"]
 
 _PLAIN = 256
 """Turns that are kept because only their numbers change."""
@@ -24,10 +24,10 @@ _Parts = dict[int, dict[int, tuple[int, int]]]
 """agent -> process -> (n or -1 for all, truncated)"""
 
 
-class Group:
+class TurnReader:
     """Group `number` of all copies."""
 
-    def __init__(self, exchange: Exchange, number: int) -> None:
+    def __init__(self, exchange: SharedTurns, number: int) -> None:
         self._number = number
         self._shares = [exchange.division.share * many for many in exchange.many]
         """Rows of a process, by agent."""
@@ -79,12 +79,12 @@ class Group:
             self._common,
         )
 
-    def _present(self, agent: int, parts: dict[int, tuple[int, int]]) -> Present:
+    def _present(self, agent: int, parts: dict[int, tuple[int, int]]) -> AgentTimeStep:
         columns = self._columns[agent]
         even = len(parts) == len(self._sheet) and all(n < 0 for n, _ in parts.values())
         rows = None if even else self._rows(PRESENT, agent, parts)
         where: slice | NDArray[np.int64] = slice(None) if rows is None else rows
-        present = Present(
+        present = AgentTimeStep(
             agent,
             columns.observation[where],
             columns.reward[PRESENT][where],
@@ -100,10 +100,10 @@ class Group:
             present.final_common = None if self._common is None else columns.final_common[ended]
         return present
 
-    def _outcome(self, agent: int, parts: dict[int, tuple[int, int]]) -> Outcome:
+    def _outcome(self, agent: int, parts: dict[int, tuple[int, int]]) -> AgentOutcome:
         columns, rows = self._columns[agent], self._rows(OUTCOME, agent, parts)
         terminated, truncated = columns.terminated[OUTCOME][rows], columns.truncated[OUTCOME][rows]
-        outcome = Outcome(agent, rows, columns.reward[OUTCOME][rows], terminated, truncated)
+        outcome = AgentOutcome(agent, rows, columns.reward[OUTCOME][rows], terminated, truncated)
         if truncated.any():
             outcome.final_index = np.flatnonzero(truncated)
             outcome.final_observation = columns.final_observation[rows[truncated]]

@@ -25,10 +25,10 @@ from protocol.errors import EnvironmentFault
 from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir
 from protocol.spaces import World
 from workers.environments.base import Environment, Episodes, Turn
-from workers.environments.vectorized.actor_side import Group
+from workers.environments.vectorized.actor_side import TurnReader
 from workers.environments.vectorized.deadline import Deadline
-from workers.environments.vectorized.process_handle import Child, Lost
-from workers.environments.vectorized.shared_arrays import Division, Exchange
+from workers.environments.vectorized.process_handle import ProcessDied, ProcessHandle
+from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
 __all__ = ["ProcessEnvironment", "seed_of_share"]
 
@@ -66,19 +66,19 @@ class ProcessEnvironment(Environment):
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config
-        self._division = Division.of(config)
+        self._division = Partition.of(config)
         self.copies, self.groups = config.copies, config.async_factor
         self._memory: SharedFile | None = None
-        self._groups: list[Group] = []
+        self._groups: list[TurnReader] = []
         self._used = [0] * config.processes
         self._seed = self._now = 0
         self._programme = ""
         """What was heard last, as JSON."""
-        self._children: list[Child] = []
+        self._children: list[ProcessHandle] = []
         self._episodes: Episodes = {}
         try:
             for index in range(config.processes):
-                self._children.append(Child(config, index, self._episodes))
+                self._children.append(ProcessHandle(config, index, self._episodes))
             self.world = self._meet()
             self._share()
         except BaseException:
@@ -140,7 +140,7 @@ class ProcessEnvironment(Environment):
         for index, child in enumerate(self._children):
             try:
                 worlds.append(child.world(deadline))
-            except Lost as lost:
+            except ProcessDied as lost:
                 raise EnvironmentFault(
                     "environment_process_not_started",
                     environment=self._config.id,
@@ -153,12 +153,12 @@ class ProcessEnvironment(Environment):
 
     def _share(self) -> None:
         """Makes the memory. Its file has no name from the start: nothing is left of it, however everybody dies."""
-        size = Exchange.size(self.world, self._division)
+        size = SharedTurns.size(self.world, self._division)
         path = memory_dir() / f"{PREFIX}environment-{os.getpid()}-{secrets.token_hex(4)}"
         self._memory = SharedFile.create(path, size)
         path.unlink()
-        exchange = Exchange(self.world, self._division, self._memory.buffer)
-        self._groups = [Group(exchange, group) for group in range(self.groups)]
+        exchange = SharedTurns(self.world, self._division, self._memory.buffer)
+        self._groups = [TurnReader(exchange, group) for group in range(self.groups)]
         for child in self._children:
             child.attach(self._memory.descriptor)
 
@@ -173,7 +173,7 @@ class ProcessEnvironment(Environment):
             while group in self._children[index].pending:
                 try:
                     self._children[index].wait(group, deadline)
-                except Lost as lost:
+                except ProcessDied as lost:
                     self._replace(index, str(lost))
                     deadline = Deadline(self._config.step_timeout, "environments stepped")
 
@@ -184,10 +184,10 @@ class ProcessEnvironment(Environment):
         while True:
             self._children[index].kill()
             self._count_restart(index, why)
-            child = self._children[index] = Child(self._config, index, self._episodes)
+            child = self._children[index] = ProcessHandle(self._config, index, self._episodes)
             try:
                 world = child.world(self._patience())
-            except Lost as lost:
+            except ProcessDied as lost:
                 why = str(lost)
                 continue
             self._agree(self.world, world)

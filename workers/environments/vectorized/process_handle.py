@@ -1,8 +1,8 @@
 """One process that steps copies, as the actor sees it, and the few bytes that both exchange over a pair of sockets.
 
-In flows: commands. Out flows: answers, each awaited until a deadline; `Lost` when the process has ended or hangs.
-`RESET` and `STEP` are answered by `TURN`, in order; `HEAR`, of a curriculum as JSON, is not; `WORLD` comes once, first.
-An error's message is text.
+In flows: commands. Out flows: answers, each awaited until a deadline; `ProcessDied` when the process has ended or
+hangs. `RESET` and `STEP` are answered by `TURN`, in order; `HEAR`, of a curriculum as JSON, is not; `WORLD` comes once,
+first. An error's message is text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from protocol.spaces import World, parse_world
 from workers.environments.base import Episodes
 from workers.environments.vectorized.deadline import Deadline
 
-__all__ = ["ANSWER", "COMMAND", "Child", "Kind", "Lost"]
+__all__ = ["ANSWER", "COMMAND", "Command", "ProcessDied", "ProcessHandle"]
 
 COMMAND = struct.Struct("<BxHxxxxQ")
 """kind, group, seed (of HEAR: bytes of text that follow)"""
@@ -32,7 +32,7 @@ ANSWER = struct.Struct("<BxHI")
 """kind, group (of FAULT: the error's exit code), bytes of text that follow"""
 
 
-class Kind(IntEnum):
+class Command(IntEnum):
     """What a command or an answer is."""
 
     RESET = 1
@@ -54,11 +54,11 @@ _FAULTS = {fault.exit_code: fault for fault in RookeryError.__subclasses__()}
 _REAP_SECONDS = 5.0
 
 
-class Lost(Exception):
+class ProcessDied(Exception):
     """The process is of no use any more; the text says what became of it, as in "it was killed by SIGKILL"."""
 
 
-class Child:
+class ProcessHandle:
     """Process number `index` of those that `config` asks for, which adds what it tells of episodes to `episodes`. Call
     `kill` or `end` in the end."""
 
@@ -92,7 +92,7 @@ class Child:
     def world(self, deadline: Deadline) -> World:
         """What it steps, said once it is ready."""
         kind, _, text = self._receive(deadline)
-        assert kind == Kind.WORLD, kind
+        assert kind == Command.WORLD, kind
         return parse_world(text)
 
     def attach(self, descriptor: int) -> None:
@@ -102,20 +102,20 @@ class Child:
 
     def reset(self, group: int, seed: int) -> None:
         """Orders new episodes in all its copies of `group`."""
-        self._send(Kind.RESET, group, seed)
+        self._send(Command.RESET, group, seed)
 
     def step(self, group: int) -> None:
         """Orders a step with the actions that are in the shared memory."""
-        self._send(Kind.STEP, group, 0)
+        self._send(Command.STEP, group, 0)
 
     def hear(self, programme: str) -> None:
         """Hands on what is said of the members of a collection."""
         said = programme.encode()
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
-            self._wire.sendall(COMMAND.pack(Kind.HEAR, 0, len(said)) + said)
+            self._wire.sendall(COMMAND.pack(Command.HEAR, 0, len(said)) + said)
 
     def wait(self, group: int, deadline: Deadline) -> None:
-        """Returns when the turn of `group` is written; raises `Lost`, or the fault that the process met."""
+        """Returns when the turn of `group` is written; raises `ProcessDied`, or the fault that the process met."""
         while group in self.pending:
             _, number, text = self._receive(deadline)
             self.pending.discard(number)
@@ -144,7 +144,7 @@ class Child:
         self.kill()
         return self._process.returncode
 
-    def _send(self, kind: Kind, group: int, seed: int) -> None:
+    def _send(self, kind: Command, group: int, seed: int) -> None:
         self.pending.add(group)
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
             self._wire.sendall(COMMAND.pack(kind, group, seed))
@@ -152,9 +152,9 @@ class Child:
     def _receive(self, deadline: Deadline) -> tuple[int, int, str]:
         kind, number, length = ANSWER.unpack(self._read(ANSWER.size, deadline))
         text = self._read(length, deadline).decode() if length else ""
-        if kind == Kind.FAULT:
+        if kind == Command.FAULT:
             raise _FAULTS.get(number, EnvironmentFault).heard(text)
-        if kind == Kind.CRASH:
+        if kind == Command.CRASH:
             self._last_words = text
             return self._receive(deadline)
         return kind, number, text
@@ -166,11 +166,11 @@ class Child:
             try:
                 got = self._wire.recv(size - len(read))
             except TimeoutError:
-                raise Lost(f"it did not answer within {deadline.seconds:g} s") from None
+                raise ProcessDied(f"it did not answer within {deadline.seconds:g} s") from None
             except ConnectionResetError:
                 got = b""
             if not got:
-                raise Lost(self._end())
+                raise ProcessDied(self._end())
             read += got
         return read
 

@@ -10,18 +10,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Outcome, Present, Turn
-from workers.environments.vectorized.shared_arrays import OUTCOME, PRESENT, Exchange
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.environments.vectorized.shared_arrays import OUTCOME, PRESENT, SharedTurns
 
-__all__ = ["Share"]
+__all__ = ["TurnWriter"]
 
 _Index = slice | NDArray[np.int64]
 
 
-class Share:
+class TurnWriter:
     """The rows of `process` in `group`."""
 
-    def __init__(self, exchange: Exchange, process: int, group: int) -> None:
+    def __init__(self, exchange: SharedTurns, process: int, group: int) -> None:
         size = exchange.division.share
         self._copies = slice(process * size, (process + 1) * size)
         self._many = exchange.many
@@ -73,7 +73,7 @@ class Share:
                 outcomes.append(self._cut_outcome(agent, rows))
         return replace(turn, present=tuple(present.values()), outcomes=tuple(outcomes))
 
-    def _cut_present(self, present: Present, cut: NDArray[np.int64], every: NDArray[np.int64]) -> Present:
+    def _cut_present(self, present: AgentTimeStep, cut: NDArray[np.int64], every: NDArray[np.int64]) -> AgentTimeStep:
         if not len(cut):
             return present
         truncated = np.zeros(len(every), np.bool_)
@@ -82,10 +82,10 @@ class Share:
         last, seen = self._last(present.agent, rows)
         return replace(present, truncated=truncated, final_index=cut, final_observation=last, final_common=seen)
 
-    def _cut_outcome(self, agent: int, rows: NDArray[np.int64]) -> Outcome:
+    def _cut_outcome(self, agent: int, rows: NDArray[np.int64]) -> AgentOutcome:
         n = len(rows)
         none, (last, seen) = np.zeros(n, np.bool_), self._last(agent, rows)
-        return Outcome(agent, rows, np.zeros(n, np.float32), none, np.ones(n, np.bool_), np.arange(n), last, seen)
+        return AgentOutcome(agent, rows, np.zeros(n, np.float32), none, np.ones(n, np.bool_), np.arange(n), last, seen)
 
     def _last(self, agent: int, rows: NDArray[np.int64]) -> tuple[NDArray, NDArray | None]:
         """What an agent, and all with it, saw last in `rows` of this process."""
@@ -97,7 +97,7 @@ class Share:
         first = self._firsts[agent]
         return slice(first, first + self._sizes[agent]) if copies is None else copies + first
 
-    def _tell(self, kind: int, told: Present | Outcome, where: _Index) -> list[int]:
+    def _tell(self, kind: int, told: AgentTimeStep | AgentOutcome, where: _Index) -> list[int]:
         """Rewards and ends of one agent; its entry in the sheet."""
         columns = self._columns[told.agent]
         columns.reward[kind][where] = told.reward

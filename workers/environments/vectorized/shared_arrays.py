@@ -23,7 +23,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, World
 
-__all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Division", "Exchange"]
+__all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Partition", "SharedTurns"]
 
 PRESENT, OUTCOME = 0, 1
 """First index of what is told of an agent: with its presence, or between its turns."""
@@ -36,7 +36,7 @@ _NOTHING: _Form = (np.dtype(np.uint8), (0,))
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class Partition:
     """`copies` copies in `groups` contiguous groups, each over all `processes`, equally."""
 
     copies: int
@@ -44,7 +44,7 @@ class Division:
     groups: int
 
     @classmethod
-    def of(cls, config: EnvironmentConfig) -> Division:
+    def of(cls, config: EnvironmentConfig) -> Partition:
         """As configured, which is checked to be possible there."""
         return cls(config.copies, config.processes, config.async_factor)
 
@@ -92,10 +92,10 @@ class Columns:
     """[N, *shape]: what all saw with `final_observation`; without elements where nothing is common."""
 
 
-class Exchange:
-    """All arrays of a world on `buffer`, of `Exchange.size` bytes."""
+class SharedTurns:
+    """All arrays of a world on `buffer`, of `SharedTurns.size` bytes."""
 
-    def __init__(self, world: World, division: Division, buffer: memoryview) -> None:
+    def __init__(self, world: World, division: Partition, buffer: memoryview) -> None:
         self.division = division
         self.many = [place.many for place in world.places]
         """C of each agent."""
@@ -112,13 +112,13 @@ class Exchange:
         """By group and agent."""
 
     @staticmethod
-    def size(world: World, division: Division) -> int:
+    def size(world: World, division: Partition) -> int:
         """Bytes that the arrays take."""
         dtype, shape, offset = list(_places(world, division))[-1]
         return offset + _bytes(dtype, shape)
 
 
-def _places(world: World, division: Division) -> Iterator[tuple[np.dtype, tuple[int, ...], int]]:
+def _places(world: World, division: Partition) -> Iterator[tuple[np.dtype, tuple[int, ...], int]]:
     """(dtype, shape, offset) of every array: sheets, common observations, the columns of one agent after the other."""
     sheet = 3 + 2 * ENTRY * len(world.agents)
     arrays: list[tuple[np.dtype, tuple[int, ...]]] = [

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from protocol.experience.layout import common_of
-from protocol.spaces import Place, Record, World, flatten, space_of, unflatten
+from protocol.spaces import Place, RowFormat, World, flatten, space_of, unflatten
 from workers.environments.adapters.space_conversion import batch_of, column_of
 from workers.environments.checks.row_checks import ActionRows
 from workers.environments.players import first_rows
 
-__all__ = ["Shown"]
+__all__ = ["AgentView"]
 
 
-class Shown:
+class AgentView:
     """The agent at `place`, or one of those that stand there."""
 
     def __init__(self, world: World, place: Place) -> None:
@@ -94,7 +94,7 @@ class Shown:
         return {name: mask[name].astype(np.int8) for name in mask.dtype.names}
 
 
-def _leaves(record: Record, row: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _leaves(record: RowFormat, row: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """leaf name -> a copy of its part of one row."""
     whole = np.asarray(row)
     return {leaf.name: np.array(part) for leaf, part in record.parts(whole)}

@@ -17,8 +17,8 @@ from gymnasium.vector.utils import batch_space
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.pettingzoo import to_pettingzoo
-from workers.environments.base import Environment, Present, Turn
-from workers.environments.views.agent_view import Shown
+from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.views.agent_view import AgentView
 
 __all__ = ["GymnasiumView", "VectorView"]
 
@@ -66,7 +66,7 @@ class GymnasiumView(gymnasium.Env[Any, Any]):
             seen = self._seen = self._look(present)
         return seen, float(present.reward[0]), terminated, truncated, {}
 
-    def _look(self, present: Present) -> Any:
+    def _look(self, present: AgentTimeStep) -> Any:
         mask = None if present.action_mask is None else present.action_mask[0]
         common = None if self._turn.common is None else self._turn.common[0]
         return self._shown.value(present.observation[0, ...], mask, common)
@@ -121,7 +121,7 @@ class VectorView(VectorEnv[Any, Any, Any]):
         reward, terminated, truncated = (one.copy() for one in (present.reward, present.terminated, present.truncated))
         return self._look(present), reward, terminated, truncated, infos
 
-    def _look(self, present: Present) -> Any:
+    def _look(self, present: AgentTimeStep) -> Any:
         assert self._turn is not None
         return self._shown.batch(present.observation, present.action_mask, self._turn.common)
 
@@ -130,7 +130,7 @@ class VectorView(VectorEnv[Any, Any, Any]):
         self._environment.close()
 
 
-def _agent(environment: Environment) -> tuple[Shown, str, tuple[Any, Any]]:
+def _agent(environment: Environment) -> tuple[AgentView, str, tuple[Any, Any]]:
     """How the only agent is shown, what sentences on it begin with, and its spaces."""
     world = environment.world
     if len(world.places) != 1 or len(world.places[0].slots) != 1:
@@ -144,10 +144,10 @@ def _agent(environment: Environment) -> tuple[Shown, str, tuple[Any, Any]]:
     observations, actions = to_pettingzoo(world)
     (place,) = world.places
     (name,) = observations
-    return Shown(world, place), f"{world.id}, agent {place.name}", (observations[name], actions[name])
+    return AgentView(world, place), f"{world.id}, agent {place.name}", (observations[name], actions[name])
 
 
-def _only(environment: Environment, turn: Turn) -> Present:
+def _only(environment: Environment, turn: Turn) -> AgentTimeStep:
     if len(turn.present) != 1 or turn.present[0].copies is not None or turn.outcomes:
         raise EnvironmentFault(
             "agent_sometimes_absent", environment=environment.world.id, agent=environment.world.agents[0].name

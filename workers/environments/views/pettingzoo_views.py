@@ -15,7 +15,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from protocol.errors import EnvironmentFault
 from workers.environments.base import Environment
-from workers.environments.views.single_copy import OneCopy
+from workers.environments.views.single_copy import SingleCopy
 
 __all__ = ["ParallelView", "TurnView"]
 
@@ -27,7 +27,7 @@ class ParallelView(ParallelEnv):
     """One copy of a world whose agents act all at once; ConfigurationError for more copies."""
 
     def __init__(self, environment: Environment) -> None:
-        self._copy = OneCopy(environment)
+        self._copy = SingleCopy(environment)
         self.metadata = {"name": environment.world.id, "render_modes": []}
         self.render_mode = None
         self.possible_agents = list(self._copy.names)
@@ -84,7 +84,7 @@ class TurnView(AECEnv):
 
     def __init__(self, environment: Environment) -> None:
         super().__init__()
-        self._copy = OneCopy(environment)
+        self._copy = SingleCopy(environment)
         self.metadata = {"name": environment.world.id, "render_modes": [], "is_parallelizable": False}
         self.render_mode = None
         self.possible_agents = list(self._copy.names)

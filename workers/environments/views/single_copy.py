@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces.pettingzoo import to_pettingzoo
-from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.players import first_rows
-from workers.environments.views.agent_view import Shown
+from workers.environments.views.agent_view import AgentView
 
-__all__ = ["OneCopy"]
+__all__ = ["SingleCopy"]
 
 News = dict[str, tuple[float, bool, bool]]
 """agent -> reward, terminated, truncated"""
 
 
-class OneCopy:
+class SingleCopy:
     """The only copy of `environment`; ConfigurationError where there are more."""
 
     def __init__(self, environment: Environment) -> None:
@@ -35,9 +35,9 @@ class OneCopy:
         self.observations, self.actions = to_pettingzoo(world)
         self._slots = [place.slots for place in world.places]
         self.names = [name for slots in self._slots for name in slots]
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[str, AgentView] = {}
         for place in world.places:
-            self._shown |= dict.fromkeys(place.slots, Shown(world, place))
+            self._shown |= dict.fromkeys(place.slots, AgentView(world, place))
         self.generator = np.random.default_rng()
         self._turn = Turn(())
         self._seen: dict[str, Any] = {}
@@ -98,7 +98,7 @@ class OneCopy:
                     self._seen[name] = (told.observation[row, ...].copy(), common)
         return news
 
-    def _tell(self, news: News, told: Present | Outcome) -> None:
+    def _tell(self, news: News, told: AgentTimeStep | AgentOutcome) -> None:
         finals = {int(row): k for k, row in enumerate(told.final_index)}
         for row, name in enumerate(self._names(told)):
             if name in self.ended:
@@ -114,7 +114,7 @@ class OneCopy:
                 self.ended.add(name)
                 self.acted.discard(name)
 
-    def _names(self, told: Present | Outcome) -> list[str]:
+    def _names(self, told: AgentTimeStep | AgentOutcome) -> list[str]:
         """Of each row."""
         slots = self._slots[told.agent]
         return list(slots) if told.copies is None else [slots[place] for place in told.copies.tolist()]

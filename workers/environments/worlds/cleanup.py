@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Player
 from workers.environments.settings import validated
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
-from workers.environments.worlds.base.grid import Field, Sparks
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
+from workers.environments.worlds.base.grid import Grid, SparseBernoulli
 from workers.environments.worlds.cleanup_map import CleanupSettings, beams, regions
 from workers.environments.worlds.scripted.cleanup_player import CleanupPlayer
 
@@ -45,7 +45,7 @@ _COLOURS = np.array(
 )
 
 
-class Cleanup(Rounds):
+class Cleanup(FixedLengthWorld):
     """`copies` worlds of `settings.agents` agents; ConfigurationError for settings that cannot work.
 
     Observation [10, V, V] uint8, planes as in `PLANES`; `ahead` marks the one cell that the agent faces. Actions: 0 up,
@@ -67,7 +67,7 @@ class Cleanup(Rounds):
         world = World(id="cleanup", agents=agents, episode_steps=s.turns)
         super().__init__(world, copies, turn_mode or "sequential", s.turns, desynchronize=s.desynchronize)
 
-        field = self._field = Field(s.height, s.width, max(s.radius, s.beam), copies)
+        field = self._field = Grid(s.height, s.width, max(s.radius, s.beam), copies)
         self._river, self._orchard, self._sand = (field.cells(where) for where in regions(s.height, s.width))
         self._fresh = np.full(field.plane, WALL, np.uint16)
         for cells, code in ((self._river, RIVER), (self._orchard, TREE), (self._sand, SAND)):
@@ -91,7 +91,7 @@ class Cleanup(Rounds):
 
     def _seeded(self) -> None:
         cells = self.copies * self._orchard.size
-        self._sparks = Sparks(self._generator, cells, self.settings.apple_spawn, kinds=1)
+        self._sparks = SparseBernoulli(self._generator, cells, self.settings.apple_spawn, kinds=1)
 
     def _begin(self, copies: NDArray[np.int64]) -> None:
         """No apples, a polluted river, agents on distinct cells of sand, facing anywhere."""

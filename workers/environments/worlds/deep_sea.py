@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Player, Present
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import validated
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["DeepSea", "DeepSeaSettings"]
 
@@ -33,7 +33,7 @@ class DeepSeaSettings(BaseModel):
     """What going right all the way costs."""
 
 
-class DeepSea(Rounds):
+class DeepSea(FixedLengthWorld):
     """`copies` dives of N turns, which end as terminated (Osband et al. 2020, section 3.3, without shuffled actions);
     ConfigurationError for settings that cannot work.
 
@@ -73,7 +73,7 @@ class DeepSea(Rounds):
     def scripted(self) -> Player:
         """Always right: the best player there is."""
 
-        def choose(present: Present) -> NDArray[np.int64]:
+        def choose(present: AgentTimeStep) -> NDArray[np.int64]:
             return np.ones(len(present.observation), np.int64)
 
         return choose

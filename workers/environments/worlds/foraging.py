@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Environment, Present, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.settings import validated
 from workers.environments.worlds.base.fixed_length import TurnMode
 
@@ -125,7 +125,7 @@ class Foraging(Environment):
         never = np.zeros(self.copies, np.bool_)
         return Turn(
             tuple(
-                Present(i, seen[i], np.ascontiguousarray(reward[:, i]), ended, never, action_mask=legal[:, i])
+                AgentTimeStep(i, seen[i], np.ascontiguousarray(reward[:, i]), ended, never, action_mask=legal[:, i])
                 for i in range(2)
             ),
             env_steps=self.copies,

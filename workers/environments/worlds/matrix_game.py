@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, Payoff, World
-from workers.environments.base import Player, Present
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import validated
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["MatrixGame", "MatrixGameSettings", "payoffs"]
 
@@ -78,7 +78,7 @@ def payoffs(settings: MatrixGameSettings) -> NDArray[np.float32]:
     return np.repeat(np.array(shared, np.float32)[..., None], 2, axis=-1)
 
 
-class MatrixGame(Rounds):
+class MatrixGame(FixedLengthWorld):
     """`copies` tables; ConfigurationError for settings that cannot work, or if players are to act one after another."""
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
@@ -127,7 +127,7 @@ class MatrixGame(Rounds):
         """Plays its part of the joint action whose payoffs add up to most (the first of them)."""
         best = np.unravel_index(self.payoffs.sum(axis=-1).argmax(), self.payoffs.shape[:-1])
 
-        def choose(present: Present) -> NDArray[np.int64]:
+        def choose(present: AgentTimeStep) -> NDArray[np.int64]:
             return np.full(len(present.observation), best[present.agent], np.int64)
 
         return choose

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Player, Present
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import validated
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["MemoryTask", "MemoryTaskSettings"]
 
@@ -37,7 +37,7 @@ class MemoryTaskSettings(BaseModel):
     """Show another random cue in every step of the delay, instead of none."""
 
 
-class MemoryTask(Rounds):
+class MemoryTask(FixedLengthWorld):
     """`copies` tasks of delay + 2 steps, which end as terminated; ConfigurationError for settings that cannot work.
 
     Observation [K + 2] float32: a cue one-hot (or nothing), 1 if it is the one to remember, 1 if it is time to act. The
@@ -85,7 +85,7 @@ class MemoryTask(Rounds):
         cues = self.settings.cues
         remembered = np.zeros_like(self._cue)
 
-        def choose(present: Present) -> NDArray[np.int64]:
+        def choose(present: AgentTimeStep) -> NDArray[np.int64]:
             seen = present.observation
             known = remembered[present.agent]
             np.copyto(known, seen[:, :cues].argmax(axis=1), where=seen[:, cues] > 0)

@@ -19,7 +19,7 @@ from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.environments.base import Player
 from workers.environments.settings import validated
 from workers.environments.worlds.base.fixed_length import TurnMode
-from workers.environments.worlds.base.plane import PlaneRounds
+from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.rendezvous_player import RendezvousPlayer
 
 __all__ = ["Rendezvous", "RendezvousSettings"]
@@ -48,7 +48,7 @@ class RendezvousSettings(BaseModel):
     """Draw the length of each copy's first episode from 1..turns, so that copies do not end all at once."""
 
 
-class Rendezvous(PlaneRounds):
+class Rendezvous(PlaneWorld):
     """`copies` planes; ConfigurationError for settings that cannot work, or if agents are to act one after another.
 
     A thrust [2] float32 in -1..1 adds `THRUST` times itself to `DRAG` times the velocity, which then moves the body; a

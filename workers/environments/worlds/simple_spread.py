@@ -21,7 +21,7 @@ from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Player
 from workers.environments.settings import validated
 from workers.environments.worlds.base.fixed_length import TurnMode
-from workers.environments.worlds.base.plane import PlaneRounds
+from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.spread_player import SpreadPlayer
 
 __all__ = ["Spread", "SpreadSettings"]
@@ -50,7 +50,7 @@ class SpreadSettings(BaseModel):
     """Draw the length of each copy's first episode from 1..turns, so that copies do not end all at once."""
 
 
-class Spread(PlaneRounds):
+class Spread(PlaneWorld):
     """`copies` planes; ConfigurationError for settings that cannot work, or if agents are to act one after another.
 
     Observation [6 * A] float32: own velocity and position, the way to each landmark, the way to each other agent, and

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, Payoff, World
-from workers.environments.base import Environment, Player, Present, Turn
+from workers.environments.base import AgentTimeStep, Environment, Player, Turn
 from workers.environments.settings import validated
 
 __all__ = ["PERIOD", "SHOWN", "Synthetic", "SyntheticSettings"]
@@ -138,7 +138,7 @@ class Synthetic(Environment):
         """The best player there is: does what is right."""
         actions = self.settings.actions
 
-        def choose(present: Present) -> NDArray[np.int64]:
+        def choose(present: AgentTimeStep) -> NDArray[np.int64]:
             return present.observation[:, SHOWN : SHOWN + actions].argmax(axis=1)
 
         return choose
@@ -153,13 +153,13 @@ class Synthetic(Environment):
         """[R, D]: what is shown in this turn."""
         return self.table[self._at : self._at + self._rows]
 
-    def _present(self, shown: NDArray[np.float32]) -> tuple[Present, ...]:
+    def _present(self, shown: NDArray[np.float32]) -> tuple[AgentTimeStep, ...]:
         return tuple(
-            Present(agent, shown[rows], reward, never, done)
+            AgentTimeStep(agent, shown[rows], reward, never, done)
             for agent, (rows, reward, never, done) in enumerate(self._told)
         )
 
-    def _finish(self, shown: NDArray[np.float32]) -> tuple[Present, ...]:
+    def _finish(self, shown: NDArray[np.float32]) -> tuple[AgentTimeStep, ...]:
         """Ends the episodes that have no step left, and begins new ones there."""
         over = self._end == self._now
         self._end[over] += self.settings.episode_steps

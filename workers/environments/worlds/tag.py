@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Player
 from workers.environments.settings import fit_within_the_wall, validated
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
-from workers.environments.worlds.base.grid import Field as Ground
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
+from workers.environments.worlds.base.grid import Grid as Ground
 from workers.environments.worlds.scripted.tag_player import TagPlayer
 
 __all__ = ["EMPTY", "FREE", "IT", "WALL", "Tag", "TagSettings"]
@@ -56,7 +56,7 @@ class TagSettings(BaseModel):
         return self
 
 
-class Tag(Rounds):
+class Tag(FixedLengthWorld):
     """`copies` fields; ConfigurationError for settings that cannot work.
 
     Observation [4, V, V] uint8: planes empty, wall, it, not it; exactly one is 1 for each cell, and the agent's own

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from workers.environments.base import Environment, Outcome, Player, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
 from workers.environments.settings import fit_within_the_wall, validated
-from workers.environments.worlds.base.grid import Sparks
+from workers.environments.worlds.base.grid import SparseBernoulli
 from workers.environments.worlds.scripted.treasure_player import TreasurePlayer
 
 __all__ = ["AGENT", "BONE", "EMPTY", "FOOD", "GEM", "WALL", "TreasureHunt", "TreasureHuntSettings"]
@@ -126,7 +126,7 @@ class TreasureHunt(Environment):
 
     def _seed_from(self, seed: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(seed))
-        self._sparks = Sparks(self._generator, self._grid.size, self.settings.spawn, kinds=3)
+        self._sparks = SparseBernoulli(self._generator, self._grid.size, self.settings.spawn, kinds=3)
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes in all copies, reproducibly from `seed`; the first agent (or all) is present."""
@@ -156,7 +156,7 @@ class TreasureHunt(Environment):
         self._entities_change()
         return Turn(self._present(), env_steps=self.copies, common=self._look_at_all())
 
-    def conclude(self) -> tuple[Outcome, ...]:
+    def conclude(self) -> tuple[AgentOutcome, ...]:
         """Of an episode that has just ended, what those are owed whose turn comes later."""
         if self.turn_mode == "simultaneous":
             return ()
@@ -167,7 +167,9 @@ class TreasureHunt(Environment):
             if n:
                 cut, never = np.ones(n, np.bool_), np.zeros(n, np.bool_)
                 final = self._final[agent, :n], None if self._final_map is None else self._final_map[:n]
-                outcomes.append(Outcome(agent, ended, self._reward[agent, ended], never, cut, np.arange(n), *final))
+                outcomes.append(
+                    AgentOutcome(agent, ended, self._reward[agent, ended], never, cut, np.arange(n), *final)
+                )
                 self._reward[agent, ended] = 0
                 self._final_index[agent] = _NONE
                 self._truncated[agent].fill(False)
@@ -243,14 +245,14 @@ class TreasureHunt(Environment):
         cells: NDArray[np.int8] = grid[copies, margin : margin + s.height, margin : margin + s.width]
         return cells
 
-    def _present(self) -> tuple[Present, ...]:
+    def _present(self) -> tuple[AgentTimeStep, ...]:
         agents = range(self.settings.agents) if self.turn_mode == "simultaneous" else (self._next,)
         return tuple(self._present_agent(agent) for agent in agents)
 
-    def _present_agent(self, agent: int) -> Present:
+    def _present_agent(self, agent: int) -> AgentTimeStep:
         self._look(self._position[agent], self._observation[agent])
         index = self._final_index[agent]
-        return Present(
+        return AgentTimeStep(
             agent=agent,
             observation=self._observation[agent],
             reward=self._reward[agent],

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
-from workers.environments.base import Player, Present
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import validated
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["Weather", "WeatherSettings"]
 
@@ -37,7 +37,7 @@ class WeatherSettings(BaseModel):
     """Each has signs of its own, under one sky."""
 
 
-class Weather(Rounds):
+class Weather(FixedLengthWorld):
     """`copies` skies under which `turns` turns are played, then the episode terminates; ConfigurationError for settings
     that cannot work.
 
@@ -83,7 +83,7 @@ class Weather(Rounds):
     def scripted(self) -> Player:
         """Does what the sign says: the best player there is."""
 
-        def choose(present: Present) -> NDArray[np.int64]:
+        def choose(present: AgentTimeStep) -> NDArray[np.int64]:
             return np.asarray(present.observation["sign"][:, :-1].argmax(axis=1))
 
         return choose

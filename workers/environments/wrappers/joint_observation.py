@@ -21,16 +21,16 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
 from protocol.spaces.row_format import field_of
 from protocol.spaces.tree import space_of
-from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
 from workers.environments.wrappers.central_state import CENTRAL, field_within, with_central
 
-__all__ = ["Joint"]
+__all__ = ["JointObservation"]
 
 _Rows = slice | NDArray[np.int64]
 _THERE = f"{CENTRAL}.there"
 
 
-class Joint(Environment):
+class JointObservation(Environment):
     """`inner` with a joint observation; ConfigurationError where it has one agent, or templates of many."""
 
     def __init__(self, inner: Environment) -> None:
@@ -68,7 +68,7 @@ class Joint(Environment):
         if player is None:
             return None
 
-        def choose(present: Present) -> NDArray:
+        def choose(present: AgentTimeStep) -> NDArray:
             return player(replace(present, observation=self._views[present.agent].own(present.observation)))
 
         return choose
@@ -93,7 +93,7 @@ class Joint(Environment):
         self.restarts = self._inner.restarts
         late = self._inner.conclude()
         outcomes = (*turn.outcomes, *late) if late else turn.outcomes
-        told: tuple[Present | Outcome, ...] = (*outcomes, *turn.present)
+        told: tuple[AgentTimeStep | AgentOutcome, ...] = (*outcomes, *turn.present)
         ended = [(one, done) for one in told if (done := one.terminated | one.truncated).any()]
         finals = self._finals(turn, ended)
         for one, done in ended:
@@ -108,13 +108,15 @@ class Joint(Environment):
             present=tuple(replace(one, observation=self._show(one), **finals.get(id(one), {})) for one in turn.present),
         )
 
-    def _show(self, present: Present) -> NDArray:
+    def _show(self, present: AgentTimeStep) -> NDArray:
         """[n, *shape] of one agent, in memory that is used again."""
         shown = self._shown[present.agent][: len(present.reward)]
         self._views[present.agent].write(shown, present.observation, self._seen, self._there, _rows(present))
         return shown
 
-    def _finals(self, turn: Turn, ended: Sequence[tuple[Present | Outcome, NDArray[np.bool_]]]) -> dict[int, Any]:
+    def _finals(
+        self, turn: Turn, ended: Sequence[tuple[AgentTimeStep | AgentOutcome, NDArray[np.bool_]]]
+    ) -> dict[int, Any]:
         """id of an entry -> its true last observations, [m, *shape]."""
         cut = [one for one, _ in ended if len(one.final_index)]
         if not cut:
@@ -186,7 +188,7 @@ def _fields(place: Place) -> list[str]:
     return [field_of(leaf) for leaf in place.observed.leaves]
 
 
-def _rows(told: Present | Outcome, which: NDArray | None = None) -> _Rows:
+def _rows(told: AgentTimeStep | AgentOutcome, which: NDArray | None = None) -> _Rows:
     """The copies that are told of; `which` of them (a mask [n], or positions)."""
     if which is None:
         return slice(None) if told.copies is None else told.copies

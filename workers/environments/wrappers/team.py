@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.environment import Mates
-from workers.environments.base import Environment, Episodes, Outcome, Player, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.wrappers.team_spaces import team_world
-from workers.environments.wrappers.team_turns import Teammates
+from workers.environments.wrappers.team_turns import TeamTurns
 
 __all__ = ["TeamEnvironment"]
 
@@ -33,12 +33,12 @@ class TeamEnvironment(Environment):
         self.copies, self.groups = inner.copies, inner.groups
         members = inner.world
         try:
-            self._inner = Checked(inner)
+            self._inner = CheckedEnvironment(inner)
             self.world, made = team_world(members, teams)
         except BaseException:
             inner.close()
             raise
-        self._teams = [Teammates(members.id, team, members.places, self.world.places, reward) for team in made]
+        self._teams = [TeamTurns(members.id, team, members.places, self.world.places, reward) for team in made]
         self._team_of = {member: team for team in self._teams for member in team.members}
         names = [place.name for place in self.world.places]
         self._own = {i: names.index(place.name) for i, place in enumerate(members.places) if i not in self._team_of}
@@ -58,7 +58,7 @@ class TeamEnvironment(Environment):
             given.append(actions[entry] if team is None else team.part(agent, actions[entry]))
         return self._turn(self._inner.step(given))
 
-    def conclude(self) -> tuple[Outcome, ...]:
+    def conclude(self) -> tuple[AgentOutcome, ...]:
         """As the environment's, teams for their members."""
         return self._outcomes(self._inner.conclude())
 
@@ -86,7 +86,7 @@ class TeamEnvironment(Environment):
             return None
         theirs, inner = {team.agent: team for team in self._teams}, {there: i for i, there in self._own.items()}
 
-        def choose(present: Present) -> NDArray[Any]:
+        def choose(present: AgentTimeStep) -> NDArray[Any]:
             team = theirs.get(present.agent)
             if team is None:
                 return player(replace(present, agent=inner[present.agent]))
@@ -112,7 +112,7 @@ class TeamEnvironment(Environment):
 
     def _turn(self, turn: Turn) -> Turn:
         present = {one.agent: one for one in turn.present}
-        told: list[Present] = []
+        told: list[AgentTimeStep] = []
         entries: dict[int, int] = {}
         for team in self._teams:
             theirs = team.complete(present)
@@ -126,7 +126,7 @@ class TeamEnvironment(Environment):
         self._asked = [(entries[one.agent], one.agent) for one in turn.present]
         return replace(turn, present=tuple(told), outcomes=self._outcomes(turn.outcomes))
 
-    def _outcomes(self, outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    def _outcomes(self, outcomes: Sequence[AgentOutcome]) -> tuple[AgentOutcome, ...]:
         by_agent = {one.agent: one for one in outcomes}
         told = [replace(one, agent=self._own[one.agent]) for one in outcomes if one.agent in self._own]
         for team in self._teams:

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Place, Record
-from workers.environments.base import Outcome, Player, Present
+from protocol.spaces import Place, RowFormat
+from workers.environments.base import AgentOutcome, AgentTimeStep, Player
 from workers.environments.wrappers.team_spaces import Team, part_of
 
-__all__ = ["Teammates"]
+__all__ = ["TeamTurns"]
 
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
-_Told = Present | Outcome
+_Told = AgentTimeStep | AgentOutcome
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Columns:
     fields: list[tuple[str | None, str]]
 
     @classmethod
-    def of(cls, record: Record, member: str) -> _Columns:
+    def of(cls, record: RowFormat, member: str) -> _Columns:
         return cls(
             [(leaf.name.partition(".")[2] if record.nested else None, part_of(leaf, member)) for leaf in record.leaves]
         )
@@ -42,7 +42,7 @@ class _Columns:
         for field, part in self.fields:
             team[part] = rows if field is None else rows[field]
 
-    def read(self, record: Record, team: NDArray[Any]) -> NDArray[Any]:
+    def read(self, record: RowFormat, team: NDArray[Any]) -> NDArray[Any]:
         """The member's rows out of those of its team."""
         if not record.nested:
             return np.ascontiguousarray(team[self.fields[0][1]])
@@ -52,7 +52,7 @@ class _Columns:
         return rows
 
 
-class Teammates:
+class TeamTurns:
     """What is told of the members of one team, as told of the team."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Teammates:
                 raise EnvironmentFault("teammate_ends_apart", **self._apart(member, first.agent))
         return theirs
 
-    def gather(self, told: list[Present]) -> Present:
+    def gather(self, told: list[AgentTimeStep]) -> AgentTimeStep:
         """Of the whole team."""
         first = told[0]
         seen = self._place.observed.zeros(len(first.reward))
@@ -96,21 +96,21 @@ class Teammates:
                 if one.action_mask is not None:
                     self._masks[one.agent].write(one.action_mask, masks)
         reward, terminated, truncated = self._earned(told)
-        return Present(
+        return AgentTimeStep(
             self.agent, seen, reward, terminated, truncated, first.copies, *self._finals(told, truncated), masks
         )
 
-    def conclude(self, told: list[Outcome]) -> Outcome:
+    def conclude(self, told: list[AgentOutcome]) -> AgentOutcome:
         """What their last actions brought."""
         reward, terminated, truncated = self._earned(told)
         finals = self._finals(told, truncated)
-        return Outcome(self.agent, told[0].copies, reward, terminated, truncated, *finals)
+        return AgentOutcome(self.agent, told[0].copies, reward, terminated, truncated, *finals)
 
     def part(self, member: int, actions: NDArray[Any]) -> NDArray[Any]:
         """What `member` does."""
         return self._done[member].read(self._places[member].acted, actions)
 
-    def play(self, player: Player, present: Present) -> NDArray[Any]:
+    def play(self, player: Player, present: AgentTimeStep) -> NDArray[Any]:
         """What `player` does for each member."""
         actions = self._place.acted.zeros(len(present.reward))
         for member, place in self._places.items():

@@ -23,22 +23,22 @@ from protocol.experience.ring_buffer import LUMP, RECORD, Place, place_of
 from protocol.experience.validation import shown
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag
-from workers.algorithms.common.batches import Observations, Segments
-from workers.learning.buffers.device_transfer import Carrier
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
+from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.learning.source import Source, take_in
+from workers.learning.source import SegmentSource, take_in
 from workers.policies.interface import Interface
-from workers.policies.observation_encoding import Shown
+from workers.policies.observation_encoding import ObservationEncoding
 from workers.runtime.state_capture import State
 
-__all__ = ["Sightings", "Stage"]
+__all__ = ["BatchAssembler", "ObservationAssembler"]
 
 _SCALARS = ("reward", "terminated", "truncated", "log_probability", "value")
 _PER_STEP = ("action", "amount", "legal", *_SCALARS)
 _ELSE = ("state", "privileged", "final_privileged")
 
 
-class Stage:
+class BatchAssembler:
     """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it. Segments with a row more than
     `max_lag` versions old are dropped, unless they were made with the newest weights that are seen to be in use.
     `privileged`: what a central critic sees."""
@@ -49,15 +49,15 @@ class Stage:
         interface: Interface,
         layout: Layout,
         segments: int,
-        source: Source,
+        source: SegmentSource,
         counters: Counters,
         device: torch.device,
         max_lag: int | None = None,
-        privileged: Shown | None = None,
+        privileged: ObservationEncoding | None = None,
     ) -> None:
         self._max_lag, self._in_use, self._privileged = max_lag, np.uint64(0), privileged
         self._policy, self._source, self._counters = policy, source, counters
-        self._carrier = Carrier(device)
+        self._carrier = DeviceTransfer(device)
         self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
@@ -106,7 +106,7 @@ class Stage:
             self._source.answer()
         return self.full
 
-    def take(self) -> Segments:
+    def take(self) -> SegmentBatch:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
         self.count, self._origins = 0, None
         if self._batch is not None:
@@ -125,7 +125,7 @@ class Stage:
         if self.fill(now):
             self._sent = self._carrier.send(self._tensors)
 
-    def empty(self) -> Segments:
+    def empty(self) -> SegmentBatch:
         """A batch like any other, in which nothing is real; what waits stays."""
         sent = self._carrier.send(self._tensors)
         self._carrier.arrive(sent)
@@ -179,9 +179,9 @@ class Stage:
             forms["state"] = (segments, *fields["state"].shape), np.float32
         return forms
 
-    def _segments(self, tensors: Mapping[str, torch.Tensor]) -> Segments:
+    def _segments(self, tensors: Mapping[str, torch.Tensor]) -> SegmentBatch:
         acted = {name: tensors[name][:, : self._length] for name in _PER_STEP if name in tensors}
-        return Segments(
+        return SegmentBatch(
             observation=tensors["observation"],
             valid=tensors["valid"],
             final_observation=tensors["final_observation"],
@@ -299,13 +299,13 @@ class Stage:
 _COLUMNS = ("observation", "final_observation", "final_row")
 
 
-class Sightings:
+class ObservationAssembler:
     """A pre-allocated batch of `segments` segments that fills up. Memory is pinned where a GPU reads it."""
 
     def __init__(
-        self, name: str, layout: Layout, segments: int, source: Source, counters: Counters, device: torch.device
+        self, name: str, layout: Layout, segments: int, source: SegmentSource, counters: Counters, device: torch.device
     ) -> None:
-        self._name, self._source, self._counters, self._carrier = name, source, counters, Carrier(device)
+        self._name, self._source, self._counters, self._carrier = name, source, counters, DeviceTransfer(device)
         self._capacity = segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
@@ -328,12 +328,12 @@ class Sightings:
             self._source.answer()
         return full
 
-    def take(self) -> Observations:
+    def take(self) -> ObservationBatch:
         """The full batch on the device; empty afterwards, and its memory reused by the next `fill`."""
         self.count = 0
         sent = self._carrier.send(self._tensors)
         self._carrier.arrive(sent)
-        return Observations(**sent)
+        return ObservationBatch(**sent)
 
     def provenance(self) -> list[Origin]:
         """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""

@@ -6,28 +6,28 @@ import torch
 
 from protocol.config.run import RND, Run, Streamed
 from protocol.memory.counters import Counters
-from workers.learning.buffers.batch_assembler import Sightings, Stage
-from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.datasets.source import DatasetSource
-from workers.learning.source import Source
-from workers.planning.policy_plan import Plan
+from workers.learning.source import SegmentSource
+from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
 __all__ = ["feed"]
 
 
 def feed(
-    plan: Plan, run: Run, source: Source, counters: Counters, incarnation: int, device: torch.device
-) -> Stage | Sightings | Replay:
+    plan: TrainingPlan, run: Run, source: SegmentSource, counters: Counters, incarnation: int, device: torch.device
+) -> BatchAssembler | ObservationAssembler | ReplayBuffer:
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
     that samples them: of the newest that actors sent, at the governor's pace, or of a whole dataset."""
     algorithm = plan.config.algorithm
     if isinstance(algorithm, Streamed):
         shape = plan.interface, plan.layout, plan.batch_segments
         privileged = plan.interface.privileged if algorithm.central_critic else None
-        return Stage(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
+        return BatchAssembler(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
     if isinstance(algorithm, RND):
-        return Sightings(plan.name, plan.layout, plan.batch_segments, source, counters, device)
+        return ObservationAssembler(plan.name, plan.layout, plan.batch_segments, source, counters, device)
     rows, blocks, block, governor = plan.kept_rows, plan.kept_blocks, plan.block, None
     if isinstance(source, DatasetSource):
         rows, blocks, block = source.ring.slots * plan.layout.length, source.ring.slots, 1
@@ -35,4 +35,4 @@ def feed(
         governor = plan.governor()
     seed = seed_of(run.seed, "replay", plan.name, 1 if run.lockstep else incarnation)
     form = plan.interface, plan.layout, algorithm
-    return Replay(plan.name, *form, source, counters, governor, seed, rows, blocks, block, device)
+    return ReplayBuffer(plan.name, *form, source, counters, governor, seed, rows, blocks, block, device)

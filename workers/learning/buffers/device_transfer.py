@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["Carrier"]
+__all__ = ["DeviceTransfer"]
 
 
-class Carrier:
+class DeviceTransfer:
     """To `device`. Without CUDA tensors are there at once."""
 
     def __init__(self, device: torch.device) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
-from workers.runtime.files import AppendFile, Disk
+from workers.runtime.files import AppendFile, SafeWriter
 from workers.runtime.state_capture import State
 
 __all__ = ["RoundLog"]
@@ -32,7 +32,7 @@ class RoundLog:
 
     def __init__(self, path: Path, layout: Layout, streams: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = AppendFile(path, Disk())
+        self._file = AppendFile(path, SafeWriter())
         self._layout = layout
         self._earned = np.zeros(streams)
         """[S]: in the present episode of each stream."""

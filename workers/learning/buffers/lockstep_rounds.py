@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from protocol.errors import TrainingFault
 from protocol.experience.receiver import Arrival
 from workers.learning.buffers.lockstep_log import RoundLog
-from workers.learning.source import Source
-from workers.planning.policy_plan import Plan
+from workers.learning.source import SegmentSource
+from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.state_capture import State
 
-__all__ = ["Rounds", "in_rounds"]
+__all__ = ["LockstepRounds", "in_rounds"]
 
 
-class Rounds:
+class LockstepRounds:
     """`source`, for a policy of `streams` S whose segments come in blocks of `block` and have `length` T rows; `log`
     hears of them."""
 
     def __init__(
-        self, source: Source, policy: str, streams: int, block: int, length: int, log: RoundLog | None = None
+        self, source: SegmentSource, policy: str, streams: int, block: int, length: int, log: RoundLog | None = None
     ) -> None:
         self._source, self._policy, self.log = source, policy, log
         self._streams, self._block, self._length = streams, block, length
@@ -127,10 +127,10 @@ class Rounds:
         return blocks
 
 
-def in_rounds(source: Source, plan: Plan, folder: Path | None) -> Rounds:
+def in_rounds(source: SegmentSource, plan: TrainingPlan, folder: Path | None) -> LockstepRounds:
     """What comes from `source` for `plan`, round by round; each leaves a line in the run's `folder`."""
     log = None if folder is None else RoundLog(folder / "rounds" / f"{plan.name}.jsonl", plan.layout, plan.streams)
-    return Rounds(source, plan.name, plan.streams, plan.block, plan.layout.length, log)
+    return LockstepRounds(source, plan.name, plan.streams, plan.block, plan.layout.length, log)
 
 
 def _part(arrival: Arrival, records: NDArray[np.void]) -> Arrival:

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from protocol.config.run import BC, Sampled
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import Common
-from workers.learning.buffers.segment_index import Admitted
+from protocol.experience.shared_obs import SharedObs
+from workers.learning.buffers.segment_index import SegmentIndex
 from workers.policies.interface import Interface
 
-__all__ = ["Gathered", "gather", "gather_all"]
+__all__ = ["GatheredTransitions", "gather", "gather_all"]
 
 
-class Gathered(NamedTuple):
+class GatheredTransitions(NamedTuple):
     """Of b places, in their order."""
 
     columns: dict[str, NDArray]
@@ -35,13 +35,13 @@ class Gathered(NamedTuple):
 
 
 def gather_all(
-    everything: Admitted,
+    everything: SegmentIndex,
     interface: Interface,
     layout: Layout,
     index: NDArray[np.int64],
     row: NDArray[np.int64],
     config: Sampled,
-) -> Gathered:
+) -> GatheredTransitions:
     """What lies at the records `index` [b] and the rows `row` [b] of their segments, from whichever rings."""
     columns: dict[str, NDArray] = {}
     versions, intact = np.empty(len(index), np.uint64), np.empty(len(index), np.bool_)
@@ -58,7 +58,7 @@ def gather_all(
         for name, array in part.items() if columns is not part else ():
             whole = columns.setdefault(name, np.empty((len(index), *array.shape[1:]), array.dtype))
             whole[mine] = array
-    return Gathered(columns, versions, intact)
+    return GatheredTransitions(columns, versions, intact)
 
 
 def gather(
@@ -68,7 +68,7 @@ def gather(
     records: NDArray[np.void],
     row: NDArray[np.int64],
     config: Sampled,
-    common: Common | None = None,
+    common: SharedObs | None = None,
 ) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:
     """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`, and
     whether all common observations in them were there [b].
@@ -94,7 +94,7 @@ def gather(
         alive &= ~(columns["terminated"][index] | columns["truncated"][index])
     end = base + last
     terminated, truncated = columns["terminated"][end], columns["truncated"][end]
-    seen = _Seen(ring, interface, records["stream"], common)
+    seen = _FrameStack(ring, interface, records["stream"], common)
     first = base - records["before"].astype(np.int64)
     stack = _stack_index(base + row, first, columns, config.frames)
     after = _stack_index(end + 1, first, columns, config.frames)
@@ -141,10 +141,10 @@ def _stack_index(
     return index
 
 
-class _Seen:
+class _FrameStack:
     """What the policy for `interface` of streams [b] saw."""
 
-    def __init__(self, ring: Ring, interface: Interface, stream: NDArray[np.uint64], common: Common | None) -> None:
+    def __init__(self, ring: Ring, interface: Interface, stream: NDArray[np.uint64], common: SharedObs | None) -> None:
         self._columns, self._shown = ring.columns, interface.shown
         self._stream, self._common = stream // interface.place.many, common
         self.there = np.ones(len(stream), np.bool_)

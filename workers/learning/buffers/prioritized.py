@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Drawn", "Priorities", "SumTree"]
+__all__ = ["PrioritizedSample", "PrioritizedSampler", "SumTree"]
 
 _LEAST = 1e-6
 """Added to each error, so that none is never drawn again."""
@@ -62,7 +62,7 @@ class SumTree:
         return node - self._first
 
 
-class Drawn(NamedTuple):
+class PrioritizedSample(NamedTuple):
     """Rows [b] that were drawn."""
 
     record: NDArray[np.int64]
@@ -71,7 +71,7 @@ class Drawn(NamedTuple):
     """(rows * probability)^-beta, divided by the greatest of them"""
 
 
-class Priorities:
+class PrioritizedSampler:
     """Of at most `segments` records of `length` rows; rows are drawn in proportion to (error + 1e-6)^alpha, and new
     ones as those that had the greatest yet."""
 
@@ -112,7 +112,7 @@ class Priorities:
         self._tree.set(leaves[there], weights[there])
         self.rows -= int((weights[there] == 0).sum())
 
-    def draw(self, size: int, beta: float, rng: np.random.Generator) -> Drawn | None:
+    def draw(self, size: int, beta: float, rng: np.random.Generator) -> PrioritizedSample | None:
         """`size` rows, one from each of as many equal parts of the sum of all priorities (appendix B.2.1): every row in
         proportion to its own, and one with much of it several times. None if there are no rows."""
         total = self._tree.total
@@ -121,9 +121,9 @@ class Priorities:
         leaf = self._tree.find((np.arange(size) + rng.random(size)) * (total / size))
         weight = (self.rows * self._tree.weights(leaf) / total) ** -beta
         record = self._head + (leaf // self._length - self._head) % self._segments
-        return Drawn(record, leaf % self._length, (weight / weight.max()).astype(np.float32))
+        return PrioritizedSample(record, leaf % self._length, (weight / weight.max()).astype(np.float32))
 
-    def learn(self, drawn: Drawn, errors: NDArray[np.float32]) -> None:
+    def learn(self, drawn: PrioritizedSample, errors: NDArray[np.float32]) -> None:
         """The rows `drawn` had these `errors` [b], not negative."""
         priority = (errors.astype(np.float64) + _LEAST) ** self._alpha
         self._tree.set(drawn.record % self._segments * self._length + drawn.row, priority)

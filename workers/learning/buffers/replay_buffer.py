@@ -19,10 +19,10 @@ from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import RECORD, Ring
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag
-from workers.algorithms.common.batches import Transitions
-from workers.learning.buffers.device_transfer import Carrier
+from workers.algorithms.common.batches import TransitionBatch
+from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.buffers.nstep_gather import gather_all
-from workers.learning.buffers.prioritized import Drawn, Priorities
+from workers.learning.buffers.prioritized import PrioritizedSample, PrioritizedSampler
 from workers.learning.buffers.replay_checkpoint import (
     counts_in,
     greatest_in,
@@ -32,15 +32,15 @@ from workers.learning.buffers.replay_checkpoint import (
     restored,
     set_random_state,
 )
-from workers.learning.buffers.ring_table import Rings
-from workers.learning.buffers.segment_index import Admitted
+from workers.learning.buffers.ring_table import RingTable
+from workers.learning.buffers.segment_index import SegmentIndex
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.learning.source import Source
-from workers.planning.rate_limiter import Governor
+from workers.learning.source import SegmentSource
+from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 from workers.runtime.state_capture import State
 
-__all__ = ["Replay"]
+__all__ = ["ReplayBuffer"]
 
 _ATTEMPTS = 10
 _CHUNK = 256
@@ -66,7 +66,7 @@ class _Batch(NamedTuple):
     """[b]: of the weights that acted"""
 
 
-class _Ahead(NamedTuple):
+class _Prefetched(NamedTuple):
     """The next batch, with where it came from, and what a checkpoint says as long as nobody has it: the random state
     and the rows that the governor knew of, both from before."""
 
@@ -76,7 +76,7 @@ class _Ahead(NamedTuple):
     sampled: int
 
 
-class Replay:
+class ReplayBuffer:
     """All rows of one policy that may be replayed: records in order of admission, about `capacity` rows
     in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
     each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps (however few of these slots are
@@ -90,9 +90,9 @@ class Replay:
         interface: Interface,
         layout: Layout,
         config: Sampled,
-        source: Source,
+        source: SegmentSource,
         counters: Counters,
-        governor: Governor | None,
+        governor: RateLimiter | None,
         seed: int,
         capacity: int,
         ring_blocks: int,
@@ -101,19 +101,19 @@ class Replay:
     ) -> None:
         self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
         self._capacity = capacity
-        self._source, self._counters, self._carrier = source, counters, Carrier(device)
+        self._source, self._counters, self._carrier = source, counters, DeviceTransfer(device)
         self._governor = governor
         self._at_once = max(1, governor.insertion // layout.length) if governor is not None else _AT_ONCE
         self._rng = np.random.Generator(np.random.Philox(seed))
-        self._all = Admitted(Rings(block, ring_blocks))
+        self._all = SegmentIndex(RingTable(block, ring_blocks))
         segments = max(1, capacity // layout.length)
         alpha = config.priority_alpha
-        self._priorities = Priorities(segments, layout.length, alpha) if alpha > 0 else None
-        self._drawn: Drawn | None = None
+        self._priorities = PrioritizedSampler(segments, layout.length, alpha) if alpha > 0 else None
+        self._drawn: PrioritizedSample | None = None
         """The rows of the last batch, where priorities chose them."""
         self._last: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         """Records and rows [b] of the batch that was drawn last."""
-        self._ahead: _Ahead | None = None
+        self._ahead: _Prefetched | None = None
         self._whence: _Whence | None = None
         """Of the last batch, where it was drawn ahead or another one has been since."""
         self._too_few = False
@@ -156,7 +156,7 @@ class Replay:
         self._evict()
         self._most = max(self._most, self.rows)
 
-    def sample(self, now: Version, progress: float = 0.0) -> Transitions | None:
+    def sample(self, now: Version, progress: float = 0.0) -> TransitionBatch | None:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
         make up for all of it at the end."""
         if self._ahead is not None:
@@ -171,7 +171,7 @@ class Replay:
         if self._governor is not None:
             self._count_lag(lag(now, batch.versions))
         self._carrier.arrive(batch.sent)
-        return Transitions(**batch.sent)
+        return TransitionBatch(**batch.sent)
 
     def prepare(self) -> None:
         """While the last batch is trained on beside the host: the next one, on its way to the device. Nothing where the
@@ -182,7 +182,7 @@ class Replay:
         before = random_state(self._rng), self._governor.sampled if self._governor is not None else 0
         batch = self._sample(0.0)
         if batch is not None:
-            self._ahead = _Ahead(batch, self._places_of_last(), *before)
+            self._ahead = _Prefetched(batch, self._places_of_last(), *before)
 
     def _sample(self, progress: float) -> _Batch | None:
         self._evict()
@@ -308,14 +308,14 @@ class Replay:
         self._drawn = self._draw(self._priorities, size, progress)
         return None if self._drawn is None else (self._drawn.record - self._all.gone, self._drawn.row)
 
-    def _follow(self) -> Priorities:
+    def _follow(self) -> PrioritizedSampler:
         """The priorities, of the records that there are now."""
         assert self._priorities is not None
         valid = self._all.records["valid"][self._all.alive]
         self._priorities.follow(self._all.gone + self._all.head, self._all.gone + self._all.tail, valid)
         return self._priorities
 
-    def _draw(self, priorities: Priorities, size: int, progress: float) -> Drawn | None:
+    def _draw(self, priorities: PrioritizedSampler, size: int, progress: float) -> PrioritizedSample | None:
         """`size` usable rows by priority."""
         self._follow()
         start = self._config.priority_beta

@@ -19,10 +19,10 @@ from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import RECORD, Ring
 from protocol.experience.validation import ActionCheck, check_final_rows, check_finite, check_rows
 from protocol.spaces import Place
-from workers.learning.buffers.ring_table import Rings
+from workers.learning.buffers.ring_table import RingTable
 
 __all__ = [
-    "Kept",
+    "SavedSegments",
     "counts_in",
     "greatest_in",
     "kept_arrays",
@@ -35,7 +35,7 @@ __all__ = [
 _COLUMN = "column."
 
 
-class Kept(NamedTuple):
+class SavedSegments(NamedTuple):
     """Segments that were taken along, oldest first: [n] each."""
 
     first: int
@@ -108,7 +108,7 @@ def priorities_in(state: Mapping[str, NDArray], segments: int, length: int) -> N
         raise _refused(str(fault)) from None
 
 
-def kept_arrays(kept: Kept, rings: Rings) -> dict[str, NDArray]:
+def kept_arrays(kept: SavedSegments, rings: RingTable) -> dict[str, NDArray]:
     """`kept` as plain arrays with all that its segments hold, copied now; those that an actor overwrites meanwhile are
     left out, and where none is left there are no arrays."""
     numbers, ring = np.unique(kept.ring, return_inverse=True)
@@ -137,7 +137,7 @@ def kept_arrays(kept: Kept, rings: Rings) -> dict[str, NDArray]:
     return arrays
 
 
-def restored(arrays: Mapping[str, NDArray], layout: Layout, place: Place) -> tuple[Kept, Ring]:
+def restored(arrays: Mapping[str, NDArray], layout: Layout, place: Place) -> tuple[SavedSegments, Ring]:
     """What `kept_arrays` made, and a ring that holds its segments, in slots 0..n-1. ConfigurationError for anything
     that an actor of this policy could not have written."""
     try:
@@ -164,7 +164,7 @@ def restored(arrays: Mapping[str, NDArray], layout: Layout, place: Place) -> tup
     return kept, ring
 
 
-def _read(arrays: Mapping[str, NDArray], layout: Layout) -> Kept:
+def _read(arrays: Mapping[str, NDArray], layout: Layout) -> SavedSegments:
     n = len(arrays["records"])
     _fits("records", arrays["records"], (n, RECORD.itemsize), np.dtype(np.uint8))
     records = np.ascontiguousarray(arrays["records"]).view(RECORD).reshape(n).copy()
@@ -180,7 +180,7 @@ def _read(arrays: Mapping[str, NDArray], layout: Layout) -> Kept:
     priority = arrays.get("priority")
     if priority is not None:
         _priorities(priority, n, layout.length)
-    return Kept(first, records, arrays["ring"], arrays["actor"], actors, priority)
+    return SavedSegments(first, records, arrays["ring"], arrays["actor"], actors, priority)
 
 
 def _priorities(priority: NDArray, segments: int, length: int) -> NDArray[np.float64]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
-from protocol.experience.shared_obs import Common
+from protocol.experience.shared_obs import SharedObs
 
-__all__ = ["Rings"]
+__all__ = ["RingTable"]
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Known:
     """A ring; `common` holds the moments that its segments refer to (a pool is there once for each actor)."""
 
     ring: Ring
-    common: Common | None
+    common: SharedObs | None
     pooled: bool
     blocks: int = 0
     """Blocks so far."""
@@ -30,7 +30,7 @@ class _Known:
     """The last of them, by place in the ring."""
 
 
-class Rings:
+class RingTable:
     """Rings by number. Of each actor's own, the newest `kept` blocks of `block` slots are read: nothing is overwritten
     while it is copied. What lies in a pool stays until it is given back."""
 
@@ -38,7 +38,7 @@ class Rings:
         self._block, self._kept = block, kept
         self._known: list[_Known] = []
 
-    def __getitem__(self, number: int) -> tuple[Ring, Common | None]:
+    def __getitem__(self, number: int) -> tuple[Ring, SharedObs | None]:
         known = self._known[number]
         return known.ring, known.common
 

@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import RECORD, Ring
-from workers.learning.buffers.replay_checkpoint import Kept
-from workers.learning.buffers.ring_table import Rings
+from workers.learning.buffers.replay_checkpoint import SavedSegments
+from workers.learning.buffers.ring_table import RingTable
 
-__all__ = ["Admitted"]
+__all__ = ["SegmentIndex"]
 
 _FIRST = 512
 _COLUMNS = ("records", "ends", "ring", "actor", "sampled", "ordinal")
 
 
-class Admitted:
+class SegmentIndex:
     """Records `head`..`tail`-1 of arrays that grow; `ends[i]` counts the rows ever admitted up to record i, so that a
     row number finds its record by bisection."""
 
-    def __init__(self, rings: Rings) -> None:
+    def __init__(self, rings: RingTable) -> None:
         self.rings = rings
         self.head = self.tail = 0
         self.gone = 0
@@ -112,12 +112,12 @@ class Admitted:
         every = every[self.usable(every)] if len(every) else every
         return every[np.cumsum(self.records["valid"][every][::-1], dtype=np.int64)[::-1] <= rows]
 
-    def kept(self, index: NDArray[np.int64], priority: NDArray[np.float64] | None) -> Kept:
+    def kept(self, index: NDArray[np.int64], priority: NDArray[np.float64] | None) -> SavedSegments:
         """The records at `index` [n] for a checkpoint, with the priorities of their rows."""
         first = self.gone + int(index[0])
-        return Kept(first, self.records[index], self.ring[index], self.actor[index], self.actors, priority)
+        return SavedSegments(first, self.records[index], self.ring[index], self.actor[index], self.actors, priority)
 
-    def restore(self, kept: Kept, ring: Ring) -> None:
+    def restore(self, kept: SavedSegments, ring: Ring) -> None:
         """Begins with `kept`, which lies in `ring`; before anything else is there."""
         n = len(kept.records)
         self._make_room(n)

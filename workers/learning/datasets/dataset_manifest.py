@@ -16,12 +16,12 @@ from pydantic import Field as Key
 from pydantic import ValidationError
 
 from protocol import RELEASE
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Field, Layout
 from protocol.spaces import Agent
 
-__all__ = ["ACTOR", "EPISODE", "FILES", "FORMAT", "MANIFEST", "RECORDS", "Manifest", "read_manifest"]
+__all__ = ["ACTOR", "EPISODE", "FILES", "FORMAT", "MANIFEST", "RECORDS", "DatasetManifest", "read_manifest"]
 
 FORMAT = 1
 MANIFEST, FILES = "manifest.json", "[0-9]*.safetensors"
@@ -44,7 +44,7 @@ _MOST_SLOT = 1 << 40
 """Bytes of a segment."""
 
 
-class Manifest(Section):
+class DatasetManifest(ConfigModel):
     """Whose segments these are, and of what form."""
 
     format: int = FORMAT
@@ -75,7 +75,7 @@ class Manifest(Section):
         return layout
 
 
-def read_manifest(folder: Path) -> tuple[Manifest, Layout]:
+def read_manifest(folder: Path) -> tuple[DatasetManifest, Layout]:
     """What `folder` holds; ConfigurationError in one sentence if its manifest is not valid."""
     path = folder / MANIFEST
     try:
@@ -84,7 +84,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, Layout]:
         plain = json.loads(path.read_text())
         if isinstance(plain, dict) and plain.get("format") != FORMAT:
             raise ConfigurationError("format_not_supported", file=path, value=plain.get("format"), expected=FORMAT)
-        manifest = Manifest.model_validate(plain)
+        manifest = DatasetManifest.model_validate(plain)
         return manifest, manifest.form()
     except ConfigurationError:
         raise

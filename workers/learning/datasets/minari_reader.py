@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.spaces import Element, Text, elements, space_of
-from workers.environments.adapters.space_conversion import MASK, Translation, translate
-from workers.learning.datasets.trajectory import Stretch
+from workers.environments.adapters.space_conversion import MASK, SpaceConverter, translate
+from workers.learning.datasets.trajectory import Trajectory
 
 __all__ = ["MinariDataset"]
 
@@ -45,7 +45,7 @@ class MinariDataset:
         except Exception as fault:
             raise self._unreadable(fault) from None
 
-    def stretches(self) -> Iterator[Stretch]:
+    def stretches(self) -> Iterator[Trajectory]:
         """Each episode."""
         try:
             for episode in self._data.iterate_episodes():
@@ -77,7 +77,7 @@ def _found(id: str) -> Any:
         ) from None
 
 
-def _stretch(agent: Translation, episode: Any) -> Stretch:
+def _stretch(agent: SpaceConverter, episode: Any) -> Trajectory:
     """The rows of an episode of n steps, with a row behind them that has no action."""
     n = len(episode.rewards)
     place = agent.place
@@ -91,7 +91,7 @@ def _stretch(agent: Translation, episode: Any) -> Stretch:
     columns["reward"] = np.append(np.asarray(episode.rewards, np.float32), np.float32(0))
     final_row = np.flatnonzero(columns["truncated"][n - 1 : n]) + n - 1
     finals = {f"final_{leaf.name}": columns[leaf.name][final_row + 1] for leaf in place.observed.leaves}
-    return Stretch("minari", 1, int(episode.id), 0, 0, n, columns, final_row, finals)
+    return Trajectory("minari", 1, int(episode.id), 0, 0, n, columns, final_row, finals)
 
 
 def _leaves(parts: Iterator[Element], value: Any, given: int, rows: int) -> dict[str, NDArray]:
@@ -115,7 +115,7 @@ def _leaves(parts: Iterator[Element], value: Any, given: int, rows: int) -> dict
     return found
 
 
-def _masks(agent: Translation, episode: Any, rows: int) -> dict[str, NDArray]:
+def _masks(agent: SpaceConverter, episode: Any, rows: int) -> dict[str, NDArray]:
     """`action_mask...` -> [rows, C], where the agent has them."""
     record = agent.place.masked
     if record is None:

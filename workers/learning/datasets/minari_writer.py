@@ -19,8 +19,8 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Text, elements, nest, space_of
 from protocol.spaces.gymnasium import spaces_of
 from workers.environments.adapters.space_conversion import MASK
-from workers.learning.datasets.reader import Recorded
-from workers.learning.datasets.trajectory import Stretch
+from workers.learning.datasets.reader import RecordedDataset
+from workers.learning.datasets.trajectory import Trajectory
 
 __all__ = ["Episode", "episodes", "write_minari"]
 
@@ -35,7 +35,7 @@ class Episode(NamedTuple):
     terminated: bool
 
 
-def write_minari(recorded: Recorded, id: str, told: str) -> tuple[int, int]:
+def write_minari(recorded: RecordedDataset, id: str, told: str) -> tuple[int, int]:
     """Writes what was `recorded` as the dataset `id`, which `told` describes: (episodes, rows). ConfigurationError in
     one sentence if Minari is missing or will not have it."""
     try:
@@ -62,7 +62,7 @@ def write_minari(recorded: Recorded, id: str, told: str) -> tuple[int, int]:
     return len(found), sum(len(one.columns["reward"]) for one in found)
 
 
-def episodes(stretches: Iterable[Stretch]) -> Iterator[Episode]:
+def episodes(stretches: Iterable[Trajectory]) -> Iterator[Episode]:
     """The episodes of each stream, in order; those that were not over are cut off where their rows end."""
     ordered = sorted(stretches, key=lambda one: (one.actor, one.incarnation, one.stream, one.sequence))
     begun: list[Episode] = []
@@ -81,7 +81,7 @@ def episodes(stretches: Iterable[Stretch]) -> Iterator[Episode]:
         yield _joined(begun)
 
 
-def _parted(stretch: Stretch) -> Iterator[tuple[Episode, bool]]:
+def _parted(stretch: Trajectory) -> Iterator[tuple[Episode, bool]]:
     """The parts of a stretch that are of one episode each, and whether it ends with them."""
     rows = slice(stretch.before, stretch.before + stretch.valid)
     terminated = stretch.columns["terminated"][rows]
@@ -95,7 +95,7 @@ def _parted(stretch: Stretch) -> Iterator[tuple[Episode, bool]]:
         start = stop
 
 
-def _behind(stretch: Stretch, row: int) -> dict[str, NDArray]:
+def _behind(stretch: Trajectory, row: int) -> dict[str, NDArray]:
     """What was seen after the action of `row`; all is legal there where the episode is over."""
     at = stretch.before + row
     seen = {name: column for name, column in stretch.columns.items() if name.partition(".")[0] in ("observation", MASK)}

@@ -18,9 +18,9 @@ from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Layout
 from protocol.experience.validation import check_final_rows
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, RECORDS, read_manifest
-from workers.learning.datasets.trajectory import Stretch
+from workers.learning.datasets.trajectory import Trajectory
 
-__all__ = ["Recorded", "Segments", "read_segments"]
+__all__ = ["RecordedDataset", "SegmentFile", "read_segments"]
 
 _NAMES = {np.dtype(kind): name for kind, name in zip(
     ("?", "u1", "i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"),
@@ -32,7 +32,7 @@ Key = tuple[str, int, int]
 """Actor, incarnation, number."""
 
 
-class Segments(NamedTuple):
+class SegmentFile(NamedTuple):
     """What a file holds: n segments."""
 
     columns: dict[str, NDArray]
@@ -41,7 +41,7 @@ class Segments(NamedTuple):
     actors: list[tuple[str, int]]
 
 
-class Recorded:
+class RecordedDataset:
     """The dataset in `path`, or in its folder called `policy`. A segment that is in it twice, as after the death of the
     learner that recorded it, is read once."""
 
@@ -65,7 +65,7 @@ class Recorded:
                     found.append(int(segments.records["record.valid"][i]))
         return found
 
-    def stretches(self) -> Iterator[Stretch]:
+    def stretches(self) -> Iterator[Trajectory]:
         """Each segment."""
         seen = [field.name for field in self.layout.fields if field.per == "row" and field.name != "version"]
         finals = [f.name for f in self.layout.fields if f.name.startswith("final_") and f.name != "final_row"]
@@ -78,7 +78,7 @@ class Recorded:
                 valid, before = int(records["record.valid"][i]), int(records["record.before"][i])
                 rows = slice(self.layout.before - before, self.layout.before + valid + 1)
                 used = (columns["final_row"][i] >= 0) & (columns["final_row"][i] < valid)
-                yield Stretch(
+                yield Trajectory(
                     *key[:2],
                     int(records["record.stream"][i]),
                     int(records["record.stream_sequence"][i]),
@@ -90,7 +90,7 @@ class Recorded:
                 )
 
 
-def read_segments(path: Path, layout: Layout, columns: bool = True) -> Segments:
+def read_segments(path: Path, layout: Layout, columns: bool = True) -> SegmentFile:
     """The segments in a file, or without `columns` only what there is to say of them; ConfigurationError in one
     sentence unless everything in it is of the form that `layout` has."""
     try:
@@ -112,7 +112,7 @@ def read_segments(path: Path, layout: Layout, columns: bool = True) -> Segments:
             "recorded_segments_unreadable", file=path, reason=" ".join(str(fault).split())
         ) from None
     assert n == len(records[ACTOR])
-    return Segments(found, records, actors)
+    return SegmentFile(found, records, actors)
 
 
 def _check_forms(file: Any, forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> int:
@@ -143,6 +143,6 @@ def _check(records: dict[str, NDArray], columns: dict[str, NDArray], layout: Lay
         check_final_rows(columns["final_row"], layout)
 
 
-def _keys(segments: Segments) -> Iterator[Key]:
+def _keys(segments: SegmentFile) -> Iterator[Key]:
     for actor, number in zip(segments.records[ACTOR].tolist(), segments.records["record.number"].tolist(), strict=True):
         yield (*segments.actors[actor], number)

@@ -24,11 +24,11 @@ from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import place_of
 from protocol.memory.counters import Counters
-from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, Manifest
-from workers.learning.source import Source
-from workers.planning.policy_plan import Plan
+from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, DatasetManifest
+from workers.learning.source import SegmentSource
+from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["FILE_BYTES", "Recorder", "begin"]
+__all__ = ["FILE_BYTES", "SegmentRecorder", "begin"]
 
 FILE_BYTES = 1 << 25
 """Of segments in a file; one segment at least."""
@@ -37,14 +37,14 @@ _BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
 """What the three bytes of a record's `episode` count."""
 
 
-def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
+def begin(run: Run, plan: TrainingPlan, incarnation: int, folder: Path | None) -> Path:
     """Makes the folder of `plan`'s policy in the run's `folder`, with its manifest, and keeps what earlier incarnations
     of its learner recorded; ConfigurationError where that cannot be seen from here, or where there are segments of
     another run, which have the same numbers."""
     if folder is None:
         raise ConfigurationError("record_folder_not_shared", policy=plan.name, key="policy.record")
     layout = plan.layout
-    manifest = Manifest(
+    manifest = DatasetManifest(
         policy=plan.name,
         world=run.environment.id,
         agent=plan.interface.place.agent,
@@ -68,11 +68,11 @@ def begin(run: Run, plan: Plan, incarnation: int, folder: Path | None) -> Path:
     return place
 
 
-class Recorder:
+class SegmentRecorder:
     """`source`, with all segments that come from it written to `folder`. `incarnation`: the learner's."""
 
     def __init__(
-        self, source: Source, policy: str, layout: Layout, folder: Path, incarnation: int, counters: Counters
+        self, source: SegmentSource, policy: str, layout: Layout, folder: Path, incarnation: int, counters: Counters
     ) -> None:
         self._source, self._policy, self._layout, self._counters = source, policy, layout, counters
         self._folder, self._incarnation = folder, incarnation

@@ -18,14 +18,14 @@ from protocol.errors import ConfigurationError
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, read_manifest
-from workers.learning.datasets.reader import Segments, read_segments
+from workers.learning.datasets.reader import SegmentFile, read_segments
 from workers.learning.datasets.update_log import ORDER, read_order
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["Tape", "load_tape"]
+__all__ = ["ReplayedRun", "load_tape"]
 
 
-class Tape:
+class ReplayedRun:
     """The segments `arrivals`, in the order in which they came; before update i, `order`[i] of them had been taken in.
     It is a `Source`."""
 
@@ -61,7 +61,7 @@ class Tape:
         """Nobody waits for it."""
 
 
-def load_tape(plan: Plan, run: Run) -> Tape:
+def load_tape(plan: TrainingPlan, run: Run) -> ReplayedRun:
     """What the learner of `plan`'s policy recorded in the folder `run.replay`; ConfigurationError in one sentence if
     that does not tell what it learned from."""
     folder = Path(run.replay or "") / "datasets" / plan.name
@@ -80,10 +80,10 @@ def load_tape(plan: Plan, run: Run) -> Tape:
     whole = all((part.records["record.valid"] == layout.length).all() for part in parts)
     if isinstance(plan.config.algorithm, Replayed) and not whole:
         raise ConfigurationError("replay_segments_not_full", file=folder, key="replay")
-    return Tape(_arrivals(parts, plan), read_order(folder / ORDER))
+    return ReplayedRun(_arrivals(parts, plan), read_order(folder / ORDER))
 
 
-def _arrivals(parts: list[Segments], plan: Plan) -> deque[Arrival]:
+def _arrivals(parts: list[SegmentFile], plan: TrainingPlan) -> deque[Arrival]:
     """Runs of one actor's segments, in the order in which they came; each actor's lie in a ring of its own."""
     actors = list(dict.fromkeys(actor for part in parts for actor in part.actors))
     of = [np.array([actors.index(actor) for actor in part.actors], np.int64)[part.records[ACTOR]] for part in parts]
@@ -99,7 +99,9 @@ def _arrivals(parts: list[Segments], plan: Plan) -> deque[Arrival]:
     return arrivals
 
 
-def _ring(number: int, parts: list[Segments], of: list[NDArray], plan: Plan) -> tuple[Ring, NDArray[np.void]]:
+def _ring(
+    number: int, parts: list[SegmentFile], of: list[NDArray], plan: TrainingPlan
+) -> tuple[Ring, NDArray[np.void]]:
     """A ring with all segments of actor `number`, and their records."""
     chosen = [mine == number for mine in of]
     slots = slice(0, sum(int(mine.sum()) for mine in chosen))

@@ -23,9 +23,9 @@ from protocol.experience.validation import ActionCheck, check_final_rows, check_
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent
 from workers.learning.datasets.minari_reader import MinariDataset
-from workers.learning.datasets.reader import Recorded
-from workers.learning.datasets.trajectory import Reader, Stretch, pieces, write
-from workers.planning.policy_plan import Plan
+from workers.learning.datasets.reader import RecordedDataset
+from workers.learning.datasets.trajectory import Trajectory, TrajectoryReader, pieces, write
+from workers.planning.policy_plan import TrainingPlan
 
 __all__ = ["DatasetSource", "load"]
 
@@ -57,7 +57,7 @@ class DatasetSource:
         """Nobody waits for it."""
 
 
-def load(plan: Plan, counters: Counters) -> DatasetSource:
+def load(plan: TrainingPlan, counters: Counters) -> DatasetSource:
     """The dataset of `plan`'s policy; ConfigurationError in one sentence if there is none that it can learn from."""
     reader = _open(plan)
     _check_agent(reader, plan.interface.place.agent, plan.name)
@@ -73,16 +73,16 @@ def load(plan: Plan, counters: Counters) -> DatasetSource:
     return source
 
 
-def _open(plan: Plan) -> Reader:
+def _open(plan: TrainingPlan) -> TrajectoryReader:
     dataset = plan.dataset
     assert dataset is not None
     if dataset.minari is not None:
         return MinariDataset(dataset.minari)
     assert dataset.path is not None
-    return Recorded(Path(dataset.path), plan.name)
+    return RecordedDataset(Path(dataset.path), plan.name)
 
 
-def _check_agent(reader: Reader, agent: Agent, policy: str) -> None:
+def _check_agent(reader: TrajectoryReader, agent: Agent, policy: str) -> None:
     for what in ("observation", "action", "action_mask"):
         expected, found = getattr(agent, what), getattr(reader.agent, what)
         if expected != found:
@@ -102,7 +102,7 @@ def _short(node: object) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def _check_size(reader: Reader, plan: Plan, rows: int) -> None:
+def _check_size(reader: TrajectoryReader, plan: TrainingPlan, rows: int) -> None:
     """Neither nothing, nor less than a batch, nor more than fits into memory."""
     algorithm = plan.config.algorithm
     assert isinstance(algorithm, Sampled)
@@ -132,7 +132,9 @@ def _older(lengths: list[int], rows: int | None) -> int:
     return max(0, len(lengths) - 1 - int(np.searchsorted(from_behind, rows)))
 
 
-def _fill(reader: Reader, skip: int, lengths: list[int], layout: Layout) -> tuple[Ring, list[tuple[str, int]]]:
+def _fill(
+    reader: TrajectoryReader, skip: int, lengths: list[int], layout: Layout
+) -> tuple[Ring, list[tuple[str, int]]]:
     """A ring with the stretches of `lengths`, which come after `skip` others, and the actor of each segment."""
     cuts = [pieces(valid, layout.length) for valid in lengths]
     slots = sum(map(len, cuts))
@@ -156,7 +158,7 @@ def _fill(reader: Reader, skip: int, lengths: list[int], layout: Layout) -> tupl
     return ring, actors
 
 
-def _check_columns(stretch: Stretch, ring: Ring, reader: Reader) -> None:
+def _check_columns(stretch: Trajectory, ring: Ring, reader: TrajectoryReader) -> None:
     """What one stretch has all have: everything that is asked for, in the same form."""
     for field in ring.layout.fields:
         if field.name in ("version", "final_row"):
@@ -175,7 +177,7 @@ def _check_columns(stretch: Stretch, ring: Ring, reader: Reader) -> None:
             )
 
 
-def _check_content(ring: Ring, reader: Reader, plan: Plan) -> None:
+def _check_content(ring: Ring, reader: TrajectoryReader, plan: TrainingPlan) -> None:
     """The same that is asked of what comes from actors elsewhere."""
     records = ring.segments(slice(0, ring.slots))
     try:

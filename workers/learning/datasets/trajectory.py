@@ -16,11 +16,11 @@ from protocol.errors import ConfigurationError
 from protocol.experience.ring_buffer import Ring
 from protocol.spaces import Agent
 
-__all__ = ["Reader", "Stretch", "pieces", "write"]
+__all__ = ["Trajectory", "TrajectoryReader", "pieces", "write"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Trajectory:
     """`valid` rows after `before` rows of history, and one more observation behind them.
 
     Row t is (observation, action, reward and end caused by that action); the row behind the last has an observation
@@ -40,14 +40,14 @@ class Stretch:
     finals: Mapping[str, NDArray]
     """`final_<observation column>` -> [k, ...]: their true last observations"""
 
-    def of(self, names: Collection[str]) -> Stretch:
+    def of(self, names: Collection[str]) -> Trajectory:
         """The same without columns that are none of `names`."""
         kept = ({name: one for name, one in part.items() if name in names} for part in (self.columns, self.finals))
         columns, finals = kept
         return replace(self, columns=columns, finals=finals)
 
 
-class Reader(Protocol):
+class TrajectoryReader(Protocol):
     """A dataset that is there. Both methods raise ConfigurationError, in one sentence, for what cannot be read."""
 
     name: str
@@ -58,7 +58,7 @@ class Reader(Protocol):
     def lengths(self) -> list[int]:
         """`valid` of each stretch."""
 
-    def stretches(self) -> Iterator[Stretch]:
+    def stretches(self) -> Iterator[Trajectory]:
         """All of them, in the order of `lengths`."""
 
 
@@ -67,7 +67,7 @@ def pieces(valid: int, length: int) -> list[tuple[int, int]]:
     return [(start, min(length, valid - start)) for start in range(0, valid, length)]
 
 
-def write(ring: Ring, slot: int, stretch: Stretch, start: int, rows: int, where: str) -> int:
+def write(ring: Ring, slot: int, stretch: Trajectory, start: int, rows: int, where: str) -> int:
     """Rows `start`.. of `stretch` into `slot`, which is being written; how many rows of history there are before them.
 
     ConfigurationError, beginning with `where`, for a truncated row without its true last observation, or for more of
@@ -89,7 +89,7 @@ def write(ring: Ring, slot: int, stretch: Stretch, start: int, rows: int, where:
     return before
 
 
-def _check_ends(stretch: Stretch, start: int, rows: int, ends: NDArray[np.int64], room: int, where: str) -> None:
+def _check_ends(stretch: Trajectory, start: int, rows: int, ends: NDArray[np.int64], room: int, where: str) -> None:
     span = slice(stretch.before + start, stretch.before + start + rows)
     cut = stretch.columns["truncated"][span] & ~stretch.columns["terminated"][span]
     if not np.isin(np.flatnonzero(cut), ends).all():

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["ORDER", "Order", "keep_order", "read_order"]
+__all__ = ["ORDER", "UpdateLog", "keep_order", "read_order"]
 
 ORDER = "order.jsonl"
 
 
-class Order:
+class UpdateLog:
     """Writes a line for each update to `path`."""
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class Order:
         self._file.close()
 
 
-def keep_order(plan: Plan, run: Run, incarnation: int, folder: Path | None) -> Order | None:
+def keep_order(plan: TrainingPlan, run: Run, incarnation: int, folder: Path | None) -> UpdateLog | None:
     """The order of `plan`'s policy, beside its recorded segments or, of a run that replays some, in `replayed`; none
     where nothing is recorded, or where an earlier incarnation of the learner has taken a part of it along."""
     if folder is None or not (plan.recorded or run.replay):
@@ -45,7 +45,7 @@ def keep_order(plan: Plan, run: Run, incarnation: int, folder: Path | None) -> O
     if incarnation > 1:
         path.unlink(missing_ok=True)
         return None
-    return Order(path)
+    return UpdateLog(path)
 
 
 def read_order(path: Path) -> list[int]:

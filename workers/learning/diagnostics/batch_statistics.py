@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.batches import Observations, Segments, Transitions
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.policies.interface import Interface
 
 __all__ = ["Sample", "sample", "statistics"]
@@ -51,17 +51,17 @@ class Sample:
         return len(self.observation)
 
 
-def sample(batch: Segments | Transitions | Observations, interface: Interface) -> Sample:
+def sample(batch: SegmentBatch | TransitionBatch | ObservationBatch, interface: Interface) -> Sample:
     """Real rows of `batch`, at most 4,096."""
     total, keep = _real(batch)
     count = len(keep)
 
     def rows(column: Tensor) -> Tensor:
-        if not isinstance(batch, Transitions):
+        if not isinstance(batch, TransitionBatch):
             column = column[:, : batch.observation.shape[1] - 1].flatten(0, 1)
         return column.index_select(0, keep).cpu()
 
-    if isinstance(batch, Observations):
+    if isinstance(batch, ObservationBatch):
         nothing, free = torch.empty(count, 0), torch.zeros(count, dtype=torch.bool)
         seen = rows(batch.observation).reshape(count, -1).float()
         return Sample(seen, nothing.long(), nothing, nothing, free, {}, {}, _share(count, total))
@@ -89,9 +89,9 @@ def _share(count: int, total: int) -> float:
     return count / max(1, total) if total <= _MOST_ROWS else float("nan")
 
 
-def _real(batch: Segments | Transitions | Observations) -> tuple[int, Tensor]:
+def _real(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> tuple[int, Tensor]:
     """How many rows the batch has, and the places of the real ones to look at."""
-    if not isinstance(batch, Transitions):
+    if not isinstance(batch, TransitionBatch):
         segments, length = batch.observation.shape[0], batch.observation.shape[1] - 1
         row = torch.arange(length, device=batch.valid.device)
         places = (row < batch.valid[:, None]).flatten().nonzero()[:, 0]

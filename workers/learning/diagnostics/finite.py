@@ -10,7 +10,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor, nn
 
-from workers.algorithms.common.batches import Observations, Segments, Transitions
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["FiniteWeights", "broken_rows", "not_finite"]
@@ -34,12 +34,12 @@ class FiniteWeights:
         return bool(torch.stack([part.sum(dtype=torch.float32) for part in self._parts]).isfinite().all())
 
 
-def not_finite(batch: Segments | Transitions | Observations) -> list[str]:
+def not_finite(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> list[str]:
     """Names of the fields of `batch` with a number that is not finite in a row that is real."""
     return [name for name, rows in broken_rows(batch).items() if bool(rows.any())]
 
 
-def broken_rows(batch: Segments | Transitions | Observations) -> dict[str, Tensor]:
+def broken_rows(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> dict[str, Tensor]:
     """Of each field of floats: [B], whether a segment or transition has a number there that is not finite."""
     found = {}
     for field in fields(batch):
@@ -47,7 +47,7 @@ def broken_rows(batch: Segments | Transitions | Observations) -> dict[str, Tenso
         if column is None or not column.is_floating_point():
             continue
         bad = ~column.isfinite()
-        if not isinstance(batch, Transitions) and field.name != "state":
+        if not isinstance(batch, TransitionBatch) and field.name != "state":
             row = torch.arange(column.shape[1], device=column.device)
             shown = batch.valid + (batch.valid > 0) if field.name in _SEEN else batch.valid
             real = batch.final_row >= 0 if field.name.startswith("final_") else row < shown[:, None]

@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import save_file
 
 from protocol.weights.version import unpack
-from workers.algorithms.common.batches import Observations, Segments, Transitions
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.learning.diagnostics.finite import broken_rows
-from workers.planning.policy_plan import Plan
+from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
 __all__ = ["MOST_FILES", "Origin", "keep", "whereabouts"]
@@ -67,7 +67,7 @@ class Origin:
         )
 
 
-def whereabouts(origin: Origin, plan: Plan, seed: int) -> dict[str, int]:
+def whereabouts(origin: Origin, plan: TrainingPlan, seed: int) -> dict[str, int]:
     """Which world a row is from: what the actor's environment was reset with in a run of `seed`, and in it the number
     of the agent, its copy, and its place where the agent stands for many."""
     return {
@@ -82,7 +82,7 @@ def keep(
     folder: Path,
     policy: str,
     step: int,
-    batch: Segments | Transitions | Observations,
+    batch: SegmentBatch | TransitionBatch | ObservationBatch,
     origins: Sequence[Mapping[str, Any]],
     facts: Mapping[str, Any],
 ) -> Path | None:

@@ -22,13 +22,13 @@ from protocol.experience.receiver import Arrival
 from protocol.memory.counters import Counters
 from protocol.spaces import Box
 from protocol.spaces.primitive import Discrete
-from workers.algorithms.common.batches import Observations, Segments, Transitions, foreign
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch, foreign
 from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
 from workers.learning.diagnostics.finite import not_finite
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, counter
 from workers.policies.interface import Interface
 
-__all__ = ["Health"]
+__all__ = ["TrainingHealth"]
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class _Episodes:
     def __init__(self) -> None:
         self._rows = self._limits = self._ends = self._looks = 0
 
-    def cut_short(self, batch: Segments, gamma: float) -> bool:
+    def cut_short(self, batch: SegmentBatch, gamma: float) -> bool:
         """One more look. Whether most episodes so far were cut off, after less than half of the 1 / (1 - gamma) steps
         that `gamma` counts."""
         real = torch.arange(batch.truncated.shape[1], device=batch.valid.device) < batch.valid[:, None]
@@ -81,7 +81,7 @@ class _Episodes:
         return self._limits * 2 > self._ends and 2 * self._rows * (1 - gamma) < self._ends
 
 
-class Health:
+class TrainingHealth:
     """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Health:
         elif not received and torn >= _AT_ONCE and not self._holds("nothing_whole"):
             self.find("nothing_whole", f"segments={int(torn)}")
 
-    def check(self, batch: Segments | Transitions | Observations) -> None:
+    def check(self, batch: SegmentBatch | TransitionBatch | ObservationBatch) -> None:
         """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
         self._usable = False
         strange = foreign(batch)
@@ -141,7 +141,9 @@ class Health:
             raise TrainingFault("shape_differs_from_layout", field=name, value=list(found), expected=list(expected))
         self._usable = True
 
-    def look(self, batch: Segments | Transitions | Observations, metrics: Mapping[str, float]) -> dict[str, float]:
+    def look(
+        self, batch: SegmentBatch | TransitionBatch | ObservationBatch, metrics: Mapping[str, float]
+    ) -> dict[str, float]:
         """Judges `batch` and what its update said of itself; returns the batch's measurements."""
         seen = sample(batch, self._interface)
         if not seen.rows:
@@ -150,7 +152,7 @@ class Health:
         self._rows += seen.rows
         self._counters.add(f"{LOOKED_AT}.{self._policy}")
         verdicts = {**self._data(seen), **self._computation(metrics)}
-        if isinstance(batch, Segments):
+        if isinstance(batch, SegmentBatch):
             verdicts["limit_before_horizon"] = self._episodes.cut_short(batch, self._gamma)
         long = {name: self._streaks[name].add(holds, seen.rows) for name, holds in verdicts.items()}
         for layer in LAYERS:
@@ -161,7 +163,7 @@ class Health:
                     self._release(name)
         return statistics(seen, self._interface)
 
-    def refused(self, batch: Segments | Transitions | Observations) -> bool:
+    def refused(self, batch: SegmentBatch | TransitionBatch | ObservationBatch) -> bool:
         """An update found `batch`, or what it computed, not finite: which of the two? True if it can be kept."""
         if self._usable:
             bad = not_finite(batch)
@@ -234,13 +236,13 @@ class Health:
         return holds
 
     def _misshapen(
-        self, batch: Segments | Transitions | Observations
+        self, batch: SegmentBatch | TransitionBatch | ObservationBatch
     ) -> tuple[str, Sequence[int], Sequence[int]] | None:
         """The first field of another shape than its layout's: name, shape found and expected."""
         shown = self._interface.shown.shape
         expected: dict[str, tuple[int, ...]] = {}
         rows: tuple[int, ...]
-        if isinstance(batch, Transitions):
+        if isinstance(batch, TransitionBatch):
             rows = (len(batch.reward),)
             frames = tuple(batch.observation.shape[1:2])
             expected |= dict.fromkeys(("observation", "next_observation"), (*rows, *frames, *shown))
@@ -250,7 +252,7 @@ class Health:
             rows = (n, length)
             expected["observation"] = (n, length + 1, *shown)
             expected["final_observation"] = (*batch.final_row.shape, *shown)
-        if isinstance(batch, Segments):
+        if isinstance(batch, SegmentBatch):
             expected |= dict.fromkeys(("reward", "terminated", "truncated", "log_probability"), rows)
             if batch.value is not None:
                 expected["value"] = rows
@@ -258,7 +260,7 @@ class Health:
                 width = self._interface.privileged.width
                 expected["privileged"] = (n, length + 1, width)
                 expected["final_privileged"] = (*batch.final_row.shape, width)
-        if not isinstance(batch, Observations):
+        if not isinstance(batch, ObservationBatch):
             heads = len(self._interface.actions.sizes)
             expected["action"] = rows if self._interface.actions.single else (*rows, heads)
         for name, shape in expected.items():

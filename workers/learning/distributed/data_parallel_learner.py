@@ -21,13 +21,13 @@ from torch import Tensor
 from protocol.errors import TrainingFault
 from protocol.messages.core import Route
 from protocol.weights.version import Version
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.buffers.batch_assembler import Stage
-from workers.learning.distributed.process_group import Group, RankLost
-from workers.learning.policy_learner import Member
+from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.distributed.process_group import ProcessGroup, RankLost
+from workers.learning.policy_learner import PolicyLearner
 
-__all__ = ["RankedMember"]
+__all__ = ["DataParallelLearner"]
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +37,17 @@ _HAS, _ROWS, _ENDS, _SUM = range(4)
 """What ranks tell each other: whether there is a batch, rows received, whether this is the end, a sum of weights."""
 
 
-class RankedMember(Member):
+class DataParallelLearner(PolicyLearner):
     """`group`: all ranks of the policy, whose learners `met` as these incarnations. The others as for any
     member; `folder` only for the first rank."""
 
-    def __init__(self, *arguments: Any, group: Group, met: Mapping[str, int]) -> None:
+    def __init__(self, *arguments: Any, group: ProcessGroup, met: Mapping[str, int]) -> None:
         super().__init__(*arguments)
         assert isinstance(self.update, PPOUpdate)
         self.update.ranks = self._group = group
-        self._given: Segments | None = None
+        self._given: SegmentBatch | None = None
         """A batch that waits for the others'."""
-        self._asked_with: Segments | None = None
+        self._asked_with: SegmentBatch | None = None
         self._all_rows = 0
         self._ended = self._all_end = False
         self._met, self._heard = met, set[str]()
@@ -138,7 +138,7 @@ class RankedMember(Member):
         """A batch of what has arrived, if there is enough, in hand."""
         if self._given is None and self.take():
             given = self.offer()
-            assert given is None or isinstance(given, Segments)
+            assert given is None or isinstance(given, SegmentBatch)
             self._given = given
         self.waits_for = "data" if self._given is None else "ranks"
 
@@ -175,7 +175,7 @@ class RankedMember(Member):
 
     def _join_in(self) -> None:
         """The others' update, to which this rank has nothing to add."""
-        assert isinstance(self._stage, Stage)
+        assert isinstance(self._stage, BatchAssembler)
         outcome = self._updated(self._stage.empty())
         self._count_steps()
         if isinstance(outcome, TrainingFault):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from protocol.errors import RookeryError
 
-__all__ = ["Group", "RankLost"]
+__all__ = ["ProcessGroup", "RankLost"]
 
 _LONGEST = timedelta(days=30)
 """For the question whether all are ready: who waits for what is told by the coordinator long before."""
@@ -32,7 +32,7 @@ class RankLost(RookeryError):
     """Another rank of this policy is gone; none can go on without it."""
 
 
-class Group:
+class ProcessGroup:
     """`size` ranks of `policy`, of which this is `rank`; they meet at `store` and reach this one at `host`. No wait
     within an update takes longer than `patience` seconds. `nccl`: each has a GPU of its own, `device`."""
 

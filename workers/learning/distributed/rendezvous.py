@@ -1,7 +1,7 @@
 """How the ranks of one policy find each other.
 
 In flow: where the first rank's learner is, as the coordinator tells; or, of ranks that `torchrun` started, what it left
-in the environment. Out flow: a `Group`. Each start of any rank needs a meeting of all.
+in the environment. Out flow: a `ProcessGroup`. Each start of any rank needs a meeting of all.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from protocol.errors import ConfigurationError
 from protocol.memory.counters import Counters
 from protocol.messages.core import Welcome
 from protocol.transport.sockets import MEETING, is_loopback
-from workers.learning.distributed.process_group import Group, RankLost
+from workers.learning.distributed.process_group import ProcessGroup, RankLost
 from workers.planning.data_parallel import rank_names, rank_of_learner
-from workers.runtime.process import Life
+from workers.runtime.process import WorkerProcess
 
 __all__ = ["check_meeting", "claimed", "meet", "wait_for_name"]
 
@@ -75,7 +75,7 @@ def wait_for_name(host: str, patience: float, beat: Callable[[], None]) -> None:
 
 
 def meet(
-    life: Life,
+    life: WorkerProcess,
     welcome: Welcome,
     policy: str,
     size: int,
@@ -83,7 +83,7 @@ def meet(
     device: torch.device,
     patience: float,
     counters: Counters,
-) -> tuple[Group, dict[str, int]]:
+) -> tuple[ProcessGroup, dict[str, int]]:
     """Waits until all ranks are there, and says which incarnations of their learners these are; `address` is where this
     one takes experience. Who waits goes on beating, and can be told to stop."""
     rank, started = rank_of_learner(welcome.name, size), time.monotonic()
@@ -104,7 +104,7 @@ def meet(
     store.set_timeout(timedelta(seconds=patience))
     gpus = [one["gpu"] for one in told]
     nccl = "" not in gpus and len(set(gpus)) == size
-    group = Group(policy, dist.PrefixStore(json.dumps(told), store), rank, size, host, patience, device, nccl)
+    group = ProcessGroup(policy, dist.PrefixStore(json.dumps(told), store), rank, size, host, patience, device, nccl)
     waited = time.monotonic() - started
     counters.add(f"waits.ranks.{policy}", waited)
     backend = "nccl" if nccl else "gloo"
@@ -113,7 +113,7 @@ def meet(
     return group, met
 
 
-def _store(life: Life, policy: str, rank: int, size: int, address: str) -> dist.Store:
+def _store(life: WorkerProcess, policy: str, rank: int, size: int, address: str) -> dist.Store:
     """Where all ranks tell who they are: torchrun's, or the first rank's, at a port of its block."""
     if _torchrun():
         found, _, _ = next(iter(dist.rendezvous("env://")))
@@ -134,7 +134,7 @@ def _store(life: Life, policy: str, rank: int, size: int, address: str) -> dist.
         time.sleep(_LOOK_EVERY)
 
 
-def _all_told(life: Life, store: dist.Store, rank: int, size: int, own: str) -> list[dict[str, Any]]:
+def _all_told(life: WorkerProcess, store: dist.Store, rank: int, size: int, own: str) -> list[dict[str, Any]]:
     """What all ranks told of themselves, once the last has. The first one says when that is so: another that was
     started anew meanwhile is not among those, and waits for the next meeting."""
     keys = [str(one) for one in range(size)]
@@ -158,7 +158,7 @@ def _torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def _alive(life: Life) -> None:
+def _alive(life: WorkerProcess) -> None:
     """Who waits is not hung, and may be told to stop."""
     life.vitals.beat()
     life.check()

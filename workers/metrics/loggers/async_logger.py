@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-__all__ = ["Logger", "Outlet"]
+__all__ = ["AsyncLogger", "Logger"]
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Logger(Protocol):
         """The run is over, and reached its end if it is `complete`."""
 
 
-class Outlet:
+class AsyncLogger:
     """Of the logger `name` that `begin` makes. Neither its faults nor its slowness reach who calls."""
 
     def __init__(self, name: str, begin: Callable[[], Logger]) -> None:

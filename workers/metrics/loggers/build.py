@@ -13,17 +13,17 @@ from pathlib import Path
 
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from workers.metrics.loggers.async_logger import Logger, Outlet
+from workers.metrics.loggers.async_logger import AsyncLogger, Logger
 
 __all__ = ["loggers_of"]
 
 
-def loggers_of(run: Run, folder: Path) -> list[Outlet]:
+def loggers_of(run: Run, folder: Path) -> list[AsyncLogger]:
     """An outlet for each of `run.loggers`; ConfigurationError where its package is not installed."""
     for name in run.loggers:
         if importlib.util.find_spec(name) is None:
             raise ConfigurationError("logger_not_installed", value=name, key="loggers")
-    return [Outlet(name, partial(_begin, name, run, folder)) for name in run.loggers]
+    return [AsyncLogger(name, partial(_begin, name, run, folder)) for name in run.loggers]
 
 
 def _begin(name: str, run: Run, folder: Path) -> Logger:

@@ -16,24 +16,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Noise, draw
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
 from workers.policies.tensors.flat_weights import flatten_
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["DeviceActor"]
+__all__ = ["CudaActor"]
 
 
-class DeviceActor:
+class CudaActor:
     """Acts on `device` by the weights that it adopted from policies like `alike`, which are in host memory."""
 
     def __init__(self, alike: ActorCritic, device: torch.device) -> None:
         self._device, self._policy = device, copy.deepcopy(alike).to(device)
         self._weights = flatten_(self._policy)
-        self._recorder = Recorder(device)
-        self._held: dict[int, _Memory] = {}
+        self._recorder = GraphCache(device)
+        self._held: dict[int, _StaticBuffers] = {}
 
     def adopt(self, policy: ActorCritic) -> None:
         """Acts as `policy` from now on."""
@@ -52,7 +52,7 @@ class DeviceActor:
         policy, rows = self._policy, len(observation)
         held = self._held.get(rows)
         if held is None:
-            held = self._held[rows] = _Memory(policy, rows, self._device)
+            held = self._held[rows] = _StaticBuffers(policy, rows, self._device)
         np.copyto(held.seen_here.numpy(), observation.reshape(rows, -1), casting="unsafe")
         if state is not None:
             np.copyto(held.state_here.numpy(), state)
@@ -65,7 +65,7 @@ class DeviceActor:
         after = {} if state is None else {"state": held.after_here.numpy().copy()}
         return {**draw(outputs, policy.heads, log_std, None if greedy else noise, legal), "value": value, **after}
 
-    def _pass(self, held: _Memory) -> None:
+    def _pass(self, held: _StaticBuffers) -> None:
         """From pinned memory to pinned memory, without a word to the host between."""
         policy = self._policy
         held.seen.copy_(held.seen_here, non_blocking=True)
@@ -80,7 +80,7 @@ class DeviceActor:
         held.said_here.copy_(torch.cat([logits, policy.real_value(values)[None]]), non_blocking=True)
 
 
-class _Memory:
+class _StaticBuffers:
     """What goes in and out for so many rows: `..._here` in host memory, pinned where there is a GPU."""
 
     def __init__(self, policy: ActorCritic, rows: int, device: torch.device) -> None:
@@ -93,6 +93,6 @@ class _Memory:
             here(rows, width) for width in (policy.features, numbers, numbers)
         )
         self.said_here = here(policy.heads.outputs + 1, rows)
-        self.scratch = Workspace()  # of its own: memory in a graph must not grow with the rows of another
+        self.scratch = ScratchBuffers()  # of its own: memory in a graph must not grow with the rows of another
         self.seen = torch.zeros(rows, policy.features, device=device)
         self.state = torch.zeros(rows, numbers, device=device)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Recorder", "Work"]
+__all__ = ["GraphCache", "Work"]
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _WARM = 3
 _STREAMS = 8
 
 
-class Recorder:
+class GraphCache:
     """On `device`. Without CUDA nothing is recorded, and all pieces run one after the other."""
 
     def __init__(self, device: torch.device, streams: int = _STREAMS) -> None:

@@ -22,13 +22,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import whole
 
 __all__ = ["unroll"]
 
 
-def unroll(x: Tensor, recall: Recall, weights: Sequence[Tensor]) -> Tensor:
+def unroll(x: Tensor, recall: RecurrentContext, weights: Sequence[Tensor]) -> Tensor:
     """Features [N, U] of rows x [N, I], as `Core.unroll` gives them, with gradients for `weights` as torch names them:
     of inputs, of the output before, and both biases; four gates are an LSTM's. Of R = `recall.runs` columns.
 
@@ -46,7 +46,7 @@ def unroll(x: Tensor, recall: Recall, weights: Sequence[Tensor]) -> Tensor:
     return whole(found).flatten(0, 1).index_select(0, step.clamp(max=length) * columns + column)
 
 
-def _places(recall: Recall) -> tuple[Tensor, Tensor]:
+def _places(recall: RecurrentContext) -> tuple[Tensor, Tensor]:
     """Step and column of each row [N]."""
     ended = recall.ended
     begins = torch.cat([torch.ones_like(ended[:1]), ended])

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from workers.policies.backends.numpy_recurrent import HostCore
+from workers.policies.backends.numpy_recurrent import NumpyRecurrentCore
 from workers.policies.distributions import Noise, draw
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.layers import CLIP, STD_FLOOR
 
-__all__ = ["HostActor", "host_actor"]
+__all__ = ["NumpyActor", "host_actor"]
 
 Array = NDArray[np.float32]
 
@@ -31,14 +31,14 @@ _ROOMS = 256
 """Numbers of rows of which it is remembered where memory lies for them."""
 
 
-def host_actor(module: nn.Module) -> HostActor | None:
+def host_actor(module: nn.Module) -> NumpyActor | None:
     """What acts in the place of `module`, if that is an `ActorCritic` in host memory."""
     if not isinstance(module, ActorCritic) or module.value_weight.device.type != "cpu":
         return None
-    return HostActor(module)
+    return NumpyActor(module)
 
 
-class _Room(NamedTuple):
+class _Buffers(NamedTuple):
     """Memory of one number of rows, without content."""
 
     inputs: Array
@@ -53,13 +53,13 @@ class _Room(NamedTuple):
     """[B, H]: of the value."""
 
 
-class HostActor:
+class NumpyActor:
     """`module`, whose weights it sees as they are: they must stay where they lie (`flatten_`)."""
 
     def __init__(self, module: ActorCritic) -> None:
         self._heads, self._relu = module.heads, module.activation == "relu"
         self._features, self._towers = module.features, 1 if module.share_layers else 2
-        self._core = None if module.core is None else HostCore(module.core)
+        self._core = None if module.core is None else NumpyRecurrentCore(module.core)
         arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
         self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
         self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))
@@ -76,7 +76,7 @@ class HostActor:
         )
         self._held: list[Array] = []
         """Memory of the inputs and of each layer, of as many rows as there ever were."""
-        self._rooms: dict[int, _Room] = {}
+        self._rooms: dict[int, _Buffers] = {}
         """The same by the number of rows, cut to it: to cut it takes as long as to use it."""
 
     def act(
@@ -107,7 +107,7 @@ class HostActor:
         drawn = draw(logits, self._heads, self._log_std, None if greedy else noise, legal)
         return {**drawn, "value": values[:, 0], **after}
 
-    def _inputs(self, rows: NDArray, room: _Room) -> Array:
+    def _inputs(self, rows: NDArray, room: _Buffers) -> Array:
         """[B, F] float32, normalised where the policy does that; where features are put beside them, in their place."""
         if self._moments is None and rows.dtype == np.float32 and self._core is None:
             return rows
@@ -122,7 +122,7 @@ class HostActor:
         np.clip(x, -CLIP, CLIP, out=x)
         return x
 
-    def _hidden(self, x: Array, room: _Room) -> tuple[Array, Array]:
+    def _hidden(self, x: Array, room: _Buffers) -> tuple[Array, Array]:
         """The last hidden layer of the policy, [H, B], and of the value, [B, H]; the input itself if there is none."""
         if not self._first:
             return x.T, x
@@ -144,7 +144,7 @@ class HostActor:
         else:
             np.tanh(x, out=x)
 
-    def _make_room(self, rows: int) -> _Room:
+    def _make_room(self, rows: int) -> _Buffers:
         """Memory for so many rows."""
         first = self._first[0].shape[1] if self._first else 0
         many = self._towers
@@ -159,5 +159,5 @@ class HostActor:
         both = cut[1].reshape(rows, first)
         layers = [both.reshape(rows, many, first // many).transpose(1, 0, 2)]
         layers += [memory.reshape(many, rows, width // many) for memory, width in zip(cut[2:], widths[2:], strict=True)]
-        room = self._rooms[rows] = _Room(cut[0].reshape(rows, inputs), both, layers, layers[-1][0].T, layers[-1][-1])
+        room = self._rooms[rows] = _Buffers(cut[0].reshape(rows, inputs), both, layers, layers[-1][0].T, layers[-1][-1])
         return room

@@ -2,8 +2,8 @@
 half (GRU) of the price of torch, whose calls cost more than what they compute. Of many streams it is no dearer or a
 little dearer, and spares the rest of acting its way through torch (numpy_actor.py).
 
-In flows: inputs and the state before them, the weights of a `Core` as they are. Out flows: features, and the state
-after them, to within the order of sums what `Core.step` says.
+In flows: inputs and the state before them, the weights of a `RecurrentCore` as they are. Out flows: features, and the
+state after them, to within the order of sums what `RecurrentCore.step` says.
 
 Legend: `n` streams, `I` inputs, `U` units, `S` numbers of a state, `G` numbers of all gates (4U, or 3U of a GRU).
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.tensors.kernels import sigmoid_
 
-__all__ = ["HostCore"]
+__all__ = ["NumpyRecurrentCore"]
 
 Array = NDArray[np.float32]
 
@@ -24,10 +24,10 @@ _AT_ONCE = 256
 """Streams whose gates are formed at once: those of more leave the processor's cache before they are used."""
 
 
-class HostCore:
+class NumpyRecurrentCore:
     """`core`, whose weights it sees as they are: they must stay where they lie (`flatten_`)."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: RecurrentCore) -> None:
         self.size, self._lstm = core.size, core.kind == "lstm"
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         entering, staying, self._bias, self._staying_bias = (

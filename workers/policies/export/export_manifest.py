@@ -1,6 +1,7 @@
 """What is to be known of an exported policy beside its weights: a JSON manifest. Without torch.
 
-In flow: the JSON, from a file's header or beside it. Out flow: a `Manifest`, or a ConfigurationError in one sentence.
+In flow: the JSON, from a file's header or beside it. Out flow: a `ExportManifest`, or a ConfigurationError in one
+sentence.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from protocol import RELEASE
-from protocol.config.base import Section
+from protocol.config.base import ConfigModel
 from protocol.config.run import PolicyConfig, Replayed
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.interface import Interface
 
-__all__ = ["FORMAT", "KEY", "Manifest", "Port", "Provenance", "frames_of", "parse_manifest"]
+__all__ = ["FORMAT", "KEY", "ArraySpec", "ExportManifest", "Provenance", "frames_of", "parse_manifest"]
 
 FORMAT = 1
 KEY = "rookery"
 """Under which files of all kinds hold the manifest."""
 
 
-class Port(Section):
+class ArraySpec(ConfigModel):
     """One array that goes in or comes out: [n, *shape] of `dtype` (as numpy writes it)."""
 
     name: str
@@ -33,7 +34,7 @@ class Port(Section):
     shape: tuple[int, ...]
 
 
-class Provenance(Section):
+class Provenance(ConfigModel):
     """Where weights come from: the run's id and folder, and how far it was."""
 
     run: str
@@ -45,7 +46,7 @@ class Provenance(Section):
     """Rows received up to then."""
 
 
-class Manifest(Section):
+class ExportManifest(ConfigModel):
     """All that is to be known of an exported policy beside its weights."""
 
     format: int = FORMAT
@@ -61,8 +62,8 @@ class Manifest(Section):
     config: PolicyConfig
     network: dict[str, Any]
     """How to compute actions (protocol/README.md, "Acting"), with `inputs` and `outputs` of the network itself."""
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
     provenance: Provenance
 
     @property
@@ -86,7 +87,7 @@ def frames_of(config: PolicyConfig) -> int:
     return config.algorithm.frames if isinstance(config.algorithm, Replayed) else 1
 
 
-def parse_manifest(path: Path, text: str | None) -> Manifest:
+def parse_manifest(path: Path, text: str | None) -> ExportManifest:
     """That of the file `path`, which holds `text` as its manifest."""
     if text is None:
         raise ConfigurationError("exported_without_manifest", file=path)
@@ -94,7 +95,7 @@ def parse_manifest(path: Path, text: str | None) -> Manifest:
         plain = json.loads(text)
         if plain.get("format") != FORMAT:
             raise ConfigurationError("format_not_supported", file=path, value=plain.get("format"), expected=FORMAT)
-        return Manifest.model_validate(plain)
+        return ExportManifest.model_validate(plain)
     except ConfigurationError:
         raise
     except (ValueError, AttributeError, ValidationError):

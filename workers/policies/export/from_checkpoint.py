@@ -17,15 +17,15 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies import checkpoint
 from workers.policies.build import Policy, build
-from workers.policies.export.export_manifest import Manifest, Provenance, frames_of
-from workers.policies.export.module import Deployed
+from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
+from workers.policies.export.module import ExportedModule
 from workers.policies.interface import Interface
 from workers.policies.network_spec import network_facts
 
 __all__ = ["deployed", "describe", "find", "read"]
 
 
-def find(run: Path, policy: str, which: str) -> tuple[int, Manifest, Policy]:
+def find(run: Path, policy: str, which: str) -> tuple[int, ExportManifest, Policy]:
     """Train step, manifest and policy of the checkpoint `which` in a run's folder: `newest`, `best` or a train step; of
     another newest one, if a run that goes on removed it meanwhile. ConfigurationError in one sentence."""
     while True:
@@ -38,7 +38,7 @@ def find(run: Path, policy: str, which: str) -> tuple[int, Manifest, Policy]:
                 raise
 
 
-def read(path: Path) -> tuple[Manifest, Policy]:
+def read(path: Path) -> tuple[ExportManifest, Policy]:
     """The policy of a checkpoint and its manifest; ConfigurationError in one sentence."""
     found = checkpoint.load(path)
     facts = found.manifest
@@ -70,12 +70,12 @@ def read(path: Path) -> tuple[Manifest, Policy]:
     return describe(path.resolve().parent.name, world, own, policy, source), policy
 
 
-def describe(name: str, world: World, config: PolicyConfig, policy: Policy, source: Provenance) -> Manifest:
+def describe(name: str, world: World, config: PolicyConfig, policy: Policy, source: Provenance) -> ExportManifest:
     """The manifest of `policy`, which acts as the first agent of `world`."""
     seen = world.deployed()
     interface = Interface.at(seen, seen.places[0])
     module = deployed(interface, config, policy)
-    return Manifest(
+    return ExportManifest(
         policy=name,
         world=world.id,
         agent=seen.places[0].agent,
@@ -89,9 +89,9 @@ def describe(name: str, world: World, config: PolicyConfig, policy: Policy, sour
     )
 
 
-def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> Deployed:
+def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> ExportedModule:
     """The policy as it acts outside."""
-    return Deployed(interface, policy, frames_of(config), config.network.state)
+    return ExportedModule(interface, policy, frames_of(config), config.network.state)
 
 
 def _step(run: Path, policy: str, which: str) -> int:

@@ -20,19 +20,19 @@ from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import Policy
 from workers.policies.distributions import Noise
 from workers.policies.export import safetensors
-from workers.policies.export.export_manifest import Manifest
+from workers.policies.export.export_manifest import ExportManifest
 from workers.policies.export.module import NEXT_STATE, STATE
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["Frozen"]
+__all__ = ["ExportedPolicy"]
 
 
-class Frozen:
+class ExportedPolicy:
     """The policy of a file. Its weights never change."""
 
-    def __init__(self, manifest: Manifest, policy: Policy) -> None:
+    def __init__(self, manifest: ExportManifest, policy: Policy) -> None:
         self.manifest, self.interface, self._policy = manifest, manifest.interface, policy
         self.inputs = {port.name: port for port in manifest.inputs}
         self.state = manifest.config.network.state

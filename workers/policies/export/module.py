@@ -1,8 +1,8 @@
 """A policy as it acts outside: the leaves that it is deployed with go in, actions in the world's own units come out.
 
-In flows, in the order of `Deployed.inputs`: a column for each leaf that acting needs, masks of legal actions, and the
-state of a recurrent policy. Out flows, in the order of `Deployed.outputs`: the likeliest action, column by column, and
-what the network says of it. All of it are torch operations, so that it can be recorded for other programs.
+In flows, in the order of `ExportedModule.inputs`: a column for each leaf that acting needs, masks of legal actions, and
+the state of a recurrent policy. Out flows, in the order of `ExportedModule.outputs`: the likeliest action, column by
+column, and what the network says of it. All of it are torch operations, so that it can be recorded for other programs.
 
 Legend: `n` rows (any number), `F` stacked frames, `I` numbers shown, `C` values of all heads, `D` amounts.
 """
@@ -18,24 +18,24 @@ from torch import Tensor, nn
 
 from protocol.spaces import Leaf
 from workers.policies.build import Policy
-from workers.policies.export.export_manifest import Port
-from workers.policies.export.reference_forward import Said, evaluate
+from workers.policies.export.export_manifest import ArraySpec
+from workers.policies.export.reference_forward import NetworkOutput, evaluate
 from workers.policies.interface import Interface
-from workers.policies.observation_encoding import Part
+from workers.policies.observation_encoding import EncodedField
 
-__all__ = ["NEXT_STATE", "STATE", "Deployed", "ports_in"]
+__all__ = ["NEXT_STATE", "STATE", "ExportedModule", "ports_in"]
 
 STATE, NEXT_STATE = "state", "next_state"
 
 
-def ports_in(interface: Interface, frames: int, state: int) -> tuple[Port, ...]:
+def ports_in(interface: Interface, frames: int, state: int) -> tuple[ArraySpec, ...]:
     """What a policy that stacks `frames` and remembers `state` numbers has to be given."""
     leaves = {"common" if leaf.common else leaf.name: leaf for leaf in interface.place.leaves}
     stacked = (frames,) if frames > 1 else ()
     ports = [_port(part.column, leaves[part.column], stacked) for part in interface.shown.parts]
     ports += [_port(leaf.name, leaf) for leaf in interface.place.leaves if leaf.role == "action_mask"]
     if state:
-        ports.append(Port(name=STATE, dtype="<f4", shape=(state,)))
+        ports.append(ArraySpec(name=STATE, dtype="<f4", shape=(state,)))
     return tuple(ports)
 
 
@@ -57,7 +57,7 @@ class _Number(NamedTuple):
     high: Tensor
 
 
-class Deployed(nn.Module):
+class ExportedModule(nn.Module):
     """`policy`, which sees and acts through `interface`, in host memory; it shares the policy's parameters."""
 
     def __init__(self, interface: Interface, policy: Policy, frames: int = 1, state: int = 0) -> None:
@@ -100,8 +100,8 @@ class Deployed(nn.Module):
         x = torch.cat([self._vector(part, column) for part, column in columns], 1)
         return x.reshape(-1, self.frames * self.interface.shown.width)
 
-    def _vector(self, part: Part, column: Tensor) -> Tensor:
-        """[m, *shape] -> [m, width] float32, as `Part.write` fills it."""
+    def _vector(self, part: EncodedField, column: Tensor) -> Tensor:
+        """[m, *shape] -> [m, width] float32, as `EncodedField.write` fills it."""
         rows = column.reshape(column.shape[0], -1)
         if not part.choices:
             return rows.to(torch.float32)
@@ -121,7 +121,7 @@ class Deployed(nn.Module):
         ]
         return torch.cat(masks, 1)
 
-    def _chosen(self, said: Said, legal: Tensor | None) -> dict[str, Tensor]:
+    def _chosen(self, said: NetworkOutput, legal: Tensor | None) -> dict[str, Tensor]:
         """The best of each choice, and what the network says of all."""
         if said.scores is None:
             return {}
@@ -136,7 +136,7 @@ class Deployed(nn.Module):
             return {**found, "log_probabilities": torch.cat([head.log_softmax(1) for head in heads], 1)}
         return {**found, "action_values": scores}
 
-    def _amounts(self, said: Said) -> dict[str, Tensor]:
+    def _amounts(self, said: NetworkOutput) -> dict[str, Tensor]:
         """Numbers in the world's units, and in the network's with the spread that acting gives them."""
         if said.amount is None:
             return {}
@@ -169,19 +169,19 @@ def _leaves(interface: Interface) -> tuple[dict[str, _Choice], dict[str, _Number
     return choices, numbers
 
 
-def _values(part: Part) -> tuple[Tensor, Tensor]:
+def _values(part: EncodedField) -> tuple[Tensor, Tensor]:
     """[width] each: which element of its column a number is about, and for which of its values it is 1."""
     element = [k for k, (_, count) in enumerate(part.choices) for _ in range(count)]
     value = [first + i for first, count in part.choices for i in range(count)]
     return torch.tensor(element), torch.tensor(value)
 
 
-def _port(name: str, leaf: Leaf, stacked: tuple[int, ...] = ()) -> Port:
-    return Port(name=name, dtype=np.dtype(leaf.space.dtype).str, shape=(*stacked, *leaf.space.shape))
+def _port(name: str, leaf: Leaf, stacked: tuple[int, ...] = ()) -> ArraySpec:
+    return ArraySpec(name=name, dtype=np.dtype(leaf.space.dtype).str, shape=(*stacked, *leaf.space.shape))
 
 
-def _told(name: str, column: Tensor) -> Port:
-    return Port(name=name, dtype=column.numpy().dtype.str, shape=tuple(column.shape[1:]))
+def _told(name: str, column: Tensor) -> ArraySpec:
+    return ArraySpec(name=name, dtype=column.numpy().dtype.str, shape=tuple(column.shape[1:]))
 
 
 def _dtype(leaf: Leaf) -> torch.dtype:

@@ -1,7 +1,7 @@
 """A policy for other programs: its operations recorded as TorchScript or ONNX, for any number of rows.
 
-In flow: a `Deployed` policy and its manifest. Out flow: one file that holds both, whose inputs and outputs are those of
-the manifest, in that order (ONNX: by these names).
+In flow: a `ExportedModule` policy and its manifest. Out flow: one file that holds both, whose inputs and outputs are
+those of the manifest, in that order (ONNX: by these names).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from protocol.errors import ConfigurationError
-from workers.policies.export.export_manifest import KEY, Manifest
-from workers.policies.export.module import Deployed
+from workers.policies.export.export_manifest import KEY, ExportManifest
+from workers.policies.export.module import ExportedModule
 from workers.policies.export.safetensors import write_beside
 
 __all__ = ["write_onnx", "write_torchscript"]
@@ -26,7 +26,7 @@ _ROWS = 3
 """Of the example that is recorded; not 1, which would be taken for a constant."""
 
 
-def write_torchscript(path: Path, manifest: Manifest, deployed: Deployed) -> None:
+def write_torchscript(path: Path, manifest: ExportManifest, deployed: ExportedModule) -> None:
     """For `torch.jit.load`, which gives a module with a tuple of outputs; the manifest is its extra file."""
     aside = path.with_name(f".{path.name}.new")
     with torch.no_grad(), warnings.catch_warnings():
@@ -37,7 +37,7 @@ def write_torchscript(path: Path, manifest: Manifest, deployed: Deployed) -> Non
     write_beside(path, manifest)
 
 
-def write_onnx(path: Path, manifest: Manifest, deployed: Deployed) -> None:
+def write_onnx(path: Path, manifest: ExportManifest, deployed: ExportedModule) -> None:
     """For any runtime of ONNX; the manifest is among its metadata. ConfigurationError where packages are missing."""
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
@@ -64,7 +64,7 @@ def write_onnx(path: Path, manifest: Manifest, deployed: Deployed) -> None:
     write_beside(path, manifest)
 
 
-def _alone(deployed: Deployed) -> Deployed:
+def _alone(deployed: ExportedModule) -> ExportedModule:
     """A copy whose tensors have memory of their own: those of a policy lie together, which no format takes."""
     copied = copy.deepcopy(deployed).eval()
     for tensor in (*copied.parameters(), *copied.buffers()):

@@ -19,14 +19,14 @@ from workers.policies.build import Policy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.layers import RunningMoments
-from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
-__all__ = ["Said", "evaluate"]
+__all__ = ["NetworkOutput", "evaluate"]
 
 
 @dataclass(slots=True)
-class Said:
+class NetworkOutput:
     """What a network says of n rows."""
 
     scores: Tensor | None = None
@@ -43,18 +43,18 @@ class Said:
     """[n, S]: the next one."""
 
 
-def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> Said:
+def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> NetworkOutput:
     """What `policy` says of x [n, I] float32, in `state` [n, S] where it remembers."""
     if isinstance(policy, ActorCritic):
         return _actor_critic(policy, x, state)
     if isinstance(policy, CentralActorCritic):
         return _central(policy, x, state)
     if isinstance(policy, SoftActorCritic):
-        return Said(amount=policy.actor(x)[0].tanh())
-    return Said(scores=policy.means(x))
+        return NetworkOutput(amount=policy.actor(x)[0].tanh())
+    return NetworkOutput(scores=policy.means(x))
 
 
-def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> Said:
+def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
     x, state = _remembered(x, policy.observations, policy.core, state)
     p, v = _towers(policy, x)
     outputs = p @ policy.get_parameter("policy_weight") + policy.get_parameter("policy_bias")
@@ -62,14 +62,14 @@ def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> Said:
     return _chances(outputs, policy, policy.real_value(value), state)
 
 
-def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> Said:
+def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
     """What the actor says; the critic is for learners."""
     x, state = _remembered(x, policy.observations, policy.actor.core, state)
     return _chances(policy.actor(x).T, policy, None, state)
 
 
 def _remembered(
-    x: Tensor, observations: RunningMoments | None, core: Core | None, state: Tensor | None
+    x: Tensor, observations: RunningMoments | None, core: RecurrentCore | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """What the perceptrons take: x [n, I] normalised, and what the core makes of it behind; the next state."""
     if observations is not None:
@@ -83,9 +83,9 @@ def _remembered(
 
 def _chances(
     outputs: Tensor, policy: ActorCritic | CentralActorCritic, value: Tensor | None, state: Tensor | None
-) -> Said:
+) -> NetworkOutput:
     choices = sum(policy.heads.sizes)
-    return Said(
+    return NetworkOutput(
         scores=outputs[:, :choices] if choices else None,
         chances=True,
         amount=outputs[:, choices:] if policy.heads.amounts else None,
@@ -111,7 +111,7 @@ def _towers(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
     return p, v
 
 
-def _step(core: Core, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def _step(core: RecurrentCore, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """x [n, I] and states [n, S] -> features [n, U] and the states after it."""
     of = core.cell.get_parameter
     a = linear(x, of("weight_ih_l0"), of("bias_ih_l0"))

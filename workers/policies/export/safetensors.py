@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from protocol.errors import ConfigurationError
 from workers.policies.build import Policy, build, published
-from workers.policies.export.export_manifest import KEY, Manifest, parse_manifest
+from workers.policies.export.export_manifest import KEY, ExportManifest, parse_manifest
 from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["acting_weights", "read", "to_bytes", "write", "write_beside"]
@@ -34,7 +34,7 @@ def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
     return {e.name: tensors[e.name].detach() for e in published(policy).entries if e.name not in idle}
 
 
-def write(path: Path, manifest: Manifest, policy: Policy) -> None:
+def write(path: Path, manifest: ExportManifest, policy: Policy) -> None:
     """Puts the file in place, whole, and its manifest beside it."""
     aside = path.with_name(f".{path.name}.new")
     aside.write_bytes(to_bytes(manifest, policy))
@@ -42,18 +42,18 @@ def write(path: Path, manifest: Manifest, policy: Policy) -> None:
     write_beside(path, manifest)
 
 
-def to_bytes(manifest: Manifest, policy: Policy) -> bytes:
+def to_bytes(manifest: ExportManifest, policy: Policy) -> bytes:
     """What is in the file."""
     weights = {name: tensor.cpu().clone().contiguous() for name, tensor in acting_weights(policy).items()}
     return save(weights, {KEY: manifest.text()})
 
 
-def write_beside(path: Path, manifest: Manifest) -> None:
+def write_beside(path: Path, manifest: ExportManifest) -> None:
     """The manifest as a file of its own."""
     path.with_suffix(".json").write_text(manifest.text())
 
 
-def read(path: Path) -> tuple[Manifest, Policy]:
+def read(path: Path) -> tuple[ExportManifest, Policy]:
     """What `write` wrote, and the policy with its weights; ConfigurationError in one sentence for anything else."""
     try:
         with safe_open(path, framework="pt") as file:

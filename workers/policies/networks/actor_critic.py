@@ -25,16 +25,16 @@ from torch import Tensor, nn
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.networks.actor_critic_mlp import evaluate, towers
 from workers.policies.networks.layers import CLIP, HIDDEN_GAIN, RunningMoments, orthogonal
-from workers.policies.networks.popart import Scaled, returns
-from workers.policies.networks.recurrent import Core
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.popart import PopArtValue, returns
+from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import Activation
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 __all__ = ["ActorCritic"]
 
 
-class ActorCritic(Scaled):
+class ActorCritic(PopArtValue):
     """Policy and value network with their normalisers; parameters in the order of `actor_critic_mlp.py`."""
 
     value_weight: nn.Parameter
@@ -49,11 +49,11 @@ class ActorCritic(Scaled):
         *,
         share_layers: bool = False,
         normalize_observation: bool = False,
-        core: Core | None = None,
+        core: RecurrentCore | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.heads, self.activation, self.share_layers = tuple(shape), heads, activation, share_layers
-        self.features, self.scratch = prod(shape), Workspace()
+        self.features, self.scratch = prod(shape), ScratchBuffers()
         towers = 1 if share_layers else 2
         sizes = [self.features + (core.size if core is not None else 0), *hidden]
         for index, (inputs, units) in enumerate(pairwise(sizes)):
@@ -92,7 +92,7 @@ class ActorCritic(Scaled):
             return x
         return x.sub_(self.observations.mean).div_(self.observations.std).clamp_(-CLIP, CLIP)
 
-    def forward(self, x: Tensor, recall: Recall | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, recall: RecurrentContext | None = None) -> tuple[Tensor, Tensor]:
         """`inputs(...)` [N, I] -> outputs [A, N] and normalised values [N], with gradients. A recurrent policy needs to
         know of which streams the rows are.
 

@@ -22,12 +22,14 @@ import torch
 from torch import Tensor
 
 from workers.policies.tensors.kernels import Activation, activate_, activation_gradient_, matmul, tanh, whole
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 __all__ = ["evaluate", "hidden_layers", "towers"]
 
 
-def hidden_layers(x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace) -> list[Tensor]:
+def hidden_layers(
+    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: ScratchBuffers
+) -> list[Tensor]:
     """What each hidden layer gives, [S, N, H] (policy first, value last) a layer; the input itself if there is none.
 
     They lie in `scratch`.
@@ -45,7 +47,7 @@ def hidden_layers(x: Tensor, parameters: Sequence[Tensor], activation: Activatio
 
 
 def evaluate(
-    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace
+    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: ScratchBuffers
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """logits [A, N], values [N] and the hidden layers' outputs (in `scratch`), without recording anything."""
     policy, policy_bias, value, value_bias = parameters[-4:]
@@ -58,7 +60,7 @@ def evaluate(
 
 
 def towers(
-    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: Workspace
+    x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: ScratchBuffers
 ) -> tuple[Tensor, Tensor]:
     """logits [A, N] and values [N] with gradients for `parameters`, and for `x` where it wants one.
 
@@ -92,7 +94,7 @@ def _added(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 class _Towers(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, activation: Activation, scratch: Workspace, *parameters: Tensor
+        ctx: Any, x: Tensor, activation: Activation, scratch: ScratchBuffers, *parameters: Tensor
     ) -> tuple[Tensor, Tensor]:
         inner = [parameter.detach() for parameter in parameters]
         logits, values, ctx.layers = evaluate(x.detach(), inner, activation, scratch)
@@ -161,7 +163,7 @@ def _together(apart: Tensor) -> Tensor:
     return side.reshape(*side.shape[:-2], -1)
 
 
-def _like(layer: Tensor, name: str, scratch: Workspace) -> Tensor:
+def _like(layer: Tensor, name: str, scratch: ScratchBuffers) -> Tensor:
     """Scratch memory of a layer's shape and memory order."""
     if layer.is_contiguous():
         return scratch.take(name, tuple(layer.shape), layer)

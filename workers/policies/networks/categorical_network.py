@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from workers.policies.networks.layers import Perceptron, dueled, head_of, headed
-from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+from workers.policies.networks.q_policy import QNetwork, QPolicy
 from workers.policies.tensors.kernels import Activation
 
-__all__ = ["CategoricalNetwork", "CategoricalTower"]
+__all__ = ["C51Policy", "CategoricalTower"]
 
 
-class CategoricalTower(Tower):
+class CategoricalTower(QNetwork):
     """One network (online or target). With `dueling`, each atom has a value and advantages (Hessel et al. 2018)."""
 
     def __init__(
@@ -45,7 +45,7 @@ class CategoricalTower(Tower):
         return (dueled(heads) if self.dueling else heads).log_softmax(1)
 
 
-class CategoricalNetwork(EpsilonGreedy):
+class C51Policy(QPolicy):
     """Online and target network with the exploration rate, and the atoms."""
 
     online: CategoricalTower
@@ -83,7 +83,7 @@ class CategoricalNetwork(EpsilonGreedy):
         return (log_chances.exp() * self.support[:, None]).sum(1)
 
 
-def _refuse_others(network: CategoricalNetwork, state: Mapping[str, Tensor], *_: object) -> None:
+def _refuse_others(network: C51Policy, state: Mapping[str, Tensor], *_: object) -> None:
     """ValueError for the state of a network with other atoms, which would take the place of these unseen."""
     theirs, mine = state.get("support"), network.support
     if theirs is not None and theirs.shape == mine.shape and not torch.equal(theirs.cpu(), mine.cpu()):

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Heads, Noise, draw
 from workers.policies.networks.layers import Perceptron, RunningMoments, input_rows
-from workers.policies.networks.popart import Scaled, returns
-from workers.policies.networks.recurrent import Core
-from workers.policies.networks.recurrent_context import Recall
-from workers.policies.tensors.collectives import ALONE, Ranks
+from workers.policies.networks.popart import PopArtValue, returns
+from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent_context import RecurrentContext
+from workers.policies.tensors.collectives import ALONE, Collective
 from workers.policies.tensors.kernels import Activation, whole
 
 __all__ = ["CentralActorCritic"]
@@ -41,7 +41,7 @@ class _Actor(nn.Module):
         hidden: Sequence[int],
         activation: Activation,
         normalize: bool,
-        core: Core | None,
+        core: RecurrentCore | None,
     ) -> None:
         super().__init__()
         self.core = core
@@ -69,7 +69,7 @@ class _Critic(nn.Module):
         return whole(self.head(self.perceptron(x)))[:, 0]
 
 
-class CentralActorCritic(Scaled):
+class CentralActorCritic(PopArtValue):
     """Who acts needs the actor alone, and only that is published: entries `actor.*`. The critic is shown [N, I + P]."""
 
     def __init__(
@@ -81,7 +81,7 @@ class CentralActorCritic(Scaled):
         activation: Activation,
         *,
         normalize_observation: bool = False,
-        core: Core | None = None,
+        core: RecurrentCore | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.heads = tuple(shape), heads
@@ -112,7 +112,7 @@ class CentralActorCritic(Scaled):
         x = input_rows(observation, self.shape)
         return x if self.observations is None else self.observations.standard(x)
 
-    def forward(self, x: Tensor, privileged: Tensor, recall: Recall | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, privileged: Tensor, recall: RecurrentContext | None = None) -> tuple[Tensor, Tensor]:
         """`inputs(...)` [N, I] and what only learners see [N, P] -> outputs [A, N] and normalised values [N], with
         gradients. A recurrent actor needs to know of which streams the rows are."""
         more = privileged if self.privileged is None else self.privileged.standard(privileged)
@@ -122,7 +122,7 @@ class CentralActorCritic(Scaled):
             x = torch.cat([x, self.actor.core.unroll(x, recall)], 1)
         return self.actor(x), values
 
-    def update_privileged(self, rows: Tensor, ranks: Ranks = ALONE) -> None:
+    def update_privileged(self, rows: Tensor, ranks: Collective = ALONE) -> None:
         """Adds what only learners saw [N, P] in all `ranks` to its statistics, where these are kept."""
         if self.privileged is not None:
             self.privileged.update(rows, ranks)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from workers.policies.tensors.collectives import ALONE, Ranks, moments
+from workers.policies.tensors.collectives import ALONE, Collective, moments
 from workers.policies.tensors.kernels import Activation, tanh, whole
 
 __all__ = [
@@ -97,7 +97,7 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, rows: Tensor, ranks: Ranks = ALONE) -> None:
+    def update(self, rows: Tensor, ranks: Collective = ALONE) -> None:
         """Adds `rows` [N, *features] of all `ranks`, some of which may have none, by the parallel formula (Chan, Golub
         & LeVeque 1979); no rows change nothing."""
         if ranks.size == 1 and not len(rows):

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import sigmoid_
 
 __all__ = ["can", "unroll"]
@@ -33,7 +33,7 @@ def can(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
-def unroll(x: Tensor, recall: Recall, member: Tensor, place: Tensor, weights: Sequence[Tensor]) -> Tensor:
+def unroll(x: Tensor, recall: RecurrentContext, member: Tensor, place: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Features [K, M, U] of rows x [K, M, I], of which true last observations are those of policies `member` [k], at
     `place` [k] of M; `weights` as torch names them, of inputs, of the output before, and both biases, [K, ...] each:
     four gates are an LSTM's."""
@@ -52,7 +52,7 @@ class _Ends(NamedTuple):
     """Policy and column [k] of each true last observation"""
 
     @classmethod
-    def of(cls, recall: Recall, member: Tensor, place: Tensor, many: int) -> _Ends:
+    def of(cls, recall: RecurrentContext, member: Tensor, place: Tensor, many: int) -> _Ends:
         """Of the segments of `many` policies."""
         length, segments = recall.ended.shape
         width = segments // many
@@ -64,7 +64,9 @@ class _Ends(NamedTuple):
 
 class _Unrolled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, recall: Recall, member: Tensor, place: Tensor, *weights: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, recall: RecurrentContext, member: Tensor, place: Tensor, *weights: Tensor
+    ) -> Tensor:
         inner = [weight.detach().numpy() for weight in weights]
         lstm = inner[1].shape[1] == 4 * inner[1].shape[2]
         ends = _Ends.of(recall, member, place, len(x))

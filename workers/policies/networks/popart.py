@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.networks.layers import RunningMoments
-from workers.policies.tensors.collectives import ALONE, Ranks
+from workers.policies.tensors.collectives import ALONE, Collective
 
-__all__ = ["Scaled", "returns"]
+__all__ = ["PopArtValue", "returns"]
 
 RETURN_MEMORY = 10.0
 """Updates whose returns are remembered: returns grow while the policy learns."""
@@ -29,7 +29,7 @@ def returns() -> RunningMoments:
     return RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
 
 
-class Scaled(nn.Module):
+class PopArtValue(nn.Module):
     """A policy with a value head and the moments of its returns."""
 
     returns: RunningMoments
@@ -48,7 +48,7 @@ class Scaled(nn.Module):
         return (value - self.returns.mean.float()) / self.returns.std.float()
 
     @torch.no_grad()
-    def update_returns(self, targets: Tensor, ranks: Ranks = ALONE) -> None:
+    def update_returns(self, targets: Tensor, ranks: Collective = ALONE) -> None:
         """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
         head so that every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
         mean, std = self.returns.mean.clone(), self.returns.std

@@ -12,13 +12,13 @@ from math import prod
 from torch import Tensor
 
 from workers.policies.networks.layers import Perceptron, dueled, head_of, headed
-from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+from workers.policies.networks.q_policy import QNetwork, QPolicy
 from workers.policies.tensors.kernels import Activation
 
-__all__ = ["ValueNetwork", "ValueTower"]
+__all__ = ["DQNPolicy", "ValueTower"]
 
 
-class ValueTower(Tower):
+class ValueTower(QNetwork):
     """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
 
     def __init__(
@@ -36,7 +36,7 @@ class ValueTower(Tower):
         return dueled(heads) if self.dueling else heads
 
 
-class ValueNetwork(EpsilonGreedy):
+class DQNPolicy(QPolicy):
     """Online and target network with the exploration rate."""
 
     online: ValueTower

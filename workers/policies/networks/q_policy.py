@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from workers.policies.distributions import Noise
 from workers.policies.networks.layers import input_rows, numbers
 
-__all__ = ["EpsilonGreedy", "Tower", "best", "choose", "stacked_rows"]
+__all__ = ["QNetwork", "QPolicy", "best", "choose", "stacked_rows"]
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -66,7 +66,7 @@ def _any(rows: int, actions: int, legal: NDArray[np.bool_] | None, noise: Noise)
     return action
 
 
-class Tower(nn.Module):
+class QNetwork(nn.Module):
     """A network whose last layer is `head`."""
 
     head: nn.Linear
@@ -77,14 +77,14 @@ class Tower(nn.Module):
         return numbers(self.head)
 
 
-class EpsilonGreedy(nn.Module):
+class QPolicy(nn.Module):
     """An online network and its target, alike, with the exploration rate: one unit for publication. `means` is told
     by each kind."""
 
     epsilon: Tensor
 
     def __init__(
-        self, shape: Sequence[int], actions: int, frames: int, epsilon: float, online: Tower, target: Tower
+        self, shape: Sequence[int], actions: int, frames: int, epsilon: float, online: QNetwork, target: QNetwork
     ) -> None:
         super().__init__()
         self.shape, self.actions, self.frames = tuple(shape), actions, frames

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.networks.layers import NoisyLinear, Perceptron, dueled, head_of, headed, shaped
-from workers.policies.networks.q_policy import EpsilonGreedy, Tower
+from workers.policies.networks.q_policy import QNetwork, QPolicy
 from workers.policies.tensors.kernels import Activation, whole
 
-__all__ = ["QuantileNetwork", "QuantileTower"]
+__all__ = ["IQNPolicy", "QuantileTower"]
 
 
-class QuantileTower(Tower):
+class QuantileTower(QNetwork):
     """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
 
     def __init__(
@@ -74,7 +74,7 @@ def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
     return whole(psi @ mixed.T).view(len(psi), len(phi), -1)
 
 
-class QuantileNetwork(EpsilonGreedy):
+class IQNPolicy(QPolicy):
     """Online and target network with the exploration rate, and the fractions that mean returns are taken over."""
 
     online: QuantileTower

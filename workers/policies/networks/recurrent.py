@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.networks import numpy_unroll
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import whole
 
-__all__ = ["Core", "Kind"]
+__all__ = ["Kind", "RecurrentCore"]
 
 Kind = Literal["lstm", "gru"]
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-class Core(nn.Module):
+class RecurrentCore(nn.Module):
     """An LSTM (Hochreiter & Schmidhuber 1997, with forget gates) or GRU (Cho et al. 2014), as torch defines them."""
 
     def __init__(self, inputs: int, size: int, kind: Kind) -> None:
@@ -54,7 +54,7 @@ class Core(nn.Module):
         features, after = self._run(x[None], state)
         return features[0], after
 
-    def unroll(self, x: Tensor, recall: Recall) -> Tensor:
+    def unroll(self, x: Tensor, recall: RecurrentContext) -> Tensor:
         """Features [N, U] of rows x [N, I], of which row t of segment i is at t * b + i and the rest are true last
         observations; with gradients for the parameters (none for `x`).
 
@@ -81,7 +81,7 @@ class Core(nn.Module):
         features = torch.empty(len(x), self.size, dtype=x.dtype, device=x.device)
         return features.index_copy(0, torch.cat(places), torch.cat(parts))
 
-    def _unrolled_here(self, x: Tensor, recall: Recall) -> Tensor:
+    def _unrolled_here(self, x: Tensor, recall: RecurrentContext) -> Tensor:
         """As a stack of one."""
         own = (len(recall.ended) + 1) * recall.ended.shape[1]
         place = torch.arange(own, len(x))
@@ -98,7 +98,7 @@ class Core(nn.Module):
         return found, torch.cat([output[0], cell[0]], 1)
 
 
-def _runs(recall: Recall, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+def _runs(recall: RecurrentContext, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """The places [N] of all rows, run after run; where in these each run begins [r]; and its steps [r]."""
     (length, segments), device = recall.ended.shape, recall.ended.device
     time = torch.arange(length + 1, device=device)[:, None]

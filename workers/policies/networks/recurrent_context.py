@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Recall"]
+__all__ = ["RecurrentContext"]
 
 
-class Recall(NamedTuple):
+class RecurrentContext(NamedTuple):
     """From which states on, and until which ends, rows of segments are remembered."""
 
     state: Tensor

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RunningMoments, input_rows
 from workers.policies.tensors.kernels import Activation, whole
 
-__all__ = ["Distillation"]
+__all__ = ["RNDNetworks"]
 
 CLIP = 5.0
 """Normalised observations beyond this are cut (Burda et al. 2018, section 2.4)."""
 
 
-class Distillation(nn.Module):
+class RNDNetworks(nn.Module):
     """Target and predictor of `features` numbers, with the moments of observations and of intrinsic returns."""
 
     def __init__(self, shape: Sequence[int], features: int, hidden: Sequence[int], activation: Activation) -> None:

@@ -25,7 +25,7 @@ from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, orthogonal
 from workers.policies.networks.q_policy import stacked_rows
 from workers.policies.tensors.kernels import Activation, tanh, whole
 
-__all__ = ["LOG_STD", "SoftActorCritic", "Twins", "squashed"]
+__all__ = ["LOG_STD", "SoftActorCritic", "TwinCritics", "squashed"]
 
 LOG_STD = (-20.0, 2.0)
 """Bounds of the logarithm of the standard deviation."""
@@ -43,7 +43,7 @@ def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tens
     return before.tanh(), (normal - correction).sum(1)
 
 
-class Twins(nn.Module):
+class TwinCritics(nn.Module):
     """Two critics of equal shape, computed together: parameters are stacked on the first axis."""
 
     def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation) -> None:
@@ -68,7 +68,7 @@ class Twins(nn.Module):
         return whole(torch.baddbmm(bias, y, weight))[..., 0]
 
 
-class Actor(nn.Module):
+class SACActor(nn.Module):
     """Means and logarithms of standard deviations of the numbers before they are squashed."""
 
     def __init__(self, inputs: int, amounts: int, hidden: Sequence[int], activation: Activation) -> None:
@@ -101,10 +101,10 @@ class SoftActorCritic(nn.Module):
         super().__init__()
         self.shape, self.amounts, self.frames = tuple(shape), amounts, frames
         inputs = frames * prod(shape)
-        self.actor = Actor(inputs, amounts, hidden, activation)
-        self.critics = Twins(inputs + amounts, hidden, activation)
+        self.actor = SACActor(inputs, amounts, hidden, activation)
+        self.critics = TwinCritics(inputs + amounts, hidden, activation)
         self.log_temperature = nn.Parameter(torch.tensor(log(temperature)))
-        self.targets = Twins(inputs + amounts, hidden, activation)
+        self.targets = TwinCritics(inputs + amounts, hidden, activation)
         self.targets.load_state_dict(self.critics.state_dict())
         self.targets.requires_grad_(False)
 

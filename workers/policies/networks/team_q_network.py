@@ -22,14 +22,14 @@ from torch.nn.functional import elu
 
 from workers.policies.distributions import Noise
 from workers.policies.networks.q_network import ValueTower
-from workers.policies.networks.q_policy import EpsilonGreedy, Tower, choose
-from workers.policies.team_layout import Member
+from workers.policies.networks.q_policy import QNetwork, QPolicy, choose
+from workers.policies.team_layout import TeamMember
 from workers.policies.tensors.kernels import Activation, whole
 
-__all__ = ["Decomposed", "MemberTower", "Mixer", "Sight"]
+__all__ = ["MemberTower", "MonotonicMixer", "TeamLayout", "TeamQPolicy"]
 
 
-class Mixer(nn.Module):
+class MonotonicMixer(nn.Module):
     """One hidden layer of `units`; its last bias is a perceptron of the state with one layer of as many."""
 
     def __init__(self, inputs: int, members: int, units: int) -> None:
@@ -47,10 +47,10 @@ class Mixer(nn.Module):
         return whole((hidden * self.last(state).abs()).sum(1) + self.last_bias(state)[:, 0])
 
 
-class Sight(NamedTuple):
+class TeamLayout(NamedTuple):
     """Who is in the team, and what of the team's numbers each member sees: its own and the `common` ones."""
 
-    members: tuple[Member, ...]
+    members: tuple[TeamMember, ...]
     common: slice
     frames: int
 
@@ -64,24 +64,24 @@ class Sight(NamedTuple):
         """C."""
         return sum(member.choices for member in self.members)
 
-    def of(self, x: Tensor, member: Member) -> Tensor:
+    def of(self, x: Tensor, member: TeamMember) -> Tensor:
         """[B, F * I] -> [B, F * (its own + common)]."""
         frames = x.view(-1, self.frames, self.width)
         own = frames[:, :, member.start : member.stop]
         return torch.cat([own, frames[:, :, self.common]], 2).flatten(1)
 
-    def inputs(self, member: Member) -> int:
+    def inputs(self, member: TeamMember) -> int:
         """How many numbers that are."""
         return self.frames * (member.width + self.common.stop - self.common.start)
 
 
-class MemberTower(Tower):
+class MemberTower(QNetwork):
     """One network (online or target): `shared` by all members, of whom each is told by one more input which it is, or
     one for each. `mixing`: units of the network that mixes their values; None: they are added up."""
 
     def __init__(
         self,
-        sight: Sight,
+        sight: TeamLayout,
         hidden: Sequence[int],
         activation: Activation,
         *,
@@ -99,7 +99,7 @@ class MemberTower(Tower):
         ]
         self.networks = nn.ModuleList(towers)
         self._numbers = [tower.numbers for tower in towers] * (len(sight.members) if shared else 1)
-        self.mixer = None if mixing is None else Mixer(sight.frames * sight.width, len(sight.members), mixing)
+        self.mixer = None if mixing is None else MonotonicMixer(sight.frames * sight.width, len(sight.members), mixing)
 
     @property
     def numbers(self) -> int:
@@ -127,13 +127,13 @@ class MemberTower(Tower):
         return mixed
 
 
-class Decomposed(EpsilonGreedy):
+class TeamQPolicy(QPolicy):
     """Online and target network with the exploration rate; every member explores for itself."""
 
     online: MemberTower
     target: MemberTower
 
-    def __init__(self, sight: Sight, epsilon: float, online: MemberTower, target: MemberTower) -> None:
+    def __init__(self, sight: TeamLayout, epsilon: float, online: MemberTower, target: MemberTower) -> None:
         super().__init__((sight.width,), sight.choices, sight.frames, epsilon, online, target)
         self.sizes = [member.choices for member in sight.members]
         self.firsts = [sum(self.sizes[:member]) for member in range(len(self.sizes))]

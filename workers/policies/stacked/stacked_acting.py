@@ -18,26 +18,26 @@ from torch import Tensor
 from workers.policies.distributions import Noise, draw
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
-from workers.policies.networks.q_network import ValueNetwork
-from workers.policies.networks.q_policy import EpsilonGreedy, choose
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.q_policy import QPolicy, choose
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["StackedActors", "StackedChoosers", "stackable"]
+__all__ = ["StackedActors", "StackedQActors", "stackable"]
 
 
 def stackable(policy: object) -> bool:
     """Whether policies like this one may act as one."""
-    return type(policy) in (ActorCritic, QuantileNetwork, ValueNetwork)
+    return type(policy) in (ActorCritic, IQNPolicy, DQNPolicy)
 
 
 class StackedActors:
     """Of actor-critics: draws actions and says their values."""
 
     def __init__(self, policies: Sequence[ActorCritic]) -> None:
-        self._policy, self._scratch = StackedActorCritic(policies), Workspace()
+        self._policy, self._scratch = StackedActorCritic(policies), ScratchBuffers()
         self.weights = self._policy.weights
 
     @torch.inference_mode()
@@ -68,12 +68,12 @@ class StackedActors:
         return None if log_std is None else log_std.detach().cpu().numpy().repeat(rows, 0)
 
 
-class StackedChoosers:
+class StackedQActors:
     """Of policies that do what they value most, or at times anything."""
 
-    def __init__(self, policies: Sequence[EpsilonGreedy]) -> None:
-        values = [policy for policy in policies if isinstance(policy, ValueNetwork)]
-        quantiles = [policy for policy in policies if isinstance(policy, QuantileNetwork)]
+    def __init__(self, policies: Sequence[QPolicy]) -> None:
+        values = [policy for policy in policies if isinstance(policy, DQNPolicy)]
+        quantiles = [policy for policy in policies if isinstance(policy, IQNPolicy)]
         self._policy = StackedValues(values) if values else StackedQuantiles(quantiles)
         self._numbers = policies[0].numbers
         self.weights = self._policy.weights
@@ -86,7 +86,7 @@ class StackedChoosers:
         legal: NDArray[np.bool_] | None,
         state: NDArray[np.float32] | None,
     ) -> dict[str, NDArray]:
-        """`observation` [K, n, F, *shape] -> as `EpsilonGreedy.act`, [K * n] each."""
+        """`observation` [K, n, F, *shape] -> as `QPolicy.act`, [K * n] each."""
         assert state is None
         (many, rows), views = observation.shape[:2], self.weights.views
         drawn: Tensor | None = None

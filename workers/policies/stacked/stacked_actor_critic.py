@@ -18,10 +18,10 @@ from torch import Tensor
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import towers
 from workers.policies.networks.layers import CLIP, RunningMoments
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_recurrent import StackedCore
 from workers.policies.stacked.stacked_weights import StackedWeights
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 __all__ = ["StackedActorCritic"]
 
@@ -35,7 +35,7 @@ class StackedActorCritic:
     def __init__(self, policies: Sequence[ActorCritic]) -> None:
         first, self.members = policies[0], len(policies)
         self.heads, self.shape, self.activation = first.heads, first.shape, first.activation
-        self._features, self._scratch = first.features, Workspace()
+        self._features, self._scratch = first.features, ScratchBuffers()
         self.weights = StackedWeights(policies, _ROWS.__contains__)
         self._views = self.weights.views
         names = [name for name, _ in first.named_parameters()]
@@ -45,7 +45,12 @@ class StackedActorCritic:
         self.returns = self._moments("returns", first.returns)
 
     def said(
-        self, observation: Tensor, final_place: Tensor, segments: int, recall: Recall | None, even: bool = False
+        self,
+        observation: Tensor,
+        final_place: Tensor,
+        segments: int,
+        recall: RecurrentContext | None,
+        even: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Rows `observation` [N, *shape] of `segments` = K * b segments, row t of segment i at t * K * b + i and the
         true last observations, after rows `final_place` [k] (`even`: equally many of each segment), behind -> outputs

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from workers.policies.networks.layers import dueled, shaped
-from workers.policies.networks.q_network import ValueNetwork, ValueTower
-from workers.policies.networks.q_policy import EpsilonGreedy, stacked_rows
-from workers.policies.networks.quantile_network import QuantileNetwork, QuantileTower
+from workers.policies.networks.q_network import DQNPolicy, ValueTower
+from workers.policies.networks.q_policy import QPolicy, stacked_rows
+from workers.policies.networks.quantile_network import IQNPolicy, QuantileTower
 from workers.policies.stacked.stacked_weights import StackedWeights
 from workers.policies.tensors.kernels import tanh, whole
 
@@ -70,7 +70,7 @@ class _Tower:
 class _Values:
     """What both kinds have in common."""
 
-    def __init__(self, policies: Sequence[EpsilonGreedy]) -> None:
+    def __init__(self, policies: Sequence[QPolicy]) -> None:
         self.weights = StackedWeights(policies, lambda name: name.endswith((".bias", ".bias_scale")))
         self._frames, self._shape = policies[0].frames, policies[0].shape
 
@@ -83,7 +83,7 @@ class _Values:
 class StackedValues(_Values):
     """Of DQN's `policies`, which stay as they are until their weights are scattered."""
 
-    def __init__(self, policies: Sequence[ValueNetwork]) -> None:
+    def __init__(self, policies: Sequence[DQNPolicy]) -> None:
         super().__init__(policies)
         views = self.weights.views
         self._online, self._target = (_Tower(views, name, policies[0].online) for name in ("online.", "target."))
@@ -102,7 +102,7 @@ class StackedValues(_Values):
 class StackedQuantiles(_Values):
     """Of IQN's `policies`, which stay as they are until their weights are scattered."""
 
-    def __init__(self, policies: Sequence[QuantileNetwork]) -> None:
+    def __init__(self, policies: Sequence[IQNPolicy]) -> None:
         super().__init__(policies)
         views = self.weights.views
         self.online, self.target = (_Quantiles(views, name, policies[0].online) for name in ("online.", "target."))

@@ -1,7 +1,7 @@
 """The memories of several recurrent policies as one: each step of all their streams is one batched product.
 
-In flows: inputs of all policies' rows, the states before them, the policies' weights. Out flow: features, as `Core`
-gives them for each policy alone.
+In flows: inputs of all policies' rows, the states before them, the policies' weights. Out flow: features, as
+`RecurrentCore` gives them for each policy alone.
 
 Legend: `K` policies, `T` segment length, `b` segments of each, `k` true last observations of all, `I` inputs, `U`
 units, `G` numbers of all gates, `M` rows of each: (T + 1) * b, row t of segment i at t * b + i, then true last
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from workers.policies.backends import cuda_recurrent
 from workers.policies.networks import numpy_unroll
-from workers.policies.networks.recurrent import Core
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import whole
 
 __all__ = ["StackedCore"]
@@ -27,13 +27,13 @@ __all__ = ["StackedCore"]
 class StackedCore:
     """Of cores like `alike`; `views`: their parameters by name, [K, ...] each."""
 
-    def __init__(self, alike: Core, views: Mapping[str, Tensor]) -> None:
+    def __init__(self, alike: RecurrentCore, views: Mapping[str, Tensor]) -> None:
         self._size, self._lstm = alike.size, alike.kind == "lstm"
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         self._weights = [views[f"core.cell.{name}"] for name in names]
         self._entering, self._staying, self._bias, self._staying_bias = self._weights
 
-    def unroll(self, x: Tensor, recall: Recall, member: Tensor, place: Tensor) -> Tensor:
+    def unroll(self, x: Tensor, recall: RecurrentContext, member: Tensor, place: Tensor) -> Tensor:
         """Features [K, M, U] of rows x [K, M, I], with gradients for the parameters. True last observations are those
         of policies `member` [k], at `place` [k] of M. Where runs were counted, it is one policy, and one call; in host
         memory, where no product is rounded, numpy does it."""

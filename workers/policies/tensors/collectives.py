@@ -14,10 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["ALONE", "Ranks", "moments"]
+__all__ = ["ALONE", "Collective", "moments"]
 
 
-class Ranks(Protocol):
+class Collective(Protocol):
     """All ranks call the same methods in the same order, with tensors of the same shape."""
 
     @property
@@ -49,10 +49,10 @@ class _Alone:
         return x[None]
 
 
-ALONE: Ranks = _Alone()
+ALONE: Collective = _Alone()
 
 
-def moments(rows: Tensor, ranks: Ranks) -> tuple[int, Tensor, Tensor]:
+def moments(rows: Tensor, ranks: Collective) -> tuple[int, Tensor, Tensor]:
     """How many rows [N, *features] all ranks have, and their mean and variance [*features] in float64, from those of
     each by the parallel formula (Chan, Golub & LeVeque 1979)."""
     count = len(rows)

@@ -7,10 +7,10 @@ from math import prod
 import torch
 from torch import Tensor
 
-__all__ = ["Workspace"]
+__all__ = ["ScratchBuffers"]
 
 
-class Workspace:
+class ScratchBuffers:
     """Named scratch tensors. What `take` gave for a name is overwritten by whoever takes that name next: one user at
     a time, and nothing that must outlive the computation."""
 

@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.rollout.segment_block import Index
-from workers.rollout.stream_state import Tally
+from workers.rollout.stream_state import EpisodeReturns
 
-__all__ = ["Collector", "FixedPlayer", "FixedSeat"]
+__all__ = ["Collector", "FixedCollector", "FixedPlayer"]
 
 
 class FixedPlayer(Protocol):
     """A `Player` that is told what comes beside its turns."""
 
-    def __call__(self, present: Present) -> NDArray[Any]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[Any]:
         """n actions."""
 
-    def receive(self, outcome: Outcome) -> None:
+    def receive(self, outcome: AgentOutcome) -> None:
         """Rewards and ends between its turns."""
 
     def look(self, common: NDArray[Any]) -> None:
@@ -43,27 +43,27 @@ class Collector(Protocol):
     def performer(self) -> object:
         """Whose forward pass it is; the same object: one pass."""
 
-    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[Any]:
+    def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions."""
 
-    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
 
 
-class FixedSeat:
+class FixedCollector:
     """Agent `name`, which `performer` plays in `streams` streams. It takes turns as a `Seat` does."""
 
     def __init__(self, name: str, performer: FixedPlayer, streams: int) -> None:
         self.name, self.performer = name, performer
         self.steps = 0
         """Actions so far."""
-        self._tally = Tally(streams)
+        self._tally = EpisodeReturns(streams)
 
     def look(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn."""
         self.performer.look(common)
 
-    def act(self, present: Present, on_wait: Callable[[], None]) -> NDArray[Any]:
+    def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions; never waits."""
         streams: Index = slice(None) if present.copies is None else present.copies
         self._tally.add(streams, present.reward, present.terminated | present.truncated)
@@ -71,7 +71,7 @@ class FixedSeat:
         self.steps += len(actions)
         return actions
 
-    def receive(self, outcome: Outcome, on_wait: Callable[[], None]) -> None:
+    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
         self._tally.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
         self.performer.receive(outcome)

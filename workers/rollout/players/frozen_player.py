@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.policies.distributions import Noise
 from workers.policies.interface import Interface
-from workers.rollout.observation_encoder import Sight
+from workers.rollout.observation_encoder import ObservationEncoder
 from workers.rollout.segment_block import Index
-from workers.rollout.stream_state import Memory
+from workers.rollout.stream_state import RecurrentState
 
-__all__ = ["Decider", "FrozenPlayer"]
+__all__ = ["FrozenPlayer", "InferencePolicy"]
 
 
-class Decider(Protocol):
+class InferencePolicy(Protocol):
     """Weights that do not change while an episode is played: a `Frozen` policy, or one that is learned elsewhere."""
 
     @property
@@ -55,7 +55,7 @@ class Decider(Protocol):
 
 @dataclass(slots=True)
 class _Scene:
-    """What all agents see, as `Sight` asks for it."""
+    """What all agents see, as `ObservationEncoder` asks for it."""
 
     newest: NDArray[Any] = field(default_factory=lambda: np.empty(0))
 
@@ -67,15 +67,19 @@ class FrozenPlayer:
     world has something that all agents see (`Turn.common`), of that, before it acts.
     """
 
-    def __init__(self, policy: Decider, copies: int, noise: np.random.Generator | None = None, many: int = 1) -> None:
+    def __init__(
+        self, policy: InferencePolicy, copies: int, noise: np.random.Generator | None = None, many: int = 1
+    ) -> None:
         self.policy, self._noise = policy, noise
         streams = copies * many
         self._scene = _Scene() if policy.shared else None
-        self._sight = Sight(policy.interface, streams, policy.frames, self._scene, np.arange(streams) // many)
-        self._memory = Memory(streams, policy.state) if policy.state else None
+        self._sight = ObservationEncoder(
+            policy.interface, streams, policy.frames, self._scene, np.arange(streams) // many
+        )
+        self._memory = RecurrentState(streams, policy.state) if policy.state else None
         self._everyone: NDArray[np.int64] = np.arange(streams)
 
-    def __call__(self, present: Present) -> NDArray[Any]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[Any]:
         """n actions."""
         streams: Index = slice(None) if present.copies is None else present.copies
         self._forget(streams, present.terminated | present.truncated)
@@ -88,7 +92,7 @@ class FrozenPlayer:
         _, actions = self.policy.interface.actions.rows(acted["action"], acted.get("amount"))
         return actions
 
-    def receive(self, outcome: Outcome) -> None:
+    def receive(self, outcome: AgentOutcome) -> None:
         """Ends that came between its turns."""
         self._forget(outcome.copies, outcome.terminated | outcome.truncated)
 

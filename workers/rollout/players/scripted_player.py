@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.spaces import Place, World
-from workers.environments.base import Outcome, Player, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep, Player
 from workers.environments.checks.row_checks import ActionRows
 from workers.environments.players import random_player
 from workers.environments.registry import make
@@ -38,7 +38,7 @@ class Script:
         self._receive = getattr(player, "receive", None)
         self._look = getattr(player, "look", None)
 
-    def __call__(self, present: Present) -> NDArray[Any]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[Any]:
         """n actions; EnvironmentFault where it raises, or does what is not in the agent's space or not legal."""
         actions: NDArray[Any] = self._run(self._player, present)
         flaw = self._acted.flaw("action", actions, len(present.observation), present.action_mask)
@@ -48,7 +48,7 @@ class Script:
             )
         return actions
 
-    def receive(self, outcome: Outcome) -> None:
+    def receive(self, outcome: AgentOutcome) -> None:
         """Rewards and ends that came between its turns, if it wants to know."""
         if self._receive is not None:
             self._run(self._receive, outcome)
@@ -122,7 +122,7 @@ def _constant(policy: str, place: Place, settings: dict[str, Any]) -> Player:
     for leaf, column in place.acted.parts(row):
         column[...] = columns[leaf.name]
 
-    def choose(present: Present) -> NDArray[Any]:
+    def choose(present: AgentTimeStep) -> NDArray[Any]:
         return np.repeat(row, len(present.observation), axis=0)
 
     return choose

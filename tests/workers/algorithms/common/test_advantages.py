@@ -10,18 +10,25 @@ from torch import Tensor
 
 from protocol.config.run import PPO
 from tests.workers.algorithms.test_ppo import experience, setting
-from workers.algorithms.common.advantages import Appraisal, Standing, annealed, draw, importance, priorities
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.advantages import (
+    BatchAdvantages,
+    PolicyEvaluation,
+    annealed,
+    draw,
+    importance,
+    priorities,
+)
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import prepare
 from workers.algorithms.ppo import PPOUpdate
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 
-def segments(reward: Tensor, terminated: Tensor) -> Segments:
+def segments(reward: Tensor, terminated: Tensor) -> SegmentBatch:
     """[B, T] of rows in which nothing else matters."""
     size, length = reward.shape
     zeros = torch.zeros_like(reward)
-    return Segments(
+    return SegmentBatch(
         observation=torch.zeros(size, length + 1, 3),
         action=zeros.long(),
         reward=reward,
@@ -35,12 +42,12 @@ def segments(reward: Tensor, terminated: Tensor) -> Segments:
     )
 
 
-def standing(reward: Tensor, terminated: Tensor, value: Tensor, ratio: Tensor, **options: Any) -> Standing:
+def standing(reward: Tensor, terminated: Tensor, value: Tensor, ratio: Tensor, **options: Any) -> BatchAdvantages:
     """Of segments [B, T] with values [B, T + 1]."""
-    found = Standing(prepare(segments(reward, terminated)), PPO(**options))
+    found = BatchAdvantages(prepare(segments(reward, terminated)), PPO(**options))
     after = value[:, 1:].masked_fill(terminated, 0.0)
     every = torch.arange(len(reward))
-    found.enter(every, Appraisal(ratio.T, value[:, :-1].T, after.T))
+    found.enter(every, PolicyEvaluation(ratio.T, value[:, :-1].T, after.T))
     return found
 
 
@@ -97,8 +104,8 @@ def test_without_zero_last_the_last_row_looks_beyond_the_segment_K9() -> None:
 def test_a_short_segments_last_row_is_its_last_real_one() -> None:
     cut = segments(torch.ones(1, 4), torch.zeros(1, 4, dtype=torch.bool))
     cut.valid[0] = 2
-    stand = Standing(prepare(cut), PPO(zero_last=True, gamma=0.5, gae_lambda=1.0))
-    stand.enter(torch.tensor([0]), Appraisal(*torch.ones(3, 4, 1)))
+    stand = BatchAdvantages(prepare(cut), PPO(zero_last=True, gamma=0.5, gae_lambda=1.0))
+    stand.enter(torch.tensor([0]), PolicyEvaluation(*torch.ones(3, 4, 1)))
     assert stand.advantages().advantage[:2, 0].tolist() == [0.5, 0.0]
 
 
@@ -156,16 +163,16 @@ def test_an_updates_draws_follow_what_was_seen_last_K9(monkeypatch: pytest.Monke
         assert bool((minibatch.importance[index == 3] < 0.5).all())
     assert sum(3 in part for part in drawn) == len(drawn) == 4
     before = stand.advantages().advantage[:, 3].clone()
-    calm = Appraisal(torch.ones(16, 1), torch.zeros(16, 1), torch.full((16, 1), -1000.0))
+    calm = PolicyEvaluation(torch.ones(16, 1), torch.zeros(16, 1), torch.full((16, 1), -1000.0))
     stand.enter(torch.tensor([3]), calm)
     assert (stand.advantages().advantage[:, 3] != before).all()
-    entered, enter = [], Standing.enter
+    entered, enter = [], BatchAdvantages.enter
 
-    def watched(stand: Standing, index: Tensor, seen: Appraisal) -> None:
+    def watched(stand: BatchAdvantages, index: Tensor, seen: PolicyEvaluation) -> None:
         entered.append(len(index))
         enter(stand, index, seen)
 
-    monkeypatch.setattr(Standing, "enter", watched)
+    monkeypatch.setattr(BatchAdvantages, "enter", watched)
     metrics = update.update(experience(policy))
     assert entered == [2] * (4 + 8), "all segments once, and then those of each step as they looked in it"
     assert update.train_steps == 8
@@ -182,10 +189,10 @@ def test_segments_without_any_advantage_are_drawn_alike_K9() -> None:
 def test_a_buffer_of_the_sources_size_gives_32_updates_K9() -> None:
     policy, config = setting(minibatches=32, priority_alpha=0.8)
     whole = experience(policy)
-    many = Segments(
+    many = SegmentBatch(
         **{
             name: torch.cat([getattr(whole, name)] * 8)
-            for name in Segments.__slots__
+            for name in SegmentBatch.__slots__
             if getattr(whole, name) is not None
         }
     )
@@ -202,10 +209,10 @@ def test_the_importance_is_in_the_loss_K9() -> None:
     batch, every = prepare(experience(policy)), torch.arange(8)
     alone = []
     for weight in torch.eye(8):
-        found = objective(policy, batch.minibatch(every, Workspace(), weight), config.algorithm)
+        found = objective(policy, batch.minibatch(every, ScratchBuffers(), weight), config.algorithm)
         alone.append(found.loss.item())
     weight = torch.linspace(0.5, 2, 8)
-    found = objective(policy, batch.minibatch(every, Workspace(), weight), config.algorithm)
+    found = objective(policy, batch.minibatch(every, ScratchBuffers(), weight), config.algorithm)
     assert found.loss.item() == pytest.approx(
         sum(w * one for w, one in zip(weight.tolist(), alone, strict=True)), abs=1e-5
     )

@@ -18,23 +18,23 @@ from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from tests.workers.algorithms.stacked.test_stacked_ppo import K, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
-from workers.algorithms.common.batches import Segments, Transitions, joined
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, joined
 from workers.algorithms.common.update import one_by_one
-from workers.algorithms.cuda_graphs.branches import Branches, Fixed
-from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
-from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
+from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
+from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
+from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
 
 ROUNDS = 5
 """Three are made before graphs are recorded."""
 AnyUpdate = TypeVar("AnyUpdate", PPOUpdate, DQNUpdate, IQNUpdate, DQNUpdate | IQNUpdate)
-Batch = TypeVar("Batch", Segments, Transitions)
-Way = Callable[[Sequence[DQNUpdate | IQNUpdate]], list[Fixed]]
+Batch = TypeVar("Batch", SegmentBatch, TransitionBatch)
+Way = Callable[[Sequence[DQNUpdate | IQNUpdate]], list[GraphableUpdate]]
 
 
 def there(update: AnyUpdate, device: torch.device) -> AnyUpdate:
@@ -47,14 +47,14 @@ def moved(batch: Batch, device: torch.device) -> Batch:
     return joined([batch], lambda columns: columns[0].to(device))
 
 
-def all_as_one(members: Sequence[DQNUpdate | IQNUpdate]) -> list[Fixed]:
+def all_as_one(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpdate]:
     """Stacked."""
-    return [FixedValues(members)]
+    return [GraphedQLearning(members)]
 
 
-def side_by_side(members: Sequence[DQNUpdate | IQNUpdate]) -> list[Fixed]:
+def side_by_side(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpdate]:
     """Branches."""
-    return [FixedValues([member]) for member in members]
+    return [GraphedQLearning([member]) for member in members]
 
 
 @pytest.mark.parametrize("core", [None, "lstm", "gru"])
@@ -63,10 +63,10 @@ def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_up
 ) -> None:
     companies = [[there(update, cuda) for update in updates(Heads((3,)), core, epochs=2)] for _ in range(4)]
     eager, turns, sides, stacks = companies
-    in_turn = [Branches([FixedStack([update])], Recorder(cuda)) for update in turns]
-    recorder = Recorder(cuda)
-    beside = Branches([FixedStack([update]) for update in sides], recorder)
-    stacked, noise = Branches([FixedStack(stacks)], Recorder(cuda)), torch.Generator().manual_seed(0)
+    in_turn = [Branches([GraphedPPO([update])], GraphCache(cuda)) for update in turns]
+    recorder = GraphCache(cuda)
+    beside = Branches([GraphedPPO([update]) for update in sides], recorder)
+    stacked, noise = Branches([GraphedPPO(stacks)], GraphCache(cuda)), torch.Generator().manual_seed(0)
     state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for _ in range(ROUNDS):
         given = [moved(segments(noise, 0, state), cuda) for _ in range(K)]
@@ -88,9 +88,9 @@ def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_r
     monkeypatch.setattr(run_capacity, "_SPARE", 0)
     kinds: list[Kind | None] = ["lstm", "gru", None]
     alone, sides = ([there(updates(Heads((3,)), kind)[i], cuda) for i, kind in enumerate(kinds)] for _ in range(2))
-    in_turn = [Branches([FixedStack([update])], Recorder(cuda)) for update in alone]
-    recorder, noise = Recorder(cuda), torch.Generator().manual_seed(0)
-    stacks = [FixedStack([update]) for update in sides]
+    in_turn = [Branches([GraphedPPO([update])], GraphCache(cuda)) for update in alone]
+    recorder, noise = GraphCache(cuda), torch.Generator().manual_seed(0)
+    stacks = [GraphedPPO([update]) for update in sides]
     beside, sizes = Branches(stacks, recorder), []
     for number in range(4 * ROUNDS):
         chances = [(0.0, 0.2, 1.0, 0.1)[number // ROUNDS], 0.0, 0.1]
@@ -124,7 +124,7 @@ def test_values_learn_in_graphs_what_they_would_here_alone_each_by_its_own_sched
 ) -> None:
     here, copies = (replayed.updates(kind, **algorithm) for _ in range(2))  # type: ignore[arg-type] # mixed settings
     beyond = [there(update, cuda) for update in copies]
-    recorder, noise = Recorder(cuda), torch.Generator().manual_seed(0)
+    recorder, noise = GraphCache(cuda), torch.Generator().manual_seed(0)
     together = Branches(way(beyond), recorder)
     for number in range(2 * ROUNDS):
         given = [replayed.transitions(noise, True, "priority_alpha" in algorithm) for _ in range(K)]
@@ -144,7 +144,7 @@ def test_values_learn_in_graphs_what_they_would_here_alone_each_by_its_own_sched
 @pytest.mark.parametrize("way", [all_as_one, side_by_side])
 def test_who_fails_in_a_graph_stays_as_it_is_and_the_others_go_on(cuda: torch.device, way: Way) -> None:
     updates_there = [there(update, cuda) for update in replayed.updates()]
-    recorder, noise = Recorder(cuda), torch.Generator().manual_seed(0)
+    recorder, noise = GraphCache(cuda), torch.Generator().manual_seed(0)
     together = Branches(way(updates_there), recorder)
     weights = []
     for number in range(ROUNDS + 2):
@@ -164,7 +164,7 @@ def test_who_fails_in_a_graph_stays_as_it_is_and_the_others_go_on(cuda: torch.de
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_a_memory_is_one_call_of_cudnn_which_copies_no_weights(core: Kind) -> None:
     stack, noise = (
-        FixedStack([there(updates(Heads((3,)), core)[0], torch.device("cuda"))]),
+        GraphedPPO([there(updates(Heads((3,)), core)[0], torch.device("cuda"))]),
         torch.Generator().manual_seed(0),
     )
     stack.begin([moved(ending(noise, 0.1, STATE[core]), torch.device("cuda"))], [0.0])

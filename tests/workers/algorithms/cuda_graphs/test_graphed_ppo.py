@@ -13,10 +13,10 @@ from tests.workers.algorithms.stacked.test_stacked_ppo import B, K, T, U, differ
 from workers.algorithms.common.batches import joined
 from workers.algorithms.common.update import Outcome, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
-from workers.algorithms.group_update import Stack
+from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
+from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
 
@@ -26,12 +26,12 @@ Way = Callable[[list[PPOUpdate]], Branches]
 
 def stacked(members: list[PPOUpdate]) -> Branches:
     """All as one."""
-    return Branches([FixedStack(members)], Recorder(HOST))
+    return Branches([GraphedPPO(members)], GraphCache(HOST))
 
 
 def branches(members: list[PPOUpdate]) -> Branches:
     """Side by side."""
-    return Branches([FixedStack([member]) for member in members], Recorder(HOST))
+    return Branches([GraphedPPO([member]) for member in members], GraphCache(HOST))
 
 
 def alike(expected: list[Outcome], found: list[Outcome]) -> None:
@@ -154,6 +154,6 @@ def test_a_rank_of_several_makes_its_updates_with_the_others() -> None:
 
     member, twins = updates()[0], Twins()
     member.ranks = twins
-    (outcome,) = Stack([member], branches=True).update([segments(torch.Generator().manual_seed(0))], [0.0])
+    (outcome,) = GroupUpdate([member], branches=True).update([segments(torch.Generator().manual_seed(0))], [0.0])
     assert isinstance(outcome, dict)
     assert twins.asked

@@ -16,23 +16,23 @@ from tests.workers.algorithms.cuda_graphs.test_graphed_ppo import HOST, alike
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked.test_stacked_q_learning import B, K, Updates, difference, transitions, updates
 from workers.algorithms.common.batches import joined
-from workers.algorithms.common.update import Updating, one_by_one
+from workers.algorithms.common.update import Update, one_by_one
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
-from workers.algorithms.group_update import Stack
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
+from workers.algorithms.group_update import GroupUpdate
+from workers.policies.backends.cuda_graphs import GraphCache
 
 Way = Callable[[Updates], Branches]
 
 
 def stacked(members: Updates) -> Branches:
     """All as one."""
-    return Branches([FixedValues(members)], Recorder(HOST))
+    return Branches([GraphedQLearning(members)], GraphCache(HOST))
 
 
 def branches(members: Updates) -> Branches:
     """Side by side."""
-    return Branches([FixedValues([member]) for member in members], Recorder(HOST))
+    return Branches([GraphedQLearning([member]) for member in members], GraphCache(HOST))
 
 
 @pytest.mark.parametrize("way", [stacked, branches])
@@ -113,11 +113,11 @@ def test_branches_of_ppo_iqn_and_dqn_step_side_by_side() -> None:
         return [updates(IQN)[0], updates(DQN)[1]], [streamed.updates(epochs=2)[0]]
 
     (values, (ppo,)), (other_values, (other_ppo,)) = company(), company()
-    stack = Stack([other_values[0], other_ppo, other_values[1]], branches=True)
+    stack = GroupUpdate([other_values[0], other_ppo, other_values[1]], branches=True)
     noise = torch.Generator().manual_seed(0)
     for _ in range(3):
         given: list[Any] = [transitions(noise), streamed.segments(noise), transitions(noise)]
-        alone: list[Updating[Any]] = [values[0], ppo, values[1]]
+        alone: list[Update[Any]] = [values[0], ppo, values[1]]
         expected = one_by_one(alone, given, [0.0] * 3)
         found = stack.update(given, [0.0] * 3)
         alike(expected, found)

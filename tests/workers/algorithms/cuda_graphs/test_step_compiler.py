@@ -19,10 +19,10 @@ from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.cuda_graphs import step_compiler
-from workers.algorithms.cuda_graphs.step_compiler import Compiler
-from workers.algorithms.group_update import Stack, recordable
+from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
+from workers.algorithms.group_update import GroupUpdate, recordable
 from workers.policies.networks.recurrent import Kind
-from workers.runtime.torch_setup import Arithmetic
+from workers.runtime.torch_setup import Precision
 from workers.sequential import Sequential
 
 K = streamed.K
@@ -47,7 +47,7 @@ def graphs() -> int:
 def compiled(updates: list[Any]) -> list[Any]:
     """The same, to be compiled."""
     for update in updates:
-        update.arithmetic = Arithmetic(compiled=True)
+        update.arithmetic = Precision(compiled=True)
         assert recordable(update)
     return updates
 
@@ -59,7 +59,7 @@ def _doubled(x: Tensor) -> Tensor:
 def test_a_function_is_compiled_once_for_each_shape_and_whoever_waits_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_compiler, "BACKEND", "eager")
     told: list[str] = []
-    made, before, found = Compiler(lambda: told.append("began"), lambda: told.append("ended")), graphs(), []
+    made, before, found = StepCompiler(lambda: told.append("began"), lambda: told.append("ended")), graphs(), []
     for rows in (2, 3, 2, 3):
         assert made.call(_doubled, torch.ones(rows)).tolist() == [2.0] * rows
         found.append(graphs() - before)
@@ -75,7 +75,7 @@ def test_without_a_compiler_steps_are_made_as_they_are_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(step_compiler, "BACKEND", _no_compiler)
-    made, found = Compiler(), []
+    made, found = StepCompiler(), []
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             made.attempt(lambda: found.append(made.call(_doubled, torch.ones(1)).item()))
@@ -91,7 +91,7 @@ def test_what_is_no_fault_of_the_compiler_is_raised() -> None:
         raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        Compiler().attempt(broken)
+        StepCompiler().attempt(broken)
 
 
 def test_the_reference_of_one_process_compiles_nothing(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def compare(core: Kind | None = None, branches: bool = False, rounds: int = 3) -
     """PPO's steps with those of each policy alone; nothing is compiled after the first round, and what a checkpoint or
     an export finds has the names that it always had."""
     alone, together = streamed.updates(core=core), compiled(streamed.updates(core=core))
-    stack, noise, before = Stack(together, branches, Compiler()), torch.Generator().manual_seed(0), graphs()
+    stack, noise, before = GroupUpdate(together, branches, StepCompiler()), torch.Generator().manual_seed(0), graphs()
     made: list[int] = []
     for _ in range(rounds):
         given = [streamed.segments(noise, 0, CORES[core]) for _ in range(K)]
@@ -129,14 +129,14 @@ def test_compiled_graphs_round_products_where_that_is_asked_for(monkeypatch: pyt
     monkeypatch.setattr(step_compiler, "BACKEND", "aot_eager")
     exact, alone, together = (streamed.updates() for _ in range(3))
     for update in alone:
-        update.arithmetic = Arithmetic("bfloat16")
+        update.arithmetic = Precision("bfloat16")
     for update in together:
-        update.arithmetic = Arithmetic("bfloat16", compiled=True)
+        update.arithmetic = Precision("bfloat16", compiled=True)
     given = [streamed.segments(torch.Generator().manual_seed(i)) for i in range(K)]
     one_by_one(exact, given, [0.0] * K)
     one_by_one(alone, given, [0.0] * K)
     before = graphs()
-    Stack(together, compiler=Compiler()).update(given, [0.0] * K)
+    GroupUpdate(together, compiler=StepCompiler()).update(given, [0.0] * K)
     assert graphs() == before + 2
     # Adam's step is a learning rate long, whichever way rounding turns it: 2 steps of 3e-3
     assert streamed.difference(alone, together) < 0.01
@@ -158,7 +158,7 @@ def test_where_no_compiler_is_installed_policies_learn_all_the_same(
 ) -> None:
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("no-such-compiler",))
     alone, together = streamed.updates(), compiled(streamed.updates())
-    stack, noise = Stack(together, compiler=Compiler()), torch.Generator().manual_seed(0)
+    stack, noise = GroupUpdate(together, compiler=StepCompiler()), torch.Generator().manual_seed(0)
     given = [streamed.segments(noise) for _ in range(K)]
     one_by_one(alone, given, [0.0] * K)
     with caplog.at_level(logging.WARNING):
@@ -173,7 +173,7 @@ def test_where_no_compiler_is_installed_policies_learn_all_the_same(
 def test_values_are_compiled_as_well(kind: type[DQN | IQN], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_compiler, "BACKEND", "aot_eager")
     alone, together = replayed.updates(kind), compiled(replayed.updates(kind))
-    stack, noise, before = Stack(together, compiler=Compiler()), torch.Generator().manual_seed(0), graphs()
+    stack, noise, before = GroupUpdate(together, compiler=StepCompiler()), torch.Generator().manual_seed(0), graphs()
     made: list[int] = []
     for _ in range(3):
         given = [replayed.transitions(noise) for _ in range(K)]

@@ -9,13 +9,13 @@ import torch
 
 from protocol.config.run import PPO, PolicyConfig
 from protocol.errors import TrainingFault
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.policies.distributions import Heads
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.recurrent import Core, Kind
+from workers.policies.networks.recurrent import Kind, RecurrentCore
 from workers.policies.tensors.flat_weights import flatten_
 
 K, T, B, I, U = 3, 6, 4, 5, 4  # noqa: E741 - the legend's
@@ -27,7 +27,7 @@ def updates(heads: Heads = Heads((3,)), core: Kind | None = None, **algorithm: o
     found, share = [], bool(algorithm.pop("share_layers", False))
     for number in range(K):
         torch.manual_seed(number)
-        remembers = None if core is None else Core(I, U, core)
+        remembers = None if core is None else RecurrentCore(I, U, core)
         made = {"share_layers": share, "normalize_observation": True}
         policy = ActorCritic((I,), heads, (8, 8), "tanh", core=remembers, **made)
         flatten_(policy)
@@ -39,14 +39,14 @@ def updates(heads: Heads = Heads((3,)), core: Kind | None = None, **algorithm: o
     return found
 
 
-def segments(noise: torch.Generator, amounts: int = 0, state: int = 0) -> Segments:
+def segments(noise: torch.Generator, amounts: int = 0, state: int = 0) -> SegmentBatch:
     """Whole segments, with ends of both kinds in them."""
     truncated = torch.rand(B, T, generator=noise) < 0.1
     final_row = torch.full((B, T), -1)
     for segment, row in truncated.nonzero().tolist():
         final_row[segment, row] = row
     action = torch.randint(0, 3, (B, T), generator=noise)
-    return Segments(
+    return SegmentBatch(
         torch.randn(B, T + 1, I, generator=noise),
         action[..., None] if amounts else action,
         torch.randn(B, T, generator=noise),

@@ -11,11 +11,11 @@ from protocol.config.run import DQN, IQN, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.stacked.stacked_q_learning import ValueStack
+from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.build import build
 from workers.policies.interface import Interface
 
@@ -44,11 +44,11 @@ def updates(kind: type[DQN | IQN] = IQN, activation: str = "tanh", **algorithm: 
     return found
 
 
-def transitions(noise: torch.Generator, legal: bool = False, weight: bool = False) -> Transitions:
+def transitions(noise: torch.Generator, legal: bool = False, weight: bool = False) -> TransitionBatch:
     """Of random worlds."""
     may = torch.rand(B, A, generator=noise) < 0.5
     may[:, 0] = True
-    return Transitions(
+    return TransitionBatch(
         torch.randn(B, F, 3, generator=noise),
         torch.randint(0, A, (B,), generator=noise),
         torch.randn(B, generator=noise),
@@ -92,7 +92,7 @@ def test_e1_a_stack_is_what_its_policies_would_be_alone(
     rounds: int, kind: type[DQN | IQN], algorithm: dict[str, object]
 ) -> None:
     alone, together = (updates(kind, **algorithm) for _ in range(2))  # type: ignore[arg-type] # mixed settings
-    stack, noise = ValueStack(together), torch.Generator().manual_seed(0)
+    stack, noise = StackedQLearning(together), torch.Generator().manual_seed(0)
     for number in range(rounds):
         given = [transitions(noise, number % 2 == 0, "priority_alpha" in algorithm) for _ in range(K)]
         progress = [number / rounds * (member + 1) / K for member in range(K)]
@@ -108,7 +108,7 @@ def test_e1_a_stack_is_what_its_policies_would_be_alone(
 @pytest.mark.parametrize("kind", [IQN, DQN])
 def test_a_policy_of_a_stack_that_fails_stays_as_it_is_and_the_others_go_on(kind: type[DQN | IQN]) -> None:
     alone, together = updates(kind), updates(kind)
-    stack, noise = ValueStack(together), torch.Generator().manual_seed(0)
+    stack, noise = StackedQLearning(together), torch.Generator().manual_seed(0)
     given = [transitions(noise) for _ in range(K)]
     given[1] = replace(given[1], reward=torch.full((B,), float("nan")))
     before = {name: value.clone() for name, value in together[1].policy.state_dict().items()}
@@ -129,6 +129,6 @@ def test_members_of_a_stack_may_be_at_different_steps_and_away_for_a_while(kind:
     for members in ([0, 1, 2], [1, 2], [0, 1, 2]):
         given = [transitions(noise) for _ in members]
         one_by_one([alone[i] for i in members], given, [0.0] * len(members))
-        ValueStack([together[i] for i in members]).update(given, [0.0] * len(members))
+        StackedQLearning([together[i] for i in members]).update(given, [0.0] * len(members))
     assert [update.train_steps for update in together] == [3, 3, 3]
     assert difference(alone, together) < 1e-6

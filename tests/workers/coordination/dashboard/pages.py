@@ -12,7 +12,7 @@ from protocol.config.run import Run
 from tests.workers.coordination.dashboard.asking import serving
 from workers.coordination.controls import Controls
 from workers.coordination.dashboard.dashboard import Dashboard
-from workers.metrics.run_metrics import Books
+from workers.metrics.run_metrics import RunMetrics
 
 __all__ = ["Shown", "shown"]
 
@@ -24,7 +24,7 @@ class Shown:
         self.policies = [f"agent_{i}" for i in range(policies)]
         self.folder, self.made, self.looks = folder, 0, 0
         credits = dict.fromkeys(self.policies, 16)
-        self.books = Books(Run(steps=1_000_000), self.policies, folder, credits=credits)
+        self.books = RunMetrics(Run(steps=1_000_000), self.policies, folder, credits=credits)
         self.controls = Controls(threading.Event())
         self.stage, self.stalled = "running", ""
         self.league: dict[str, Any] = {}

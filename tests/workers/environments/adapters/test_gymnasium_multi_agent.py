@@ -15,9 +15,9 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import skip_or_fail
 from workers.environments.adapters.adapter_checks import copy_seeds
-from workers.environments.adapters.gymnasium_multi_agent import Several
+from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
 
 FORAGING = "gymnasium_multi:lbforaging:Foraging-5x5-2p-1f-coop-v3"
@@ -58,7 +58,7 @@ class Pair(gymnasium.Env[Any, Any]):
 
 @pytest.mark.parametrize("ends", ["once", "each"])
 def test_each_agent_gets_its_entry_of_every_tuple(ends: str) -> None:
-    environment = Checked(PettingZooEnvironment("pair", lambda: Several("pair", Pair(ends)), 2))
+    environment = CheckedEnvironment(PettingZooEnvironment("pair", lambda: TupleMultiAgent("pair", Pair(ends)), 2))
     assert [agent.name for agent in environment.world.agents] == ["agent_0", "agent_1"]
     one, other = environment.reset(0).present
     for t in range(1, 8):
@@ -81,9 +81,9 @@ def test_nothing_is_drawn_before_a_seed_is_given() -> None:
     """An environment that keeps something of its first look would play every run of one seed otherwise."""
     made: list[Pair] = []
 
-    def one() -> Several:
+    def one() -> TupleMultiAgent:
         made.append(Pair())
-        return Several("pair", made[-1])
+        return TupleMultiAgent("pair", made[-1])
 
     environment = PettingZooEnvironment("pair", one, 2)
     environment.reset(5)
@@ -102,7 +102,7 @@ def test_nothing_is_drawn_before_a_seed_is_given() -> None:
 )
 def test_what_is_not_told_of_each_agent_ends_the_run_in_one_sentence(made: Pair, kind: str, facts: Any) -> None:
     with raises(EnvironmentFault, kind, environment="pair", **facts):
-        environment = PettingZooEnvironment("pair", lambda: Several("pair", made), 1)
+        environment = PettingZooEnvironment("pair", lambda: TupleMultiAgent("pair", made), 1)
         environment.reset(0)
         for _ in range(3):
             environment.step([np.zeros(1, np.int64)] * 2)

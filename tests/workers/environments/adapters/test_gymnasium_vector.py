@@ -14,8 +14,8 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
-from workers.environments.base import Outcome, Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 
 E = 5
@@ -64,12 +64,12 @@ def rows_of_scalars(seed: int, count: int, always: int | None) -> list[list[Row]
 
 def rows_of(environment: GymnasiumVector, turns: int) -> tuple[list[list[Row]], int]:
     """The same from our turns, and the environment steps."""
-    guarded = Checked(environment)
+    guarded = CheckedEnvironment(environment)
     turn, steps = guarded.reset(7), 0
     rows: list[list[Row]] = [[] for _ in range(E)]
     open_: list[tuple[float, int] | None] = [None] * E
     for _ in range(turns):
-        news: tuple[Outcome | Present, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
         for told in news:
             copies = range(E) if told.copies is None else told.copies.tolist()
             for n, i in enumerate(copies):

@@ -18,11 +18,11 @@ from tests.workers.environments.adapters.masked_games import ACTIONS, NAMES, Alo
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
 from workers.environments.adapters.space_conversion import translate
-from workers.environments.base import Environment, Outcome, Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import first_rows, random_player
 
 Make = Callable[[Callable[[], Any], int], Environment]
@@ -30,7 +30,7 @@ Make = Callable[[Callable[[], Any], int], Environment]
 
 def played(environment: Environment, turns: int, first: bool = False, seed: int = 0) -> Environment:
     """Plays legal moves, at random or the first; the guard and the games see to it that they are."""
-    checked, generator = Checked(environment), np.random.default_rng(seed)
+    checked, generator = CheckedEnvironment(environment), np.random.default_rng(seed)
     places = environment.world.places
     players = [random_player(place, generator) for place in places]
     turn = checked.reset(seed)
@@ -54,7 +54,7 @@ def vector(mode: AutoresetMode) -> Make:
 FORMS: dict[str, tuple[Any, Make]] = {
     "single": (Alone, lambda make_one, copies: GymnasiumEnvironment("masked", make_one, copies)),
     "parallel": (Together, lambda make_one, copies: PettingZooEnvironment("masked", make_one, copies)),
-    "turns": (InTurn, lambda make_one, copies: PettingZooTurns("masked", make_one, copies)),
+    "turns": (InTurn, lambda make_one, copies: PettingZooAEC("masked", make_one, copies)),
     **{mode.name: (Alone, vector(mode)) for mode in AutoresetMode},
 }
 
@@ -84,7 +84,7 @@ def test_a_random_masked_game_never_gets_an_illegal_action_I3(
 
 def test_whoever_does_not_obey_is_stopped_before_the_game_sees_it() -> None:
     """The property above can fail: the games are full of illegal moves."""
-    checked = Checked(GymnasiumEnvironment("masked", Alone, 4))
+    checked = CheckedEnvironment(GymnasiumEnvironment("masked", Alone, 4))
     checked.reset(0)
     forbidden = {"field": "action", "expected": "a choice that action_mask allows"}
     with raises(EnvironmentFault, "action_invalid", environment="masked", agent="agent", **forbidden):
@@ -111,7 +111,7 @@ def test_the_classics_are_played_to_the_end_without_an_illegal_move(game: str, m
         inner(self, action)
 
     monkeypatch.setattr(TerminateIllegalWrapper, "step", step)
-    environment = Checked(from_id(f"pettingzoo:pettingzoo.classic.{game}", 4, {}))
+    environment = CheckedEnvironment(from_id(f"pettingzoo:pettingzoo.classic.{game}", 4, {}))
     places = environment.world.places
     assert [place.agent.action_mask for place in places] == [True, True]
     assert places[0].observed.nested is False, "what lies beside the mask is the observation"
@@ -120,7 +120,7 @@ def test_the_classics_are_played_to_the_end_without_an_illegal_move(game: str, m
     turn, ends = environment.reset(0), []
     for _ in range(300):
         turn = environment.step([players[one.agent](one) for one in turn.present])
-        news: tuple[Outcome | Present, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
         for told in news:
             ends += told.reward[told.terminated].tolist()
     assert len(ends) > 60
@@ -167,7 +167,7 @@ class Spoilt(Alone):
     ],
 )
 def test_a_wrong_mask_is_told_in_one_sentence(mask: Any, form: str, kind: str, facts: Any) -> None:
-    environment = Checked(GymnasiumEnvironment("spoilt", lambda: Spoilt(mask, form), 1))
+    environment = CheckedEnvironment(GymnasiumEnvironment("spoilt", lambda: Spoilt(mask, form), 1))
     with raises(EnvironmentFault, kind, field="action_mask", **facts) as caught:
         environment.reset(0)
     assert str(caught.value).startswith("spoilt, ")

@@ -17,8 +17,8 @@ from protocol.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from tests.faults import raises
 from tests.workers.environments.adapters.unity import ActionSpec, Entry, Unity
 from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
-from workers.environments.base import Outcome, Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player
 from workers.environments.registry import make
 
@@ -56,20 +56,20 @@ def test_every_reward_and_end_lies_in_the_row_of_its_action_I5_K5(
         games.append(Unity(seed + len(games), specs, SHAPES[shapes]))
         return games[-1]
 
-    environment = Checked(MlAgentsEnvironment("unity", make_one, 2))
+    environment = CheckedEnvironment(MlAgentsEnvironment("unity", make_one, 2))
     places = environment.world.places
     player = [random_player(place, np.random.default_rng(seed)) for place in places]
     rows: dict[float, Entry] = {}
     open_: dict[tuple[int, int], float] = {}
     turn = environment.reset(0)
     for _ in range(turns):
-        news: tuple[Outcome | Present, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
         for told in news:
             every = np.arange(len(told.reward)) if told.copies is None else told.copies
             for k, row in enumerate(every.tolist()):
                 seen = open_.pop((told.agent, row), None)
                 if seen is None:
-                    assert isinstance(told, Present)
+                    assert isinstance(told, AgentTimeStep)
                     assert not any((told.reward[k], told.terminated[k], told.truncated[k]))
                     continue
                 entry = rows[seen]
@@ -155,7 +155,7 @@ class Wrong(Unity):
     ],
 )
 def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, kind: str, facts: dict[str, Any]) -> None:
-    environment = Checked(MlAgentsEnvironment("unity", lambda: Wrong(wrong), 1))
+    environment = CheckedEnvironment(MlAgentsEnvironment("unity", lambda: Wrong(wrong), 1))
     player = random_player(environment.world.places[0], np.random.default_rng(0))
     turn = environment.reset(0)
     with raises(EnvironmentFault, kind, **facts) as caught:

@@ -13,9 +13,9 @@ from pettingzoo import AECEnv
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from workers.environments.adapters.adapter_checks import copy_seeds
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import from_id
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 
 
 class Duel(AECEnv):
@@ -83,7 +83,7 @@ def test_rewards_between_turns_and_deaths_in_mid_game_are_told_as_worked_out_by_
         games.append(Duel(script))
         return games[-1]
 
-    environment = Checked(PettingZooTurns("duel", make_one, 2))
+    environment = CheckedEnvironment(PettingZooAEC("duel", make_one, 2))
     turn, steps = environment.reset(0), []
     told: list[Any] = []
     for k in range(6):
@@ -151,7 +151,7 @@ def test_simple_spread_in_turns_gives_what_pettingzoos_own_loop_gives() -> None:
 
 def test_a_reward_for_an_agent_that_never_acted_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     script = [("left", both(1), "", "right"), ("left", {}, "left", "")]
-    environment = PettingZooTurns("duel", lambda: Duel(script), 1)
+    environment = PettingZooAEC("duel", lambda: Duel(script), 1)
     environment.reset(0)
     for _ in range(6):
         turn = environment.step([np.full(1, 5)])
@@ -201,7 +201,7 @@ class Faulty(Duel):
     ],
 )
 def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, kind: str, facts: dict[str, Any]) -> None:
-    environment = PettingZooTurns("duel", lambda: Faulty(wrong), 1)
+    environment = PettingZooAEC("duel", lambda: Faulty(wrong), 1)
     with raises(EnvironmentFault, "step_before_reset", environment="duel"):
         environment.step([np.zeros(1, np.int64)])
     with raises(EnvironmentFault, kind, **facts) as caught:

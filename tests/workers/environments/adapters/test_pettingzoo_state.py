@@ -14,8 +14,8 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.adapters.adapter_checks import copy_seeds
 from workers.environments.adapters.pettingzoo_parallel import wrap
-from workers.environments.base import Outcome, Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.policies.interface import Interface
 
@@ -24,7 +24,7 @@ SPREAD = "pettingzoo:mpe2.simple_spread_v3"
 
 def test_simple_spread_shows_learners_its_state_and_policies_what_they_saw() -> None:
     config = EnvironmentConfig(id=SPREAD, copies=2, settings={"max_cycles": 4}, central_state="state")
-    environment = Checked(make(config))
+    environment = CheckedEnvironment(make(config))
     interface = Interface.at(environment.world, environment.world.places[0])
     assert [part.column for part in interface.shown.parts] == ["observation.own"]
     assert interface.privileged is not None
@@ -92,7 +92,7 @@ class Counting(AECEnv[str, Any, int]):
 
 
 def test_agents_in_turn_with_masks_have_it_as_well() -> None:
-    environment = Checked(wrap("counting", Counting(), Counting, 1, None, True))
+    environment = CheckedEnvironment(wrap("counting", Counting(), Counting, 1, None, True))
     turn, counted, final = environment.reset(0), [], []
     for _ in range(10):
         (present,) = turn.present
@@ -100,7 +100,7 @@ def test_agents_in_turn_with_masks_have_it_as_well() -> None:
         assert present.action_mask.tolist() == [[True, False]]
         assert present.observation["own"].tolist() == [[1]]
         counted.append(int(present.observation["central"][0, 0]))
-        entries: tuple[Present | Outcome, ...] = (present, *turn.outcomes)
+        entries: tuple[AgentTimeStep | AgentOutcome, ...] = (present, *turn.outcomes)
         for told in entries:
             if told.final_observation is not None:
                 final.append(int(told.final_observation["central"][0, 0]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.workers.environments.adapters.random_games import NAMES, InTurns, Together
 from tests.workers.environments.worlds.table import Table
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
 
@@ -59,7 +59,7 @@ def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed
 @given(seed=st.integers(0, 2**20), turns=st.integers(1, 120))
 def test_random_games_in_turns_count_every_reward_once_in_the_right_row(seed, turns):
     """K5 D2: random order, the same agent several times in a row, deaths at any moment, rewards between turns."""
-    steps, _ = played(PettingZooTurns, InTurns, seed, turns)
+    steps, _ = played(PettingZooAEC, InTurns, seed, turns)
     assert 0 <= steps <= COPIES * turns
 
 
@@ -72,7 +72,7 @@ def test_random_parallel_games_count_every_reward_once_in_the_right_row(seed, tu
 
 
 def test_the_random_games_have_all_that_they_promise():
-    _, games = played(PettingZooTurns, InTurns, 1, 400)
+    _, games = played(PettingZooAEC, InTurns, 1, 400)
     rows = [row for game in games for name in NAMES for row in game.books.rows[name]]
     assert {(row.terminated, row.truncated) for row in rows} == {(False, False), (True, False), (False, True)}
     assert len(rows) == COPIES * 400 - sum(game.books.open[name] is not None for game in games for name in NAMES)

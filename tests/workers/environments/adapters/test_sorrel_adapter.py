@@ -15,7 +15,7 @@ from tests.faults import raises
 from tests.workers.environments.worlds import gridworld
 from tests.workers.environments.worlds.table import Table
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.environments.registry import make
 
 
@@ -108,7 +108,7 @@ def test_its_rows_are_those_of_the_plain_loop() -> None:
     for _ in range(2 * 30):
         (present,) = turn.present
         assert present.copies is None
-        news: tuple[Outcome | Present, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
         for told in news:
             for i in range(2):
                 rows = found[i][told.agent]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import raises
-from workers.environments.base import Environment, Outcome, Player, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 E = 4
@@ -23,7 +23,7 @@ E = 4
 class Fake(Environment):
     """Returns one present agent, changed by `spoil` before each step."""
 
-    def __init__(self, spoil: Callable[[Present], Any] = lambda present: None) -> None:
+    def __init__(self, spoil: Callable[[AgentTimeStep], Any] = lambda present: None) -> None:
         self.world = World(id="fake", agents=(Agent(name="bird", observation=Box(shape=(3,)), action=Discrete(n=2)),))
         self.copies = E
         self.spoil = spoil
@@ -31,7 +31,7 @@ class Fake(Environment):
 
     def _turn(self) -> Turn:
         none = np.zeros(E, np.bool_)
-        return Turn((Present(0, np.ones((E, 3), np.float32), np.zeros(E, np.float32), none, none.copy()),), E)
+        return Turn((AgentTimeStep(0, np.ones((E, 3), np.float32), np.zeros(E, np.float32), none, none.copy()),), E)
 
     def reset(self, seed: int) -> Turn:
         return self._turn()
@@ -48,23 +48,23 @@ class Fake(Environment):
         self.closed = True
 
 
-def put(field: str, value: Any) -> Callable[[Present], None]:
+def put(field: str, value: Any) -> Callable[[AgentTimeStep], None]:
     return lambda present: setattr(present, field, value)
 
 
-def poke(field: str, index: Any, value: float) -> Callable[[Present], None]:
-    def spoil(present: Present) -> None:
+def poke(field: str, index: Any, value: float) -> Callable[[AgentTimeStep], None]:
+    def spoil(present: AgentTimeStep) -> None:
         getattr(present, field)[index] = value
 
     return spoil
 
 
-def both_infinities(present: Present) -> None:
+def both_infinities(present: AgentTimeStep) -> None:
     present.observation[0, 0], present.observation[1, 1] = np.inf, -np.inf
 
 
-def cut(index: list[int], final: Any) -> Callable[[Present], None]:
-    def spoil(present: Present) -> None:
+def cut(index: list[int], final: Any) -> Callable[[AgentTimeStep], None]:
+    def spoil(present: AgentTimeStep) -> None:
         present.truncated[[1, 3]] = True
         present.final_index = np.array(index, np.int64)
         present.final_observation = final
@@ -100,7 +100,7 @@ def cut(index: list[int], final: Any) -> Callable[[Present], None]:
 def test_wrong_data_name_environment_agent_field_expected_and_got(
     spoil: Any, field: str, expected: str, value: str
 ) -> None:
-    checked = Checked(Fake(spoil))
+    checked = CheckedEnvironment(Fake(spoil))
     checked.reset(0)
     facts = {"field": field, "expected": expected, "value": value}
     with raises(EnvironmentFault, "agent_data_invalid", environment="fake", agent="bird", **facts):
@@ -108,7 +108,7 @@ def test_wrong_data_name_environment_agent_field_expected_and_got(
 
 
 def test_an_agent_that_the_world_does_not_have_is_a_fault() -> None:
-    checked = Checked(Fake(put("agent", 1)))
+    checked = CheckedEnvironment(Fake(put("agent", 1)))
     checked.reset(0)
     with raises(EnvironmentFault, "agent_number_unknown", environment="fake", value=1, limit=0):
         checked.step([np.zeros(E, np.int64)])
@@ -127,8 +127,8 @@ def test_what_is_told_between_turns_is_checked_as_well(
     copies: list[int], reward: list[float], facts: dict[str, str]
 ) -> None:
     none = np.zeros(2, np.bool_)
-    outcome = Outcome(0, np.array(copies), np.array(reward, np.float32), none, none)
-    checked = Checked(Fake(lambda present: Turn((present,), E, (outcome,))))
+    outcome = AgentOutcome(0, np.array(copies), np.array(reward, np.float32), none, none)
+    checked = CheckedEnvironment(Fake(lambda present: Turn((present,), E, (outcome,))))
     checked.reset(0)
     with raises(EnvironmentFault, "agent_data_invalid", environment="fake", agent="bird", **facts):
         checked.step([np.zeros(E, np.int64)])
@@ -137,9 +137,9 @@ def test_what_is_told_between_turns_is_checked_as_well(
 @pytest.mark.parametrize("what", ["present", "outcomes"])
 def test_an_agent_that_is_named_twice_in_a_turn_is_a_fault(what: str) -> None:
     none = np.zeros(1, np.bool_)
-    outcome = Outcome(0, np.array([1]), np.zeros(1, np.float32), none, none)
+    outcome = AgentOutcome(0, np.array([1]), np.zeros(1, np.float32), none, none)
     twice = {"present": lambda p: Turn((p, p), E), "outcomes": lambda p: Turn((p,), E, (outcome, outcome))}
-    checked = Checked(Fake(twice[what]))
+    checked = CheckedEnvironment(Fake(twice[what]))
     checked.reset(0)
     with raises(EnvironmentFault, "agent_repeated_in_turn", environment="fake", agents=[0, 0]):
         checked.step([np.zeros(E, np.int64)])
@@ -147,7 +147,7 @@ def test_an_agent_that_is_named_twice_in_a_turn_is_a_fault(what: str) -> None:
 
 def test_spaces_that_change_are_a_fault() -> None:
     fake = Fake()
-    checked = Checked(fake)
+    checked = CheckedEnvironment(fake)
     checked.reset(0)
     (bird,) = fake.world.agents
     fake.world = World(id="fake", agents=(bird,))  # the same again is none
@@ -161,27 +161,27 @@ def test_spaces_that_change_are_a_fault() -> None:
 
 
 def test_what_is_no_turn_is_a_fault() -> None:
-    checked = Checked(Fake(lambda present: (1, 2)))
+    checked = CheckedEnvironment(Fake(lambda present: (1, 2)))
     checked.reset(0)
     with raises(EnvironmentFault, "turn_not_returned", environment="fake", value="tuple", method="step"):
         checked.step([np.zeros(E, np.int64)])
 
 
 def test_very_large_finite_numbers_are_no_fault() -> None:
-    def large(present: Present) -> None:
+    def large(present: AgentTimeStep) -> None:
         present.observation[:] = np.finfo(np.float32).max
 
-    checked = Checked(Fake(large))
+    checked = CheckedEnvironment(Fake(large))
     checked.reset(0)
     turn = checked.step([np.zeros(E, np.int64)])
     assert np.isfinite(turn.present[0].observation).all()
 
 
 def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause() -> None:
-    def explode(present: Present) -> None:
+    def explode(present: AgentTimeStep) -> None:
         raise RuntimeError("the pole\nbroke")
 
-    checked = Checked(Fake(explode))
+    checked = CheckedEnvironment(Fake(explode))
     checked.reset(0)
     said = "RuntimeError: the pole broke"
     with raises(EnvironmentFault, "environment_raised", environment="fake", method="step", reason=said) as caught:
@@ -190,34 +190,34 @@ def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause()
 
 
 def test_a_world_that_exits_is_a_fault_and_not_the_end_of_its_worker() -> None:
-    def leave(present: Present) -> None:
+    def leave(present: AgentTimeStep) -> None:
         sys.exit(3)
 
-    checked = Checked(Fake(leave))
+    checked = CheckedEnvironment(Fake(leave))
     checked.reset(0)
     with raises(EnvironmentFault, "environment_raised", environment="fake", method="step", reason="SystemExit: 3"):
         checked.step([np.zeros(E, np.int64)])
 
 
 def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
-    def fault(present: Present) -> None:
+    def fault(present: AgentTimeStep) -> None:
         raise EnvironmentFault("no_episode_running", environment="inner")
 
-    def interrupt(present: Present) -> None:
+    def interrupt(present: AgentTimeStep) -> None:
         raise KeyboardInterrupt
 
-    checked = Checked(Fake(fault))
+    checked = CheckedEnvironment(Fake(fault))
     checked.reset(0)
     with raises(EnvironmentFault, "no_episode_running", environment="inner"):
         checked.step([np.zeros(E, np.int64)])
-    checked = Checked(Fake(interrupt))
+    checked = CheckedEnvironment(Fake(interrupt))
     checked.reset(0)
     with pytest.raises(KeyboardInterrupt):
         checked.step([np.zeros(E, np.int64)])
 
 
 def test_a_guarded_world_gives_the_same_rows() -> None:
-    plain, guarded = TreasureHunt(6, turns=5), Checked(TreasureHunt(6, turns=5))
+    plain, guarded = TreasureHunt(6, turns=5), CheckedEnvironment(TreasureHunt(6, turns=5))
     assert guarded.world == plain.world
     assert guarded.copies == 6
     assert guarded.scripted() is not None
@@ -240,7 +240,7 @@ def test_what_is_answered_at_once_is_checked_once_and_before_anybody_has_it() ->
         def answer(self, actions: Sequence[NDArray[np.int64]]) -> None:
             had.append(actions)
 
-    environment = Checked(Waited())
+    environment = CheckedEnvironment(Waited())
     assert environment.waits
     environment.reset(0)
     with raises(EnvironmentFault, "action_invalid", environment="fake", agent="bird", field="action"):
@@ -256,7 +256,7 @@ def test_what_is_answered_at_once_is_checked_once_and_before_anybody_has_it() ->
 
 def test_closing_the_guard_closes_the_environment() -> None:
     fake = Fake()
-    Checked(fake).close()
+    CheckedEnvironment(fake).close()
     assert fake.closed
 
 
@@ -274,14 +274,14 @@ def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expe
     agents = fake.world.agents
     seen = DictPopulation(agents=agents, common=Box(shape=(2,)))
     fake.world = World(id="fake", population=seen)
-    guarded = Checked(fake)
+    guarded = CheckedEnvironment(fake)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=common)  # type: ignore[method-assign]
     with raises(EnvironmentFault, "world_data_invalid", environment="fake", field="common"):
         guarded.reset(0)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=np.zeros((E, 2), np.float32))  # type: ignore[method-assign]
     assert guarded.reset(0).common is not None
     fake.world = World(id="fake", agents=agents)
-    guarded = Checked(fake)
+    guarded = CheckedEnvironment(fake)
     with raises(
         EnvironmentFault,
         "world_data_invalid",

@@ -24,8 +24,8 @@ from protocol.spaces import (
     World,
 )
 from tests.faults import raises
-from workers.environments.base import Environment, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 
 E = 3
 NESTED = Agent(
@@ -50,7 +50,9 @@ NESTED = Agent(
 class Scene(Environment):
     """One agent in E copies, whose rows are good until `spoil` has seen them."""
 
-    def __init__(self, agent: Agent, spoil: Callable[[Present], None] = lambda told: None, capacity: int = 0) -> None:
+    def __init__(
+        self, agent: Agent, spoil: Callable[[AgentTimeStep], None] = lambda told: None, capacity: int = 0
+    ) -> None:
         herd = {"population": ArrayPopulation(template=agent, capacity=capacity or 1)}
         self.world = World(id="scene", **(herd if capacity else {"agents": (agent,)}))
         self.copies, self.spoil = E, spoil
@@ -63,7 +65,9 @@ class Scene(Environment):
             for name in mask.dtype.names or [...]:
                 mask[name] = True
         none = np.zeros(n, np.bool_)
-        present = Present(0, place.observed.zeros(n), np.zeros(n, np.float32), none, none.copy(), action_mask=mask)
+        present = AgentTimeStep(
+            0, place.observed.zeros(n), np.zeros(n, np.float32), none, none.copy(), action_mask=mask
+        )
         self.spoil(present)
         return Turn((present,), E)
 
@@ -85,23 +89,23 @@ def replaced(array: NDArray[Any], **kinds: Any) -> NDArray[Any]:
     return np.zeros(len(array), [(name, *kinds.get(name, (array.dtype[name],))) for name in names])
 
 
-def poke(field: str, leaf: str, index: Any, value: Any) -> Callable[[Present], None]:
-    def spoil(told: Present) -> None:
+def poke(field: str, leaf: str, index: Any, value: Any) -> Callable[[AgentTimeStep], None]:
+    def spoil(told: AgentTimeStep) -> None:
         rows = getattr(told, field)
         (rows[leaf] if leaf else rows)[index] = value
 
     return spoil
 
 
-def reform(field: str, **kinds: Any) -> Callable[[Present], None]:
+def reform(field: str, **kinds: Any) -> Callable[[AgentTimeStep], None]:
     return lambda told: setattr(told, field, replaced(getattr(told, field), **kinds))
 
 
-def give(field: str, value: Any) -> Callable[[Present], None]:
+def give(field: str, value: Any) -> Callable[[AgentTimeStep], None]:
     return lambda told: setattr(told, field, value)
 
 
-def ended(told: Present) -> None:
+def ended(told: AgentTimeStep) -> None:
     told.truncated[1] = True
     told.final_index = np.array([1])
     told.final_observation = told.observation[:1].copy()
@@ -144,7 +148,7 @@ def test_a_wrong_leaf_is_told_by_its_name_with_expected_and_got_I3_J9(
 ) -> None:
     facts = {"field": field, "expected": expected, "value": value}
     with raises(EnvironmentFault, "agent_data_invalid", environment="scene", agent="bird", **facts):
-        Checked(Scene(NESTED, spoil)).reset(0)
+        CheckedEnvironment(Scene(NESTED, spoil)).reset(0)
 
 
 def test_who_has_no_mask_is_shown_none() -> None:
@@ -157,7 +161,7 @@ def test_who_has_no_mask_is_shown_none() -> None:
         expected="None, as the agent has none",
         value="bool[3, 3]",
     ):
-        Checked(Scene(plain, give("action_mask", np.ones((E, 3), np.bool_)))).reset(0)
+        CheckedEnvironment(Scene(plain, give("action_mask", np.ones((E, 3), np.bool_)))).reset(0)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ def test_who_has_no_mask_is_shown_none() -> None:
 def test_an_action_outside_its_space_never_reaches_the_environment(
     spoil: Any, field: str, expected: str, value: str
 ) -> None:
-    checked = Checked(Scene(NESTED))
+    checked = CheckedEnvironment(Scene(NESTED))
     checked.reset(0)
     actions = good(checked.world.places[0])
     actions["fly"] = (1, 0.1)  # bounds are inside
@@ -190,12 +194,12 @@ def test_an_action_outside_its_space_never_reaches_the_environment(
 
 
 def test_an_illegal_choice_never_reaches_the_environment() -> None:
-    def forbid(told: Present) -> None:
+    def forbid(told: AgentTimeStep) -> None:
         assert told.action_mask is not None
         told.action_mask["go"][1] = (True, False, True)
         told.action_mask["choose"][2, 4] = False
 
-    checked = Checked(Scene(NESTED, forbid))
+    checked = CheckedEnvironment(Scene(NESTED, forbid))
     checked.reset(0)
     actions = good(checked.world.places[0])
     with raises(
@@ -231,7 +235,7 @@ def test_an_illegal_choice_never_reaches_the_environment() -> None:
     ],
 )
 def test_actions_of_another_form_are_a_fault(actions: Any, kind: str, facts: dict[str, Any]) -> None:
-    checked = Checked(Scene(Agent(name="one", observation=Box(shape=(1,)), action=Discrete(n=2))))
+    checked = CheckedEnvironment(Scene(Agent(name="one", observation=Box(shape=(1,)), action=Discrete(n=2))))
     with raises(EnvironmentFault, "step_before_reset", environment="scene"):
         checked.step(actions)
     checked.reset(0)
@@ -241,7 +245,7 @@ def test_actions_of_another_form_are_a_fault(actions: Any, kind: str, facts: dic
 
 def test_a_template_has_a_row_for_each_place_in_each_copy() -> None:
     one = Agent(name="one", observation=Box(shape=(1,)), action=Discrete(n=2))
-    checked = Checked(Scene(one, capacity=4))
+    checked = CheckedEnvironment(Scene(one, capacity=4))
     assert len(checked.reset(0).present[0].observation) == 4 * E
     checked.step([np.ones(4 * E, np.int64)])
     with raises(
@@ -254,12 +258,12 @@ def test_a_template_has_a_row_for_each_place_in_each_copy() -> None:
     ):
         checked.step([np.ones(E, np.int64)])
 
-    def few(told: Present) -> None:
+    def few(told: AgentTimeStep) -> None:
         told.copies = np.array([0, 4 * E - 1])
         told.observation, told.reward = told.observation[:2], told.reward[:2]
         told.terminated, told.truncated = told.terminated[:2], told.truncated[:2]
 
-    checked = Checked(Scene(one, few, capacity=4))
+    checked = CheckedEnvironment(Scene(one, few, capacity=4))
     assert checked.reset(0).present[0].copies is not None
     checked.step([np.ones(2, np.int64)])
     with raises(
@@ -270,4 +274,4 @@ def test_a_template_has_a_row_for_each_place_in_each_copy() -> None:
         expected="increasing numbers in 0..2",
         value="[ 0 11]",
     ):
-        Checked(Scene(one, few)).reset(0)
+        CheckedEnvironment(Scene(one, few)).reset(0)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from protocol.spaces import Agent, Box, Dict, Discrete, World
-from workers.environments.base import Present
-from workers.environments.checks.fast_path import Glance
+from workers.environments.base import AgentTimeStep
+from workers.environments.checks.fast_path import FastCheck
 
 WORLD = World(id="w", agents=(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4)),))
 NONE = np.zeros(5, np.bool_)
 
 
-def usual() -> Present:
-    return Present(0, np.ones((5, 3), np.float32), np.ones(5, np.float32), NONE.copy(), NONE.copy())
+def usual() -> AgentTimeStep:
+    return AgentTimeStep(0, np.ones((5, 3), np.float32), np.ones(5, np.float32), NONE.copy(), NONE.copy())
 
 
 def changed(array: Any, at: Any, value: Any) -> Any:
@@ -27,19 +27,19 @@ def changed(array: Any, at: Any, value: Any) -> Any:
 
 
 def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None:
-    glance = Glance(WORLD.places[0], 5)
+    glance = FastCheck(WORLD.places[0], 5)
     assert glance.sees(usual())
     assert glance.sees(replace(usual(), terminated=~NONE))
     assert glance.does(np.array([0, 1, 2, 3, 0]))
 
 
-def some(copies: Any) -> Present:
+def some(copies: Any) -> AgentTimeStep:
     """Present in three of five."""
-    return Present(0, np.ones((3, 3), np.float32), np.ones(3, np.float32), NONE[:3], NONE[:3], copies=copies)
+    return AgentTimeStep(0, np.ones((3, 3), np.float32), np.ones(3, np.float32), NONE[:3], NONE[:3], copies=copies)
 
 
 def test_whoever_is_present_in_some_copies_only_passes_as_well() -> None:
-    glance, copies = Glance(WORLD.places[0], 5), np.array([0, 2, 4])
+    glance, copies = FastCheck(WORLD.places[0], 5), np.array([0, 2, 4])
     assert glance.sees(some(copies))
     assert glance.sees(replace(some(copies), clock=np.ones(3)))
     assert glance.does(np.array([0, 3, 1]), copies)
@@ -62,7 +62,7 @@ def test_whoever_is_present_in_some_copies_only_passes_as_well() -> None:
     ],
 )
 def test_copies_that_are_none_or_not_in_order_do_not_pass(copies: Any) -> None:
-    assert not Glance(WORLD.places[0], 5).sees(some(copies))
+    assert not FastCheck(WORLD.places[0], 5).sees(some(copies))
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_copies_that_are_none_or_not_in_order_do_not_pass(copies: Any) -> None:
         lambda p: replace(p, copies=np.arange(4)),
     ],
 )
-def test_anything_else_is_looked_at_in_full(spoil: Callable[[Present], Present]) -> None:
-    assert not Glance(WORLD.places[0], 5).sees(spoil(usual()))
+def test_anything_else_is_looked_at_in_full(spoil: Callable[[AgentTimeStep], AgentTimeStep]) -> None:
+    assert not FastCheck(WORLD.places[0], 5).sees(spoil(usual()))
 
 
 def test_one_bad_number_among_very_many_is_seen_and_large_ones_are_no_fault() -> None:
     world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(9_000,)), action=Discrete(n=4)),))
     many = np.full((5, 9_000), 1e30, np.float32)
-    assert Glance(world.places[0], 5).sees(replace(usual(), observation=many))
-    assert not Glance(world.places[0], 5).sees(replace(usual(), observation=changed(many, (4, 8_999), -np.inf)))
+    assert FastCheck(world.places[0], 5).sees(replace(usual(), observation=many))
+    assert not FastCheck(world.places[0], 5).sees(replace(usual(), observation=changed(many, (4, 8_999), -np.inf)))
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_one_bad_number_among_very_many_is_seen_and_large_ones_are_no_fault() ->
     ],
 )
 def test_an_action_that_is_none_of_the_choices_does_not_pass(chosen: Any) -> None:
-    assert not Glance(WORLD.places[0], 5).does(chosen)
+    assert not FastCheck(WORLD.places[0], 5).does(chosen)
 
 
 def test_nested_and_masked_agents_and_other_actions_are_always_looked_at_in_full() -> None:
-    def glance(**other: Any) -> Glance:
+    def glance(**other: Any) -> FastCheck:
         spaces: dict[str, Any] = {"observation": Box(shape=(3,)), "action": Discrete(n=4)} | other
-        return Glance(World(id="w", agents=(Agent(name="a", **spaces),)).places[0], 5)
+        return FastCheck(World(id="w", agents=(Agent(name="a", **spaces),)).places[0], 5)
 
     assert not glance(observation=Dict(spaces={"x": Box(shape=(3,))})).sees(usual())
     assert not glance(action_mask=True).sees(usual())

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 from tests.faults import raises
-from workers.environments.base import Outcome, Present, Turn
-from workers.environments.checks.payoff_check import Fairness, is_bound
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.environments.checks.payoff_check import PayoffCheck, is_bound
 
 COPIES = 2
 
@@ -33,20 +33,20 @@ def news(kind: Any, which: int, reward: list[float], ended: bool = False, copies
     told: dict[str, Any] = {"agent": which, "reward": np.array(reward, np.float32), "terminated": np.full(n, ended)}
     told["truncated"] = np.zeros(n, np.bool_)
     where: NDArray[np.int64] | None = None if copies is None else np.array(copies)
-    if kind is Present:
-        return Present(observation=np.zeros((n, 1), np.float32), copies=where, **told)
-    return Outcome(copies=np.arange(n) if where is None else where, **told)
+    if kind is AgentTimeStep:
+        return AgentTimeStep(observation=np.zeros((n, 1), np.float32), copies=where, **told)
+    return AgentOutcome(copies=np.arange(n) if where is None else where, **told)
 
 
-def present(which: int, reward: list[float], ended: bool = False, copies: list[int] | None = None) -> Present:
+def present(which: int, reward: list[float], ended: bool = False, copies: list[int] | None = None) -> AgentTimeStep:
     """It acts now."""
-    found: Present = news(Present, which, reward, ended, copies)
+    found: AgentTimeStep = news(AgentTimeStep, which, reward, ended, copies)
     return found
 
 
-def outcome(which: int, reward: list[float], ended: bool = False, copies: list[int] | None = None) -> Outcome:
+def outcome(which: int, reward: list[float], ended: bool = False, copies: list[int] | None = None) -> AgentOutcome:
     """It does not."""
-    found: Outcome = news(Outcome, which, reward, ended, copies)
+    found: AgentOutcome = news(AgentOutcome, which, reward, ended, copies)
     return found
 
 
@@ -63,7 +63,7 @@ def test_a_general_world_is_bound_by_nothing():
     ],
 )
 def test_where_all_act_at_once_every_turn_is_looked_at(payoff: Any, good: Any, bad: Any):
-    guard = Fairness(world(payoff), COPIES)
+    guard = PayoffCheck(world(payoff), COPIES)
     guard.check(Turn((present(0, [0, 0]), present(1, [0, 0]))))
     guard.check(Turn((present(0, good[0]), present(1, good[1]))))
     where = {"environment": "w", "population": "all", "turn": 2, "copy": 1}
@@ -73,7 +73,7 @@ def test_where_all_act_at_once_every_turn_is_looked_at(payoff: Any, good: Any, b
 
 def test_where_they_act_in_turn_sums_are_compared_when_all_are_told():
     """A game of two: each is told with its own turn what came since; the last move ends it for both."""
-    guard = Fairness(world("zero_sum"), COPIES)
+    guard = PayoffCheck(world("zero_sum"), COPIES)
     for first in (True, False):
         guard.check(
             Turn(
@@ -90,7 +90,7 @@ def test_where_they_act_in_turn_sums_are_compared_when_all_are_told():
 
 def test_who_died_is_not_looked_at_in_a_team_but_counts_in_a_game():
     for payoff, later in (("cooperative", [3.0, 3.0]), ("zero_sum", [0.0, 0.0])):
-        guard = Fairness(world(payoff, "abc"), COPIES)
+        guard = PayoffCheck(world(payoff, "abc"), COPIES)
         guard.check(Turn((present(0, [0, 0]), present(1, [0, 0]), present(2, [0, 0]))))
         same = [0.0, 0.0]
         guard.check(Turn((present(0, same), present(1, same)), outcomes=(outcome(2, same, True),)))
@@ -101,7 +101,7 @@ def test_who_died_is_not_looked_at_in_a_team_but_counts_in_a_game():
 
 
 def test_copies_are_at_different_points_of_their_games():
-    guard = Fairness(world("cooperative"), COPIES)
+    guard = PayoffCheck(world("cooperative"), COPIES)
     guard.check(Turn((present(0, [0, 0]), present(1, [0, 0]))))
     guard.check(Turn((present(0, [1], copies=[0]), present(1, [1, 5]))))
     guard.check(Turn((present(0, [2, 8]), present(1, [2, 3]))))
@@ -111,7 +111,7 @@ def test_copies_are_at_different_points_of_their_games():
 
 def test_many_of_a_template_are_a_team_as_well():
     herd = World(id="w", population=ArrayPopulation(template=agent("cow"), capacity=3, payoff="cooperative"))
-    guard = Fairness(herd, COPIES)
+    guard = PayoffCheck(herd, COPIES)
     guard.check(Turn((present(0, [0] * 6),)))
     guard.check(Turn((present(0, [1, 1, 1, 2, 2, 2]),)))
     guard.check(Turn((present(0, [1, 1], copies=[0, 1]),)))
@@ -122,7 +122,7 @@ def test_many_of_a_template_are_a_team_as_well():
 
 
 def test_a_new_game_begins_from_nothing():
-    guard = Fairness(world("cooperative"), COPIES)
+    guard = PayoffCheck(world("cooperative"), COPIES)
     guard.check(Turn((present(0, [0, 0]), present(1, [0, 0]))))
     guard.check(Turn((present(0, [1, 1]),)))
     guard.begin()

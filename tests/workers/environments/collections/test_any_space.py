@@ -11,14 +11,14 @@ from tests.workers.environments.adapters.masked_games import ACTIONS, Alone, InT
 from tests.workers.environments.adapters.test_masked_games import played
 from tests.workers.environments.collections.worlds import collection
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
 
 ADAPTERS: dict[Any, Callable[..., Environment]] = {
     Alone: GymnasiumEnvironment,
     Together: PettingZooEnvironment,
-    InTurn: PettingZooTurns,
+    InTurn: PettingZooAEC,
 }
 
 

@@ -25,7 +25,7 @@ from tests.workers.environments.collections.worlds import (
     numbered,
 )
 from tests.workers.environments.worlds.table import Table
-from workers.environments.base import Environment, Outcome, Turn
+from workers.environments.base import AgentOutcome, Environment, Turn
 
 KINDS = [NumberedTogether, NumberedTurns]
 
@@ -277,7 +277,7 @@ def test_scores_decide_what_is_played_I9() -> None:
 class Late(Paying):
     """Tells each agent's end with its next presence, and nothing when it is asked to conclude."""
 
-    def conclude(self) -> tuple[Outcome, ...]:
+    def conclude(self) -> tuple[AgentOutcome, ...]:
         return ()
 
 
@@ -301,7 +301,7 @@ class Early(Paying):
     def reset(self, seed: int) -> Turn:
         turn = super().reset(seed)
         yes, no = np.ones(1, np.bool_), np.zeros(1, np.bool_)
-        turn.outcomes = (Outcome(1, np.zeros(1, np.int64), np.ones(1, np.float32), yes, no),)
+        turn.outcomes = (AgentOutcome(1, np.zeros(1, np.int64), np.ones(1, np.float32), yes, no),)
         return turn
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from protocol.config.environment import EnvironmentConfig
-from workers.environments.base import Environment, Outcome, Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 
 SMALL = {"height": 7, "width": 7, "turns": 4}
@@ -29,7 +29,7 @@ def ends(environment: Environment, asked: bool) -> tuple[dict[tuple[int, int], l
     early = 0
     chance = np.random.default_rng(7)
 
-    def enter(told: Present | Outcome) -> None:
+    def enter(told: AgentTimeStep | AgentOutcome) -> None:
         copies = range(COPIES) if told.copies is None else told.copies.tolist()
         finals = iter(range(len(told.final_index)))
         for row, copy in enumerate(copies):
@@ -56,8 +56,8 @@ def ends(environment: Environment, asked: bool) -> tuple[dict[tuple[int, int], l
 @pytest.mark.parametrize(("id", "settings"), WORLDS, ids=lambda one: one if isinstance(one, str) else "")
 def test_what_is_concluded_is_told_once_and_the_same_I9(id: str, settings: dict[str, Any]) -> None:
     config = EnvironmentConfig(id=id, copies=COPIES, settings=settings)
-    late, none = ends(Checked(make(config)), asked=False)
-    told, early = ends(Checked(make(config)), asked=True)
+    late, none = ends(CheckedEnvironment(make(config)), asked=False)
+    told, early = ends(CheckedEnvironment(make(config)), asked=True)
     assert none == 0
     assert early > 0
     for key, expected in late.items():
@@ -68,6 +68,6 @@ def test_what_is_concluded_is_told_once_and_the_same_I9(id: str, settings: dict[
 @pytest.mark.parametrize("id", ["treasure_hunt", "tag"])
 def test_where_all_act_at_once_nothing_is_left_to_conclude(id: str) -> None:
     config = EnvironmentConfig(id=id, copies=COPIES, turn_mode="simultaneous", settings={"turns": 4})
-    told, early = ends(Checked(make(config)), asked=True)
+    told, early = ends(CheckedEnvironment(make(config)), asked=True)
     assert early == 0
-    assert told == ends(Checked(make(config)), asked=False)[0]
+    assert told == ends(CheckedEnvironment(make(config)), asked=False)[0]

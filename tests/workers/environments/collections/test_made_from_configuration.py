@@ -12,7 +12,7 @@ from protocol.config.environment import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises, words_in
 from workers.environments.base import Environment
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.collections import Collection
 from workers.environments.registry import describe, make
 from workers.evaluation.baselines import baselines
@@ -52,14 +52,14 @@ def test_the_world_of_a_collection_is_learned_from_one_copy() -> None:
 
 def test_evaluation_plays_the_test_side_and_training_the_other_I6_I9() -> None:
     split = config(split={"train": ["chicken"], "test": ["stag"]})
-    assert played(Checked(make(split)), 12) == {"chicken": 2 * 4 * 4}
-    assert played(Checked(make(split, purpose="evaluate")), 12) == {"stag": 2 * 4 * 3}
+    assert played(CheckedEnvironment(make(split)), 12) == {"chicken": 2 * 4 * 4}
+    assert played(CheckedEnvironment(make(split, purpose="evaluate")), 12) == {"stag": 2 * 4 * 3}
 
 
 def test_evaluation_of_a_curriculum_plays_all_of_it_and_reports_each_I9() -> None:
     ladder = config(curriculum={"after": {"stag": ["chicken"]}, "threshold": {"chicken": 1.0}}, copies=16)
-    assert played(Checked(make(ladder)), 24).keys() == {"chicken"}
-    assert played(Checked(make(ladder, purpose="evaluate")), 24).keys() == {"chicken", "stag"}
+    assert played(CheckedEnvironment(make(ladder)), 24).keys() == {"chicken"}
+    assert played(CheckedEnvironment(make(ladder, purpose="evaluate")), 24).keys() == {"chicken", "stag"}
 
 
 def test_a_single_environment_is_evaluated_as_it_is() -> None:
@@ -74,7 +74,7 @@ def test_a_single_environment_is_evaluated_as_it_is() -> None:
 def test_processes_step_their_shares_and_tell_what_ended_I6_I9(division: dict[str, int]) -> None:
     groups = division.get("async_factor", 1)
     spread = config(prior={"chicken": 1, "stag": 1}, copies=8, **division)
-    found = played(Checked(make(spread)), 48 * groups)
+    found = played(CheckedEnvironment(make(spread)), 48 * groups)
     episodes = found["chicken"] * 3 + found["stag"] * 4  # in steps of one player in one copy
     assert 2 * 8 * (48 - 2 * 4) <= episodes <= 2 * 8 * (48 + groups)
     assert min(found.values()) > 2 * 8 * 2
@@ -83,7 +83,7 @@ def test_processes_step_their_shares_and_tell_what_ended_I6_I9(division: dict[st
 def test_what_a_process_told_before_it_died_is_counted_and_it_begins_anew_I9() -> None:
     """Its curriculum begins from its first environment again, the other process's goes on."""
     ladder = {"after": {"stag": ["chicken"]}, "threshold": {"chicken": 0.0}, "episodes": 1, "rehearsal": 0.0}
-    environment = Checked(make(config(curriculum=ladder, copies=2, processes=2)))
+    environment = CheckedEnvironment(make(config(curriculum=ladder, copies=2, processes=2)))
     turn = environment.reset(0)
     told: dict[str, int] = {}
     for step in range(47):
@@ -103,7 +103,7 @@ def test_what_a_process_told_before_it_died_is_counted_and_it_begins_anew_I9() -
 def test_one_process_draws_what_this_process_draws() -> None:
     here = config(prior={"chicken": 1, "stag": 2}, copies=8)
     there = here.model_copy(update={"processes": 1})
-    assert played(Checked(make(here)), 60, seed=4) == played(Checked(make(there)), 60, seed=4)
+    assert played(CheckedEnvironment(make(here)), 60, seed=4) == played(CheckedEnvironment(make(there)), 60, seed=4)
 
 
 def test_baselines_play_the_collection() -> None:

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from protocol.config.environment import Adversarial, Curriculum, EnvironmentConfig, Split
-from workers.environments.collections.sampling import Choice, Drawn, Ladder, Worst, choice_of
+from workers.environments.collections.sampling import (
+    AdversarialSampler,
+    CurriculumSampler,
+    MemberSampler,
+    PriorSampler,
+    choice_of,
+)
 
 ABC = ["a", "b", "c"]
 
 
-def drawn(choice: Choice, times: int) -> Counter[str]:
+def drawn(choice: MemberSampler, times: int) -> Counter[str]:
     return Counter(choice.choose() for _ in range(times))
 
 
@@ -26,19 +32,19 @@ def chi_square(counts: Counter[str], expected: dict[str, float]) -> float:
 def test_a_prior_is_drawn_in_its_proportions_I9(seed: int) -> None:
     """Normalised: chi-square, 2 degrees of freedom, p > 0.001."""
     prior = {"a": 5.0, "b": 2.0, "c": 0.5}
-    counts = drawn(Drawn(prior, np.random.default_rng(seed)), 4_000)
+    counts = drawn(PriorSampler(prior, np.random.default_rng(seed)), 4_000)
     assert chi_square(counts, prior) < 13.8
     assert chi_square(counts, dict.fromkeys(prior, 1.0)) > 13.8
 
 
 def test_huge_and_tiny_weights_are_normalised() -> None:
-    counts = drawn(Drawn({"a": 1.5e308, "b": 1.5e308, "c": 1e-300}, np.random.default_rng(0)), 200)
+    counts = drawn(PriorSampler({"a": 1.5e308, "b": 1.5e308, "c": 1e-300}, np.random.default_rng(0)), 200)
     assert counts["c"] == 0
     assert min(counts["a"], counts["b"]) > 70
 
 
 def test_draws_are_reproducible() -> None:
-    first, second, other = (Drawn(dict.fromkeys(ABC, 1.0), np.random.default_rng(seed)) for seed in (1, 1, 2))
+    first, second, other = (PriorSampler(dict.fromkeys(ABC, 1.0), np.random.default_rng(seed)) for seed in (1, 1, 2))
     sequences = [[choice.choose() for _ in range(50)] for choice in (first, second, other)]
     assert sequences[0] == sequences[1] != sequences[2]
 
@@ -52,7 +58,7 @@ def test_training_draws_only_the_train_side_all_alike_I9() -> None:
     assert isinstance(config.split, Split)
 
 
-def ladder(rehearsal: float = 0.0, episodes: int = 3) -> Ladder:
+def ladder(rehearsal: float = 0.0, episodes: int = 3) -> CurriculumSampler:
     """d comes after b and c, which come after a; e is by itself."""
     curriculum = Curriculum(
         after={"b": ("a",), "c": ("a",), "d": ("b", "c")},
@@ -60,7 +66,7 @@ def ladder(rehearsal: float = 0.0, episodes: int = 3) -> Ladder:
         episodes=episodes,
         rehearsal=rehearsal,
     )
-    return Ladder(["a", "b", "c", "d", "e"], curriculum, np.random.default_rng(0))
+    return CurriculumSampler(["a", "b", "c", "d", "e"], curriculum, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("order", [("b", "c"), ("c", "b")])
@@ -120,7 +126,7 @@ def test_without_rehearsal_the_mastered_is_left() -> None:
 
 
 def test_an_adversary_tries_all_then_takes_the_worst_I9() -> None:
-    choice = Worst(ABC, Adversarial(tries=2, exploration=0.0), np.random.default_rng(0))
+    choice = AdversarialSampler(ABC, Adversarial(tries=2, exploration=0.0), np.random.default_rng(0))
     scores = {"a": 3.0, "b": 1.0, "c": 2.0}
     first = [choice.choose() for _ in range(9)]
     assert Counter(first) == {"a": 3, "b": 3, "c": 3}, "nothing has ended so far"
@@ -135,7 +141,7 @@ def test_an_adversary_tries_all_then_takes_the_worst_I9() -> None:
 
 
 def test_an_adversary_judges_by_the_last_episodes_I9() -> None:
-    choice = Worst(["a", "b"], Adversarial(tries=1, episodes=4, exploration=0.0), np.random.default_rng(0))
+    choice = AdversarialSampler(["a", "b"], Adversarial(tries=1, episodes=4, exploration=0.0), np.random.default_rng(0))
     choice.ended("a", -1000.0)
     choice.ended("b", 0.0)
     assert choice.choose() == "a"
@@ -147,7 +153,7 @@ def test_an_adversary_judges_by_the_last_episodes_I9() -> None:
 
 
 def test_an_adversary_explores_in_its_share_I9() -> None:
-    choice = Worst(ABC, Adversarial(tries=1, exploration=0.3), np.random.default_rng(1))
+    choice = AdversarialSampler(ABC, Adversarial(tries=1, exploration=0.3), np.random.default_rng(1))
     for name, score in zip(ABC, (1.0, 2.0, 3.0), strict=True):
         choice.ended(name, score)
     assert chi_square(drawn(choice, 4_000), {"a": 0.8, "b": 0.1, "c": 0.1}) < 13.8

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from protocol.config.environment import EnvironmentConfig
 from protocol.spaces import Agent, ArrayPopulation, Box, Discrete, World
 from tests.workers.environments.adapters.random_games import InTurns, Row, Together
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
-from workers.environments.base import Environment, Outcome, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.collections import Collection
-from workers.environments.worlds.base.fixed_length import Rounds, TurnMode
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 APART = 10_000
 """Between the times at which two random games begin: no observation of one is like one of another."""
 
 
-class Paying(Rounds):
+class Paying(FixedLengthWorld):
     """Agent k earns `pay` * (k + 1) for each action of an episode of `turns`; it sees (pay, episode, turn, k)."""
 
     def __init__(self, pay: float, turns: int, turn_mode: TurnMode, copies: int = 1, terminates: bool = False) -> None:
@@ -131,8 +131,8 @@ class Crowd(Environment):
         here, away = np.flatnonzero(self.age >= 0), np.flatnonzero(acted & (self.age < 0))
         earned, died, timed_out, *finals = news(here)
         everyone = None if len(here) == 3 else here
-        present = Present(0, self._seen(here), earned, died, timed_out, everyone, *finals)
-        outcomes = (Outcome(0, away, *news(away)),) if len(away) else ()
+        present = AgentTimeStep(0, self._seen(here), earned, died, timed_out, everyone, *finals)
+        outcomes = (AgentOutcome(0, away, *news(away)),) if len(away) else ()
         return Turn((present,), steps, outcomes, common=self._common())
 
     def _seen(self, which: NDArray[np.int64]) -> NDArray:
@@ -162,7 +162,7 @@ class Ledger:
     """Plays an environment with actions t mod `actions` (t: the last number seen), and writes down every row."""
 
     def __init__(self, environment: Environment, actions: int = 2) -> None:
-        self.environment, self.actions = Checked(environment), actions
+        self.environment, self.actions = CheckedEnvironment(environment), actions
         self.rows: dict[tuple[int, int], list[tuple[NDArray, Row]]] = {}
         """(agent, row of all copies) -> (what was seen, what that led to), of all closed rows in their order."""
         self.open: dict[tuple[int, int], tuple[NDArray, Row]] = {}
@@ -197,7 +197,7 @@ class Ledger:
                     self.rows.setdefault(key, []).append(self.open.pop(key))
                 self.open[key] = (present.observation[row].copy(), Row(float(present.observation[row].flat[-1])))
 
-    def _tell(self, told: Present | Outcome, where: NDArray[np.int64]) -> None:
+    def _tell(self, told: AgentTimeStep | AgentOutcome, where: NDArray[np.int64]) -> None:
         finals = dict(zip(told.final_index.tolist(), range(len(told.final_index)), strict=True))
         for row, place in enumerate(where.tolist()):
             key, done = (told.agent, place), bool(told.terminated[row] or told.truncated[row])
@@ -241,7 +241,7 @@ def numbered(kinds: Sequence[type[Any]], games: list[Any]) -> dict[str, Callable
             games[-1].time = games[-1].number * APART
             return games[-1]
 
-        adapter = PettingZooTurns if issubclass(kind, InTurns) else PettingZooEnvironment
+        adapter = PettingZooAEC if issubclass(kind, InTurns) else PettingZooEnvironment
         return adapter("game", game, 1)
 
     return {f"m{i}": lambda kind=kind: make_one(kind) for i, kind in enumerate(kinds)}  # type: ignore[misc]

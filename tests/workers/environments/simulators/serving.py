@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.waiting import until
-from workers.environments.base import Outcome, Present
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.simulators import External, Outside
+from workers.environments.simulators import SimulatorEndpoint, SimulatorEnvironment
 
 __all__ = ["WALK", "Row", "Serving", "serving"]
 
@@ -46,8 +46,8 @@ class Serving:
     """A served world: `address` to connect to, and by (agent, row) what became of each stream."""
 
     address: str
-    external: External
-    environment: Checked
+    external: SimulatorEnvironment
+    environment: CheckedEnvironment
     streams: dict[tuple[str, int], list[Row]] = field(default_factory=dict)
     steps: int = 0
     empty: int = 0
@@ -76,7 +76,7 @@ class Serving:
         """Waits until nothing is open any more."""
         until(lambda: all(rows and rows[-1].closed for rows in [*self.streams.values()]), what="all rows are closed")
 
-    def take(self, told: Present | Outcome) -> None:
+    def take(self, told: AgentTimeStep | AgentOutcome) -> None:
         """As a seat does: rewards and ends go to the open row."""
         name = self.environment.world.agents[told.agent].name
         finals = iter(() if told.final_observation is None else told.final_observation)
@@ -85,7 +85,7 @@ class Serving:
         for k, row in enumerate(rows):
             stream = self.streams.setdefault((name, row), [])
             last = stream[-1] if stream and not stream[-1].closed else None
-            assert last is not None or isinstance(told, Present), "an outcome where nothing is open"
+            assert last is not None or isinstance(told, AgentTimeStep), "an outcome where nothing is open"
             if last is None:
                 assert not told.reward[k]
                 continue
@@ -93,9 +93,9 @@ class Serving:
             ended = bool(told.terminated[k] or told.truncated[k])
             last.end = "terminated" if told.terminated[k] else "truncated" if told.truncated[k] else ""
             last.final = next(finals).copy() if told.truncated[k] else None
-            last.closed = ended or isinstance(told, Present)
+            last.closed = ended or isinstance(told, AgentTimeStep)
 
-    def play(self, policy: Callable[[Present], NDArray[Any]], stop: threading.Event) -> None:
+    def play(self, policy: Callable[[AgentTimeStep], NDArray[Any]], stop: threading.Event) -> None:
         """Turn after turn."""
         try:
             turn = self.environment.reset(0)
@@ -105,7 +105,7 @@ class Serving:
                 while self.orders:
                     self.orders.pop(0)()
                 actions = []
-                everything: tuple[Present | Outcome, ...] = (*turn.outcomes, *turn.present)
+                everything: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
                 for told in everything:
                     self.take(told)
                 for present in turn.present:
@@ -121,7 +121,7 @@ class Serving:
             self.fault = fault
 
 
-def counted(present: Present) -> NDArray[np.int64]:
+def counted(present: AgentTimeStep) -> NDArray[np.int64]:
     """The action is the first number that is seen, up to 7."""
     return np.clip(present.observation[:, 0], 0, 7).astype(np.int64)
 
@@ -130,7 +130,7 @@ def counted(present: Present) -> NDArray[np.int64]:
 def serving(
     world: World = WALK,
     copies: int = 2,
-    policy: Callable[[Present], NDArray[Any]] = counted,
+    policy: Callable[[AgentTimeStep], NDArray[Any]] = counted,
     context: zmq.Context[zmq.Socket[bytes]] | None = None,
     folder: Path | None = None,
     restarts: int = 3,
@@ -139,12 +139,12 @@ def serving(
     """Serves until the block ends."""
     own = context is None
     context = context or zmq.Context(1)
-    outside = Outside(context, "127.0.0.1", 0, "", "0123abcd", "actor-0", 0, folder)
+    outside = SimulatorEndpoint(context, "127.0.0.1", 0, "", "0123abcd", "actor-0", 0, folder)
     tree = world.model_dump(mode="json")
     config = EnvironmentConfig(id="external", copies=copies, restarts=restarts, settings={"world": tree, **settings})
     external = make(config, outside=outside)
-    assert isinstance(external, External)
-    environment = Checked(external)
+    assert isinstance(external, SimulatorEnvironment)
+    environment = CheckedEnvironment(external)
     served = Serving(external.address, external, environment)
     stop = threading.Event()
     thread = threading.Thread(target=served.play, args=(policy, stop))

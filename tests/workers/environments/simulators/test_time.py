@@ -14,16 +14,16 @@ from protocol.errors import ConfigurationError
 from protocol.experience.layout import segment_layout
 from protocol.messages.simulator import Admit
 from protocol.simulator.client import Simulator
-from protocol.simulator.encoding import Cast
+from protocol.simulator.encoding import SpaceCodec
 from protocol.simulator.fallback import Lateness
-from protocol.simulator.session import Shown
+from protocol.simulator.session import ObservedStep
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
 from tests.faults import raises
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.environments.simulators.serving import Serving, counted, serving
-from workers.environments.base import Present
-from workers.environments.simulators.latency import WITHIN, Latency
+from workers.environments.base import AgentTimeStep
+from workers.environments.simulators.latency import WITHIN, LatencyHistogram
 
 DRIVER = Agent(
     name="driver",
@@ -49,13 +49,13 @@ def agreed(own: tuple[Any, ...], deadline: float = 0.0, fallback: Any = "last") 
     """Of a driver whose run wishes that."""
     admit = Admit(**ADMIT, places=[], lease=1.0, largest=1, rate=1, deadline=deadline, fallback=fallback)
     lateness = Lateness(*own)
-    lateness.agree(admit, Cast(WORLD))
+    lateness.agree(admit, SpaceCodec(WORLD))
     return lateness
 
 
-def shown(elements: tuple[str, ...] = (), **masks: list[int]) -> Shown:
+def shown(elements: tuple[str, ...] = (), **masks: list[int]) -> ObservedStep:
     """What the driver sees."""
-    return Shown({"driver": [3.0]}, {"driver": {**ALL, **masks}}, elements)
+    return ObservedStep({"driver": [3.0]}, {"driver": {**ALL, **masks}}, elements)
 
 
 def plain(action: Any) -> Any:
@@ -97,7 +97,7 @@ def test_a_late_action_is_replaced_as_the_run_says_and_done_late() -> None:
     """Whoever asks is never held up for longer than that."""
     gate = threading.Event()
 
-    def slow(present: Present) -> Any:
+    def slow(present: AgentTimeStep) -> Any:
         gate.wait(60)
         return counted(present)
 
@@ -117,7 +117,7 @@ def test_a_late_action_is_replaced_as_the_run_says_and_done_late() -> None:
 def test_the_clock_of_a_simulator_is_kept_with_each_step() -> None:
     clocks: list[float] = []
 
-    def noted(present: Present) -> Any:
+    def noted(present: AgentTimeStep) -> Any:
         assert present.clock is not None
         clocks.extend(present.clock.tolist())
         return counted(present)
@@ -147,7 +147,7 @@ def test_whoever_waits_is_told_that_training_cannot_take_in_more_and_when_it_can
     """Back-pressure, without having to ask for it; once a wait."""
     blocked, free = threading.Event(), threading.Event()
 
-    def hold(served: Serving, present: Present) -> Any:
+    def hold(served: Serving, present: AgentTimeStep) -> Any:
         blocked.set()
         while not free.is_set():
             served.environment.attend()
@@ -167,7 +167,7 @@ def test_whoever_waits_is_told_that_training_cannot_take_in_more_and_when_it_can
 
 
 def test_a_histogram_of_waits_is_never_reset() -> None:
-    latency = Latency()
+    latency = LatencyHistogram()
     for seconds in (0.0005, 0.001, 0.02, 0.5, 30.0):
         latency.add(seconds)
     assert latency.take(0.5)[0] == pytest.approx(20_000, rel=0.07)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 
 __all__ = ["Diary", "Nest", "Ragged", "Unlike", "different", "dying"]
 
@@ -48,7 +48,7 @@ class Diary(Environment):
 
     def _turn(self, reward: NDArray[np.float32]) -> Turn:
         ended = np.full(self.copies, self._t > 0 and self._t % self._length == 0)
-        present = Present(0, self._seen(self._t), reward, np.zeros(self.copies, np.bool_), ended)
+        present = AgentTimeStep(0, self._seen(self._t), reward, np.zeros(self.copies, np.bool_), ended)
         if ended.any():
             present.final_index = np.arange(self.copies)
             present.final_observation = self._seen(-self._t)
@@ -83,12 +83,12 @@ class Ragged(Environment):
             told = ~here & self._open[agent] & (self._chance.random(self.copies) < 0.5)
             if told.any():
                 copies = np.flatnonzero(told)
-                outcomes.append(Outcome(agent, copies, *self._brought(agent, copies)))
+                outcomes.append(AgentOutcome(agent, copies, *self._brought(agent, copies)))
             if here.any():
                 copies = np.flatnonzero(here)
                 seen = self._chance.random((len(copies), 3), np.float32)
                 everybody = None if here.all() else copies
-                present.append(Present(agent, seen, *self._brought(agent, copies, everybody)))
+                present.append(AgentTimeStep(agent, seen, *self._brought(agent, copies, everybody)))
                 self._acting.append((agent, copies))
         return Turn(tuple(present), int(self._chance.integers(3)), tuple(outcomes))
 

@@ -27,7 +27,7 @@ from tests.tools import ROOT
 from tests.workers.environments.vectorized.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
 from workers.environments.base import Environment, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
 from workers.environments.vectorized import process_environment
 from workers.environments.vectorized.process_environment import ProcessEnvironment, seed_of_share
@@ -100,7 +100,7 @@ def pid_of(index: int) -> int:
     ],
 )
 def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_this_process(id: str, rest: Any) -> None:
-    here = Checked(make(config(id, 4, processes=0, **rest)))
+    here = CheckedEnvironment(make(config(id, 4, processes=0, **rest)))
     with started(id, 4, **rest) as there:
         assert there.world == here.world
         n = here.world.agents[0].action.n
@@ -116,7 +116,7 @@ def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_thi
 def test_many_processes_tell_what_their_shares_tell_alone_however_ragged(processes: int, groups: int) -> None:
     """Every share is an environment of its own with a seed of its own; all of its rows, and nobody else's."""
     share, rows = 3, 3 * processes
-    alone = [[Checked(Ragged(share)) for _ in range(processes)] for _ in range(groups)]
+    alone = [[CheckedEnvironment(Ragged(share)) for _ in range(processes)] for _ in range(groups)]
     with started("Ragged", share * processes * groups, processes, groups) as environment:
         turn = environment.reset(5)
         parts = [
@@ -358,7 +358,7 @@ def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatc
 
 def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once() -> None:
     settings = {"how": "raise"}
-    here = Checked(make(config("dying", 2, processes=0, settings=settings)))
+    here = CheckedEnvironment(make(config("dying", 2, processes=0, settings=settings)))
     said = []
     with started("dying", 2, settings=settings) as there:
         for environment in (here, there):
@@ -416,7 +416,7 @@ def test_a_world_is_described_without_a_process() -> None:
 
 def test_a_guard_around_it_knows_its_groups_and_its_restarts() -> None:
     with started("Diary", 8, processes=2, groups=2) as environment:
-        checked = Checked(environment)
+        checked = CheckedEnvironment(environment)
         turn = checked.reset(0)
         lose(0, signal.SIGKILL)
         turn = checked.step(actions_for(turn, 4, 0))

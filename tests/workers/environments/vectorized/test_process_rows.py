@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, Discrete, World
-from workers.environments.base import Environment, Outcome, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.vectorized.process_environment import seed_of_share
 
@@ -57,7 +57,7 @@ class Swarm(Environment):
         self._here = np.flatnonzero(here)
         before = self._common.copy()
         self._common[:] = chance.random(self._common.shape)
-        outcomes = (Outcome(0, gone, *self._brought(gone, end, before)),) if len(gone) else ()
+        outcomes = (AgentOutcome(0, gone, *self._brought(gone, end, before)),) if len(gone) else ()
         self._open[gone] = False
         if not len(self._here):
             return Turn((), 1, outcomes, common=self._common)
@@ -68,7 +68,7 @@ class Swarm(Environment):
         legal["say"][:, 1] = True
         everybody = None if here.all() else self._here
         seen = self._seen(self._here)
-        present = Present(0, seen, reward, terminated, truncated, everybody, cut, final, common, legal)
+        present = AgentTimeStep(0, seen, reward, terminated, truncated, everybody, cut, final, common, legal)
         return Turn((present,), 1, outcomes, common=self._common)
 
     def _seen(self, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -87,7 +87,7 @@ class Swarm(Environment):
         return reward, terminated, truncated, cut, self._seen(rows[cut]), before[rows[cut] // MANY]
 
 
-def actions_for(present: Present, rows: int, salt: int) -> dict[int, tuple[list[float], int]]:
+def actions_for(present: AgentTimeStep, rows: int, salt: int) -> dict[int, tuple[list[float], int]]:
     """row -> numbers and a legal choice, which no other row has at this time."""
     every = np.arange(rows) if present.copies is None else present.copies
     assert present.action_mask is not None
@@ -108,7 +108,7 @@ def rows_of(environment: Environment, chosen: dict[int, tuple[list[float], int]]
 def told(turn: Turn, first: int = 0) -> dict[tuple[str, int], tuple[Any, ...]]:
     """All that a turn says, row by row from `first` on."""
     said: dict[tuple[str, int], tuple[Any, ...]] = {}
-    both: tuple[tuple[str, tuple[Present | Outcome, ...]], ...] = (
+    both: tuple[tuple[str, tuple[AgentTimeStep | AgentOutcome, ...]], ...] = (
         ("present", turn.present),
         ("outcome", turn.outcomes),
     )
@@ -121,7 +121,7 @@ def told(turn: Turn, first: int = 0) -> dict[tuple[str, int], tuple[Any, ...]]:
             }
             for i, row in enumerate(rows.tolist()):
                 seen = None
-                if isinstance(one, Present):
+                if isinstance(one, AgentTimeStep):
                     assert one.action_mask is not None
                     seen = (one.observation[i].tobytes(), one.action_mask[i].tobytes())
                 ends = (bool(one.terminated[i]), bool(one.truncated[i]), finals.get(i))
@@ -136,9 +136,9 @@ def test_every_share_tells_of_all_its_rows_whatever_their_form_and_has_the_actio
     """Row `copy * C + place`, of a share as of the whole group."""
     share = 2
     rows, copies = share * MANY, share * processes * groups
-    alone = [[Checked(Swarm(share)) for _ in range(processes)] for _ in range(groups)]
+    alone = [[CheckedEnvironment(Swarm(share)) for _ in range(processes)] for _ in range(groups)]
     config = EnvironmentConfig(id=WORLDS, copies=copies, processes=processes, async_factor=groups)
-    there = Checked(make(config))
+    there = CheckedEnvironment(make(config))
     try:
         turn = there.reset(5)
         seeds = [[seed_of_share(5, (g * processes + i) * share) for i in range(processes)] for g in range(groups)]
@@ -172,7 +172,7 @@ def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all
     import psutil
 
     config = EnvironmentConfig(id=WORLDS, copies=4, processes=2, restarts=1)
-    there = Checked(make(config))
+    there = CheckedEnvironment(make(config))
     try:
         turn = there.reset(5)
         while not turn.present or turn.present[0].copies is not None:  # until everybody is there
@@ -183,7 +183,7 @@ def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all
         next(p for p in steppers if p.cmdline()[-2] == "1").kill()
         turn = there.step([rows_of(there, actions_for(p, 4 * MANY, 1)) for p in turn.present])
         cut: dict[int, tuple[bytes, list[float]]] = {}
-        news: tuple[Present | Outcome, ...] = (*turn.present, *turn.outcomes)
+        news: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.present, *turn.outcomes)
         for one in news:
             rows = np.arange(4 * MANY) if one.copies is None else one.copies
             for i, k in enumerate(one.final_index):

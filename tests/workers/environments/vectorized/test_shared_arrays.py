@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.spaces import Agent, ArrayPopulation, Place, Record, World
+from protocol.spaces import Agent, ArrayPopulation, Place, RowFormat, World
 from protocol.spaces.model import ELEMENTS
 from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.test_any_space import usable
-from workers.environments.base import Outcome, Present, Turn
-from workers.environments.vectorized.actor_side import Group
-from workers.environments.vectorized.process_side import Share
-from workers.environments.vectorized.shared_arrays import Division, Exchange
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.environments.vectorized.actor_side import TurnReader
+from workers.environments.vectorized.process_side import TurnWriter
+from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
 SPACES = spaces().filter(usable)
-DIVISION = Division(copies=8, processes=2, groups=2)
+DIVISION = Partition(copies=8, processes=2, groups=2)
 
 
 @st.composite
@@ -36,7 +36,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(id="w", population=ArrayPopulation(template=agent, capacity=capacity))
 
 
-def noise(record: Record, rows: int, chance: np.random.Generator) -> NDArray[Any]:
+def noise(record: RowFormat, rows: int, chance: np.random.Generator) -> NDArray[Any]:
     """Rows that differ in all of their bytes; of bits, in all of their values."""
     made = record.zeros(rows)
     for _, part in record.parts(made):
@@ -56,7 +56,7 @@ def written(place: Place, chance: np.random.Generator) -> Turn:
     truncated = chance.random(n) < 0.5
     mask = None if place.masked is None else noise(place.masked, n, chance)
     index = np.flatnonzero(truncated)
-    present = Present(
+    present = AgentTimeStep(
         0,
         noise(place.observed, n, chance),
         chance.random(n, np.float32),
@@ -69,11 +69,11 @@ def written(place: Place, chance: np.random.Generator) -> Turn:
     )
     ends = np.ones(len(away), np.bool_)
     last = noise(place.observed, len(away), chance)
-    outcome = Outcome(0, away, chance.random(len(away), np.float32), ~ends, ends, np.arange(len(away)), last)
+    outcome = AgentOutcome(0, away, chance.random(len(away), np.float32), ~ends, ends, np.arange(len(away)), last)
     return Turn((present,) if n else (), 1, (outcome,) if len(away) else ())
 
 
-def rows_of(told: Present | Outcome, size: int, first: int) -> dict[int, tuple[Any, ...]]:
+def rows_of(told: AgentTimeStep | AgentOutcome, size: int, first: int) -> dict[int, tuple[Any, ...]]:
     """row -> all that is told of it."""
     copies = range(size) if told.copies is None else told.copies.tolist()
     said = {}
@@ -83,7 +83,7 @@ def rows_of(told: Present | Outcome, size: int, first: int) -> dict[int, tuple[A
             assert told.final_observation is not None
             final = told.final_observation[told.final_index.tolist().index(i)].tobytes()
         seen = mask = None
-        if isinstance(told, Present):
+        if isinstance(told, AgentTimeStep):
             seen = told.observation[i].tobytes()
             mask = None if told.action_mask is None else told.action_mask[i].tobytes()
         said[first + row] = (seen, mask, float(told.reward[i]), bool(told.terminated[i]), final)
@@ -97,19 +97,21 @@ def test_rows_of_any_space_are_read_as_they_were_written_and_actions_reach_who_t
 ) -> None:
     """K3 I1: nested spaces, masks and templates, in the rows of two processes and two groups."""
     place, chance = world.places[0], np.random.default_rng(seed)
-    memory = memoryview(bytearray(Exchange.size(world, DIVISION)))
-    ours, theirs = (Exchange(world, DIVISION, memory) for _ in range(2))
+    memory = memoryview(bytearray(SharedTurns.size(world, DIVISION)))
+    ours, theirs = (SharedTurns(world, DIVISION, memory) for _ in range(2))
     rows = DIVISION.share * place.many
     for _ in range(3):
         for number in range(DIVISION.groups):
-            group = Group(ours, number)
-            shares = [Share(theirs, process, number) for process in range(DIVISION.processes)]
+            group = TurnReader(ours, number)
+            shares = [TurnWriter(theirs, process, number) for process in range(DIVISION.processes)]
             turns = [written(place, chance) for _ in shares]
             for share, turn in zip(shares, turns, strict=True):
                 share.write(turn)
             told = group.read()
             assert (told.env_steps, told.group) == (2, number)
-            both: tuple[tuple[tuple[Present | Outcome, ...], list[tuple[Present | Outcome, ...]]], ...] = (
+            both: tuple[
+                tuple[tuple[AgentTimeStep | AgentOutcome, ...], list[tuple[AgentTimeStep | AgentOutcome, ...]]], ...
+            ] = (
                 (told.present, [turn.present for turn in turns]),
                 (told.outcomes, [turn.outcomes for turn in turns]),
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from protocol.config.run import EnvironmentConfig
 from workers.environments.base import Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.vectorized.process_environment import seed_of_share
 
@@ -34,8 +34,8 @@ def actions(turn: Turn, t: int) -> list[np.ndarray]:
 
 
 def test_every_group_sees_its_own_copies_and_what_was_seen_last_J9() -> None:
-    there = Checked(make(config(8, 2, 2)))
-    alone = [[Checked(make(config(2, 0, 1))) for _ in range(2)] for _ in range(2)]
+    there = CheckedEnvironment(make(config(8, 2, 2)))
+    alone = [[CheckedEnvironment(make(config(2, 0, 1))) for _ in range(2)] for _ in range(2)]
     try:
         turn = there.reset(5)
         parts = [
@@ -63,7 +63,7 @@ def test_every_group_sees_its_own_copies_and_what_was_seen_last_J9() -> None:
 
 def test_what_was_seen_before_a_crash_is_what_its_episodes_ended_with_J9() -> None:
     there = make(config(4, 2, 1))
-    guarded = Checked(there)
+    guarded = CheckedEnvironment(there)
     try:
         turn = guarded.reset(5)
         assert turn.common is not None

@@ -33,10 +33,10 @@ from tests.workers.environments.test_any_space import FULL, SPACES
 from tests.workers.environments.worlds.scenes import Scenes
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
-from workers.environments.base import Environment, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player
 from workers.environments.views.gymnasium_views import GymnasiumView, VectorView
 from workers.environments.views.pettingzoo_views import ParallelView, TurnView
@@ -91,14 +91,14 @@ def _strict() -> Any:
 @pytest.mark.parametrize("kind", AGENTS)
 def test_they_pass_the_tests_of_pettingzoo(kind: str, shape: Callable[[str], World]) -> None:
     """I5: nested spaces, continuous actions, masks, common observations, templates."""
-    parallel_api_test(ParallelView(Checked(Scenes(shape(kind)))), num_cycles=60)
-    api_test(TurnView(Checked(Scenes(shape(kind)))), num_cycles=60)
-    seed_test(lambda: TurnView(Checked(Scenes(shape(kind)))), num_cycles=20)
+    parallel_api_test(ParallelView(CheckedEnvironment(Scenes(shape(kind)))), num_cycles=60)
+    api_test(TurnView(CheckedEnvironment(Scenes(shape(kind)))), num_cycles=60)
+    seed_test(lambda: TurnView(CheckedEnvironment(Scenes(shape(kind)))), num_cycles=20)
 
 
 @pytest.mark.parametrize("kind", AGENTS)
 def test_they_pass_the_test_of_gymnasium(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    view = GymnasiumView(Checked(Scenes(World(id=kind, agents=(AGENTS[kind],)), steady=True)))
+    view = GymnasiumView(CheckedEnvironment(Scenes(World(id=kind, agents=(AGENTS[kind],)), steady=True)))
     if AGENTS[kind].action_mask:  # whoever plays by masks draws by them, which the test does not
         draw, mask = view.action_space.sample, view.reset()[0]["action_mask"]
         monkeypatch.setattr(view.action_space, "sample", lambda: draw(mask=mask))
@@ -109,12 +109,12 @@ def test_they_pass_the_test_of_gymnasium(kind: str, monkeypatch: pytest.MonkeyPa
 def test_games_with_masks_are_played_after_they_went_both_ways(beside: bool) -> None:
     """PettingZoo's, ours, PettingZoo's and ours again; and Gymnasium's. An illegal move is an error in the game."""
     games: list[Any] = [InTurn("plain", beside), Together("nested", beside), Alone("several", beside)]
-    turns = TurnView(PettingZooTurns("in", lambda: games[0], 1))
-    play(Checked(PettingZooTurns("out", lambda: turns, 1)), 60, 0)
+    turns = TurnView(PettingZooAEC("in", lambda: games[0], 1))
+    play(CheckedEnvironment(PettingZooAEC("out", lambda: turns, 1)), 60, 0)
     parallel = ParallelView(PettingZooEnvironment("in", lambda: games[1], 1))
-    play(Checked(PettingZooEnvironment("out", lambda: parallel, 1)), 60, 0)
+    play(CheckedEnvironment(PettingZooEnvironment("out", lambda: parallel, 1)), 60, 0)
     single = GymnasiumView(GymnasiumEnvironment("in", lambda: games[2], 1))
-    play(Checked(GymnasiumEnvironment("out", lambda: single, 1)), 60, 0)
+    play(CheckedEnvironment(GymnasiumEnvironment("out", lambda: single, 1)), 60, 0)
     assert all(game.rules.moves >= 50 for game in games)
 
 
@@ -129,7 +129,7 @@ def play(environment: Environment, turns: int, seed: int) -> list[Any]:
     return told
 
 
-def said(one: Present) -> Any:
+def said(one: AgentTimeStep) -> Any:
     told = one.observation, one.final_observation, one.action_mask
     return (
         one.agent,
@@ -183,13 +183,13 @@ def test_any_world_of_ours_comes_back_as_it_went_out_I5(world: World, seed: int,
     kept = Kept(world)
     out: Environment
     if form == "single":
-        out = GymnasiumEnvironment("again", lambda: GymnasiumView(Checked(kept)), 1)
+        out = GymnasiumEnvironment("again", lambda: GymnasiumView(CheckedEnvironment(kept)), 1)
     elif form == "parallel":
-        out = PettingZooEnvironment("again", lambda: ParallelView(Checked(kept)), 1)
+        out = PettingZooEnvironment("again", lambda: ParallelView(CheckedEnvironment(kept)), 1)
     else:
-        out = PettingZooTurns("again", lambda: TurnView(Checked(kept)), 1)
+        out = PettingZooAEC("again", lambda: TurnView(CheckedEnvironment(kept)), 1)
     start = len(kept.told)
-    told = play(Checked(out), 4, seed)
+    told = play(CheckedEnvironment(out), 4, seed)
     assert narrowed(told) == narrowed(kept.told[start : start + 4])
 
 
@@ -197,7 +197,7 @@ def test_any_world_of_ours_comes_back_as_it_went_out_I5(world: World, seed: int,
 @given(world=lone_worlds(), seed=st.integers(0, 2**20))
 def test_any_vector_of_ours_comes_back_as_it_went_out(world: World, seed: int) -> None:
     kept = Kept(world, 3)
-    again = Checked(GymnasiumVector("again", VectorView(Checked(kept))))
+    again = CheckedEnvironment(GymnasiumVector("again", VectorView(CheckedEnvironment(kept))))
     start = len(kept.told)
     told = play(again, 13, seed)
     assert narrowed(told) == narrowed(kept.told[start : start + 13])

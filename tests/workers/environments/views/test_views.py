@@ -22,10 +22,10 @@ from tests.workers.environments.worlds import gridworld
 from workers.environments.adapters.adapter_checks import copy_seeds
 from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
 from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
-from workers.environments.adapters.pettingzoo_aec import PettingZooTurns
+from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
-from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.registry import make
 from workers.environments.views.gymnasium_views import GymnasiumView, VectorView
 from workers.environments.views.pettingzoo_views import ParallelView, TurnView
@@ -74,7 +74,7 @@ def test_a_seed_repeats_the_run(id: str) -> None:
 def test_the_wrapped_pass_as_well_both_ways() -> None:
     """PettingZoo's own, ours, and PettingZoo's again; a gridworld in Sorrel's manner; random games."""
     parallel_api_test(ParallelView(PettingZooEnvironment("spread", simple_spread_v3.parallel_env, 1)), num_cycles=60)
-    api_test(TurnView(PettingZooTurns("spread", simple_spread_v3.env, 1)), num_cycles=60)
+    api_test(TurnView(PettingZooAEC("spread", simple_spread_v3.env, 1)), num_cycles=60)
     api_test(TurnView(SorrelEnvironment("grid", gridworld.make, 1)), num_cycles=60)
 
 
@@ -89,7 +89,7 @@ def rows(turns: Callable[[], Turn], step: Callable[[list[Any]], Turn], count: in
     told = []
     turn = turns()
     for t in range(count):
-        news: tuple[Outcome | Present, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
         for one in news:
             final = None if one.final_observation is None else one.final_observation.tolist()
             told.append([one.agent, one.reward.tolist(), one.terminated.tolist(), one.truncated.tolist(), final])
@@ -121,13 +121,13 @@ def test_random_games_that_go_out_and_come_back_tell_every_reward_once(seed: int
     game: Any = InTurns(seed) if in_turns else Together(seed, joins=0.0)
     outer: Environment
     if in_turns:
-        outer = PettingZooTurns("out", lambda: TurnView(PettingZooTurns("in", lambda: game, 1)), 1)
+        outer = PettingZooAEC("out", lambda: TurnView(PettingZooAEC("in", lambda: game, 1)), 1)
     else:
         outer = PettingZooEnvironment("out", lambda: ParallelView(PettingZooEnvironment("in", lambda: game, 1)), 1)
     turn, told, ends = outer.reset(0), dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0)
     while len(game.books.before) < 2:
         turn = outer.step([np.array([int(one.observation[0, 1]) % 5]) for one in turn.present])
-        news: tuple[Outcome | Present, ...] = (*turn.outcomes, *turn.present)
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
         for one in news:
             told[NAMES[one.agent]] += float(one.reward.sum())
             ends[NAMES[one.agent]] += int((one.terminated + 2 * one.truncated).sum())

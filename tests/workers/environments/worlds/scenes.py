@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, World
-from workers.environments.base import Environment, Present, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.players import random_rows
 
 __all__ = ["Scenes"]
@@ -40,13 +40,13 @@ class Scenes(Environment):
         common = None if self._box is None else self._chance.random((self.copies, *self._box.shape)).astype("f4")
         return Turn(told, self.copies if self._time else 0, common=common)
 
-    def _present(self, agent: int, place: Place, over: bool) -> Present:
+    def _present(self, agent: int, place: Place, over: bool) -> AgentTimeStep:
         n = self.copies * place.many
         cut = over and self._time % 10 == 0
         ends = np.full(n, over and not cut), np.full(n, cut)
         seen = random_rows(place.observed, n, self._chance)
         reward = self._chance.random(n, np.float32) * (self._time > 0)
-        told = Present(agent, seen, reward.astype(np.float32), *ends, action_mask=self._mask(place, n))
+        told = AgentTimeStep(agent, seen, reward.astype(np.float32), *ends, action_mask=self._mask(place, n))
         if cut:
             told.final_index = np.arange(n)
             told.final_observation = random_rows(place.observed, n, self._chance)

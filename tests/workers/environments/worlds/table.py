@@ -12,8 +12,8 @@ from protocol.experience.layout import segment_layout
 from tests.workers import scripted
 from tests.workers.environments.adapters.random_games import Row
 from workers.environments.base import Environment
-from workers.environments.checks.checked_environment import Checked
-from workers.rollout.agent_collector import Seat
+from workers.environments.checks.checked_environment import CheckedEnvironment
+from workers.rollout.agent_collector import AgentCollector
 
 LENGTH = 4
 
@@ -22,14 +22,16 @@ class Table:
     """A seat for each agent, with segments of 4 rows."""
 
     def __init__(self, environment: Environment) -> None:
-        self.environment, self.copies = Checked(environment), environment.copies
+        self.environment, self.copies = CheckedEnvironment(environment), environment.copies
         policy, world = scripted.config(PPO(), LENGTH), environment.world
         self.senders = [
             scripted.Sender(segment_layout(world, place, policy), environment.copies * place.many, 400)
             for place in world.places
         ]
         self.seats = [
-            Seat(agent.name, scripted.Performer(world, i), sender, environment.copies, 0, np.random.default_rng(0))  # type: ignore[arg-type]
+            AgentCollector(
+                agent.name, scripted.Performer(world, i), sender, environment.copies, 0, np.random.default_rng(0)
+            )  # type: ignore[arg-type]
             for i, (agent, sender) in enumerate(zip(world.agents, self.senders, strict=True))
         ]
 

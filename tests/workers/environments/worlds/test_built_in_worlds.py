@@ -12,9 +12,9 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Box
 from tests.faults import raises
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import BUILT_IN, make
-from workers.environments.worlds.base.fixed_length import Rounds
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld
 
 SMALL: dict[str, dict[str, Any]] = {
     "cleanup": {"height": 12, "width": 9, "agents": 4, "turns": 12, "radius": 2, "initial_waste": 0.1},
@@ -32,15 +32,15 @@ BOTH = [
 ]
 
 
-def small(id: str, mode: str | None = None, copies: int = 6, **more: Any) -> Rounds:
+def small(id: str, mode: str | None = None, copies: int = 6, **more: Any) -> FixedLengthWorld:
     """A small world, not yet reset."""
     config = EnvironmentConfig(id=id, copies=copies, turn_mode=mode, settings=SMALL[id] | more)  # type: ignore[arg-type]
     world = make(config)
-    assert isinstance(world, Rounds)
+    assert isinstance(world, FixedLengthWorld)
     return world
 
 
-def actions(env: Rounds, turn: Any, generator: np.random.Generator) -> list[Any]:
+def actions(env: FixedLengthWorld, turn: Any, generator: np.random.Generator) -> list[Any]:
     """Random ones for everybody present."""
     chosen: list[Any] = []
     for p in turn.present:
@@ -52,7 +52,7 @@ def actions(env: Rounds, turn: Any, generator: np.random.Generator) -> list[Any]
     return chosen
 
 
-def rows(env: Rounds, seed: int, steps: int) -> list[bytes]:
+def rows(env: FixedLengthWorld, seed: int, steps: int) -> list[bytes]:
     """All that players are told in a run of random actions."""
     generator = np.random.default_rng(1)
     turn = env.reset(seed)
@@ -87,7 +87,7 @@ def test_K1_episodes_end_exactly_after_their_last_turn_terminated_or_truncated_b
     env = small(id, mode)
     agents, over = len(env.world.agents), id in ("memory", "deep_sea", "weather")
     assert env.world.episode_steps == 12
-    generator, checked = np.random.default_rng(0), Checked(env)
+    generator, checked = np.random.default_rng(0), CheckedEnvironment(env)
     turn = checked.reset(0)
     acted = dict.fromkeys(range(agents), 0)
     env_steps = 0

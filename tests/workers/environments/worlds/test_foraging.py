@@ -13,7 +13,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.tools import skip_or_fail
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.worlds.foraging import LOAD, Foraging
 
@@ -90,7 +90,7 @@ def test_fields_are_drawn_as_lbforaging_draws_them() -> None:
 
 def test_ends_that_come_at_any_turn_are_checked_and_begin_anew() -> None:
     """Random legal players of many copies, who load one now and then: each reward is half of a food, shared."""
-    env = Checked(make(EnvironmentConfig(id="foraging", copies=64, settings={"size": 6, "turns": 20})))
+    env = CheckedEnvironment(make(EnvironmentConfig(id="foraging", copies=64, settings={"size": 6, "turns": 20})))
     chance, turn, earned, ends = np.random.default_rng(0), env.reset(1), 0.0, 0
     for _ in range(100):
         actions = []

@@ -10,7 +10,7 @@ import pytest
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.worlds.rendezvous import DRAG, REACH, THRUST, TOP, Rendezvous
 from workers.evaluation.baselines import baselines
 
@@ -102,7 +102,7 @@ def test_agents_cannot_take_turns() -> None:
 
 @pytest.mark.parametrize("thrust", [1.5, np.nan])
 def test_a_thrust_outside_its_bounds_is_refused_in_one_sentence(thrust: float) -> None:
-    env = Checked(Rendezvous(2))
+    env = CheckedEnvironment(Rendezvous(2))
     turn = env.reset(0)
     chosen = [np.zeros((2, 2), np.float32) for _ in turn.present]
     chosen[1][1, 0] = thrust

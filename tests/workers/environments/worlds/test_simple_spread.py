@@ -12,7 +12,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.tools import skip_or_fail
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.worlds.simple_spread import Spread
 from workers.evaluation.baselines import baselines
@@ -112,7 +112,7 @@ def test_all_share_a_payoff_without_touches_of_ones_own() -> None:
     """It is declared and held to, while the world runs."""
     world = Spread(8, local_ratio=0.0)
     assert world.world.population.payoff == "cooperative"
-    env, chance = Checked(world), np.random.default_rng(0)
+    env, chance = CheckedEnvironment(world), np.random.default_rng(0)
     env.reset(0)
     for _ in range(60):
         turn = env.step(list(chance.integers(5, size=(3, 8))))

@@ -12,7 +12,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.worlds.synthetic import PERIOD, SHOWN, Synthetic
 from workers.evaluation.baselines import baselines
@@ -28,7 +28,7 @@ def together(turn: Turn, name: str) -> NDArray[Any]:
 @pytest.mark.parametrize("settings", [{"agents": 3}, {"many": 3}])
 def test_every_row_shows_the_next_row_of_the_table_and_is_paid_for_what_is_right(settings: dict[str, Any]) -> None:
     env = Synthetic(5, **settings, **SMALL)
-    checked, generator = Checked(env), np.random.default_rng(0)
+    checked, generator = CheckedEnvironment(env), np.random.default_rng(0)
     turn = checked.reset(2)
     done: NDArray[Any] = np.zeros(15, np.int64)
     for t in range(PERIOD + 30):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.worlds.treasure_hunt import AGENT, BONE, EMPTY, FOOD, GEM, WALL, TreasureHunt
 
 UP, DOWN, LEFT, RIGHT = range(4)
@@ -377,7 +377,7 @@ def test_renderers_show_every_kind_of_thing() -> None:
 @pytest.mark.parametrize("turn_mode", ["sequential", "simultaneous"])
 def test_the_map_shows_all_agents_the_whole_grid_as_it_is_when_they_act_J9(turn_mode: Any) -> None:
     """And, where an episode is cut, as it was at its end: with agents moved and nothing of the next one in it."""
-    env = Checked(TreasureHunt(3, turn_mode, height=6, width=7, agents=2, turns=4, spawn=0.2, map=True))
+    env = CheckedEnvironment(TreasureHunt(3, turn_mode, height=6, width=7, agents=2, turns=4, spawn=0.2, map=True))
     inner = env._inner
     assert isinstance(inner, TreasureHunt)
     assert env.world.action_period == (2 if turn_mode == "sequential" else 1)

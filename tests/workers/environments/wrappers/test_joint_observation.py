@@ -12,11 +12,11 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Component, Dict, DictPopulation, Discrete, Observation, Tuple, World
 from tests.faults import raises
-from workers.environments.base import Environment, Outcome, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player
 from workers.environments.registry import make
-from workers.environments.wrappers.joint_observation import Joint
+from workers.environments.wrappers.joint_observation import JointObservation
 from workers.evaluation.baselines import baselines
 from workers.policies.interface import Interface
 
@@ -27,10 +27,12 @@ MAZE = {"height": 7, "width": 7, "turns": 6}
 def both(id: str, mode: Any, **settings: Any) -> tuple[Environment, Environment]:
     """A world as it is, and with a joint observation."""
     plain = EnvironmentConfig(id=id, copies=E, turn_mode=mode, settings=settings)
-    return make(plain), Checked(make(plain.model_copy(update={"central_state": "joint"})))
+    return make(plain), CheckedEnvironment(make(plain.model_copy(update={"central_state": "joint"})))
 
 
-def entries(present: tuple[Present, ...], outcomes: tuple[Outcome, ...]) -> tuple[Present | Outcome, ...]:
+def entries(
+    present: tuple[AgentTimeStep, ...], outcomes: tuple[AgentOutcome, ...]
+) -> tuple[AgentTimeStep | AgentOutcome, ...]:
     """All that a turn tells."""
     return (*present, *outcomes)
 
@@ -141,15 +143,15 @@ class Comings(Environment):
         rover["nose"], rover["truth"] = 1 + self._t % 3, self._t
         guest["0"], guest["1.x"] = self._t, 1
         no, nothing = np.zeros(2, np.bool_), np.zeros(2, np.float32)
-        present = [Present(0, rover, nothing, no, no)]
+        present = [AgentTimeStep(0, rover, nothing, no, no)]
         here = np.array([0])
         if 1 <= self._t < 3:
-            present.append(Present(1, guest[:1], nothing[:1], no[:1], no[:1], here))
-        gone: tuple[Outcome, ...] = ()
+            present.append(AgentTimeStep(1, guest[:1], nothing[:1], no[:1], no[:1], here))
+        gone: tuple[AgentOutcome, ...] = ()
         if self._t == 3:
             cut = self._leaves == "truncated"
             over = np.array([True])
-            gone = (Outcome(1, here, nothing[:1], over & (not cut), over & cut),)
+            gone = (AgentOutcome(1, here, nothing[:1], over & (not cut), over & cut),)
             if cut:
                 gone[0].final_index, gone[0].final_observation = np.array([0]), guest[:1]
         return Turn(tuple(present), 2, gone)
@@ -157,7 +159,7 @@ class Comings(Environment):
 
 @pytest.mark.parametrize("leaves", ["truncated", "terminated"])
 def test_who_comes_and_goes_is_there_only_meanwhile_and_zeros_else(leaves: str) -> None:
-    joint = Checked(Joint(Comings(leaves)))
+    joint = CheckedEnvironment(JointObservation(Comings(leaves)))
     turn = joint.reset(0)
     for t in range(5):
         rover = turn.present[0].observation
@@ -180,7 +182,7 @@ def test_who_comes_and_goes_is_there_only_meanwhile_and_zeros_else(leaves: str) 
 
 
 def test_no_acting_policy_is_shown_any_of_it_and_its_inputs_keep_their_names_I2() -> None:
-    world = Joint(Comings("truncated")).world
+    world = JointObservation(Comings("truncated")).world
     first, second = (Interface.at(world, place) for place in world.places)
     assert [part.column for part in first.shown.parts] == ["observation.nose"]
     assert [part.column for part in second.shown.parts] == ["observation.own.0", "observation.own.1.x"]
@@ -209,7 +211,7 @@ def test_teams_and_members_of_a_collection_are_agents_like_any_others() -> None:
     team = EnvironmentConfig.model_validate(
         {"id": "rendezvous", "copies": 2, "teams": {"pair": ["agent_0", "agent_1"]}, "central_state": "joint"}
     )
-    environment = Checked(make(team))
+    environment = CheckedEnvironment(make(team))
     turn = environment.reset(0)
     pair, alone = (present.observation for present in turn.present)
     np.testing.assert_array_equal(alone["central.others.0.agent_1"], pair["agent_1"])
@@ -221,7 +223,7 @@ def test_teams_and_members_of_a_collection_are_agents_like_any_others() -> None:
             "central_state": "joint",
         }
     )
-    collection = Checked(make(several))
+    collection = CheckedEnvironment(make(several))
     turn, rng, begun, met = collection.reset(0), np.random.default_rng(0), 0, 0
     for _ in range(60):
         for present in turn.present:

@@ -28,8 +28,8 @@ from protocol.spaces import (
 )
 from tests.faults import raises
 from tests.workers.environments.worlds.scenes import Scenes
-from workers.environments.base import Environment, Episodes, Outcome, Present, Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player, random_rows
 from workers.environments.registry import describe, make
 from workers.environments.wrappers.team import TeamEnvironment
@@ -89,7 +89,9 @@ def test_a_team_sees_does_and_earns_what_its_members_do(copies: int, mean: bool,
     """Every column, mask, reward, end and true last observation, against the world of the members with the same seed;
     what the team does is done by them."""
     inner, apart = Scenes(MEADOW, copies), Scenes(MEADOW, copies)
-    together = Checked(TeamEnvironment(inner, {"pack": ("wolves.black", "wolves.grey")}, "mean" if mean else "sum"))
+    together = CheckedEnvironment(
+        TeamEnvironment(inner, {"pack": ("wolves.black", "wolves.grey")}, "mean" if mean else "sum")
+    )
     world, chance = together.world, np.random.default_rng(seed)
     turn, expected = together.reset(seed), apart.reset(seed)
     for _ in range(12):
@@ -167,7 +169,7 @@ class Apart(Environment):
             odd = agent == 1 and self._t == self._when
             where = np.arange(n)[1:] if odd and self._how == "elsewhere" else np.arange(n)
             ended = np.full(len(where), self._how == "both" and self._t == self._when)
-            one = Present(
+            one = AgentTimeStep(
                 agent,
                 np.zeros((len(where), 1), np.float32),
                 np.ones(len(where), np.float32),
@@ -179,7 +181,7 @@ class Apart(Environment):
                 one.final_index, one.final_observation = where, one.observation
             if odd and self._how in ("gone", "between"):
                 zeros = np.zeros(n, np.bool_)
-                outcomes += [Outcome(1, where, one.reward, ~zeros, zeros)] if self._how == "between" else []
+                outcomes += [AgentOutcome(1, where, one.reward, ~zeros, zeros)] if self._how == "between" else []
             else:
                 told.append(one)
         return Turn(tuple(told), n, tuple(outcomes))
@@ -205,7 +207,7 @@ def test_a_member_that_comes_goes_or_ends_by_itself_ends_the_run(how: str, when:
 
 
 def test_where_one_member_terminated_and_another_was_cut_the_team_terminated() -> None:
-    together = Checked(TeamEnvironment(Apart("both", 1), {"two": "all"}, "sum"))
+    together = CheckedEnvironment(TeamEnvironment(Apart("both", 1), {"two": "all"}, "sum"))
     together.reset(0)
     (told,) = together.step([np.zeros(2, together.world.places[0].acted.dtype)]).present
     assert told.terminated.all()
@@ -359,7 +361,7 @@ def test_a_team_plays_a_collection() -> None:
     config = EnvironmentConfig.model_validate(
         {"copies": 2, "members": {"x": member, "y": member}, "prior": {"x": 1.0, "y": 2.0}, "teams": {"t": "all"}}
     )
-    environment = Checked(make(config))
+    environment = CheckedEnvironment(make(config))
     (place,) = environment.world.places
     play(environment, {"t": random_player(place, np.random.default_rng(0))}, 8, seed=0)
     assert set(environment.take_episodes()) <= {("x", 0), ("y", 0)}

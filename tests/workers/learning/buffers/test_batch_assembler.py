@@ -13,19 +13,19 @@ from protocol.memory.counters import Counters
 from protocol.weights.version import Version, pack
 from tests.workers import scripted
 from workers.learning.buffers import batch_assembler as stages
-from workers.learning.buffers.batch_assembler import Stage
-from workers.learning.buffers.device_transfer import Carrier
+from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.device_transfer import DeviceTransfer
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
 
 
-def staged(segments: int) -> tuple[Stage, scripted.Source, Counters]:
+def staged(segments: int) -> tuple[BatchAssembler, scripted.Source, Counters]:
     """A stage for batches of `segments`."""
     source, counters = scripted.Source(), scripted.counters()
     layout = scripted.layout_of(POLICY)
     return (
-        Stage("one", scripted.Performer().interface, layout, segments, source, counters, torch.device("cpu")),
+        BatchAssembler("one", scripted.Performer().interface, layout, segments, source, counters, torch.device("cpu")),
         source,
         counters,
     )
@@ -110,10 +110,10 @@ def test_rows_of_a_short_segment_that_are_not_valid_are_not_counted() -> None:
     assert (counters["lag_rows.one"], counters["rows_received.one"]) == (3, 3)
 
 
-def admitting(max_lag: int | None, segments: int = 1) -> tuple[Stage, scripted.Source, Counters]:
+def admitting(max_lag: int | None, segments: int = 1) -> tuple[BatchAssembler, scripted.Source, Counters]:
     source, counters = scripted.Source(), scripted.counters()
     shape = scripted.Performer().interface, scripted.layout_of(POLICY), segments
-    return Stage("one", *shape, source, counters, torch.device("cpu"), max_lag), source, counters
+    return BatchAssembler("one", *shape, source, counters, torch.device("cpu"), max_lag), source, counters
 
 
 def of_versions(*pairs: tuple[int, int]) -> scripted.Sender:
@@ -158,7 +158,7 @@ def test_without_max_lag_everything_is_learnt_from() -> None:
     assert (counters["dropped.stale.one"], counters["received.one"]) == (0, 2)
 
 
-class Telling(Carrier):
+class Telling(DeviceTransfer):
     """One that tells what was asked of it."""
 
     def __init__(self, device: torch.device) -> None:
@@ -179,10 +179,10 @@ class Telling(Carrier):
 def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent_meanwhile(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "Carrier", Telling)
+    monkeypatch.setattr(stages, "DeviceTransfer", Telling)
     source, counters = scripted.Source(), scripted.counters()
     form = scripted.Performer().interface, scripted.layout_of(POLICY)
-    stage = Stage("one", *form, 2, source, counters, cuda)
+    stage = BatchAssembler("one", *form, 2, source, counters, cuda)
     sender = scripted.acted(POLICY, 3, copies=2)
     asked = stage._carrier.asked  # type: ignore[attr-defined] # Telling's
     source.arrive(sender.ring, sender.finished[0])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from workers.learning.buffers.device_transfer import Carrier
+from workers.learning.buffers.device_transfer import DeviceTransfer
 
 
 def test_what_is_sent_arrives_and_what_comes_after_it_does_not_overtake_it_L8(cuda: torch.device) -> None:
     """One memory in the host for all batches, and none on the device is given back before it was read."""
-    carrier, found = Carrier(cuda), torch.zeros(5, 3, device=cuda)
+    carrier, found = DeviceTransfer(cuda), torch.zeros(5, 3, device=cuda)
     host = carrier.memory(torch.zeros(3))
     assert host.is_pinned()
     sent = {}
@@ -24,7 +24,7 @@ def test_what_is_sent_arrives_and_what_comes_after_it_does_not_overtake_it_L8(cu
 
 
 def test_memory_that_has_left_may_be_written_again_while_what_was_sent_is_computed_with_L8(cuda: torch.device) -> None:
-    carrier, total = Carrier(cuda), torch.zeros(3, device=cuda)
+    carrier, total = DeviceTransfer(cuda), torch.zeros(3, device=cuda)
     host = carrier.memory(torch.ones(3))
     first = carrier.send({"column": host})
     carrier.rest()
@@ -40,7 +40,7 @@ def test_memory_that_has_left_may_be_written_again_while_what_was_sent_is_comput
 
 
 def test_what_was_copied_may_be_written_again_at_once_and_be_of_another_size_L8(cuda: torch.device) -> None:
-    carrier, found = Carrier(cuda), []
+    carrier, found = DeviceTransfer(cuda), []
     for number in range(4):
         host = torch.full((3 + number // 2,), float(number))
         sent = carrier.send_copies({"column": host})
@@ -51,7 +51,7 @@ def test_what_was_copied_may_be_written_again_at_once_and_be_of_another_size_L8(
 
 
 def test_without_a_gpu_tensors_are_there_at_once() -> None:
-    carrier = Carrier(torch.device("cpu"))
+    carrier = DeviceTransfer(torch.device("cpu"))
     host = carrier.memory(torch.ones(3))
     sent = carrier.send({"column": host})
     carrier.arrive(sent)

@@ -13,7 +13,7 @@ from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
 from tests.faults import raises
 from tests.workers import scripted
-from workers.learning.buffers.lockstep_rounds import Rounds
+from workers.learning.buffers.lockstep_rounds import LockstepRounds
 
 BLOCK, LENGTH = 4, 4
 
@@ -33,9 +33,9 @@ def records_of(ring: Ring, number: int, first: int = 0, **changes: Any) -> NDArr
     return records
 
 
-def rounds(source: scripted.Source) -> Rounds:
+def rounds(source: scripted.Source) -> LockstepRounds:
     """Two actors' eight streams."""
-    return Rounds(source, "one", 2 * BLOCK, BLOCK, LENGTH)
+    return LockstepRounds(source, "one", 2 * BLOCK, BLOCK, LENGTH)
 
 
 def test_a_round_is_given_when_it_is_whole_by_stream_and_settled_when_it_is_ended_L1() -> None:

@@ -10,10 +10,10 @@ from protocol.config.run import DQN, IQN, SAC, PolicyConfig
 from protocol.experience.layout import segment_layout
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.workers import scripted
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 from workers.learning.buffers.nstep_gather import gather
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
 
 LENGTH, COPIES, TURNS, STEPS = 5, 3, 16, 2
 EYES = Observation(components={"a": Component(space=Box(shape=(1,))), "b": Component(space=Discrete(n=3))})
@@ -28,10 +28,10 @@ class Game:
     def __init__(self, world: World, algorithm: IQN | DQN | SAC) -> None:
         place = world.places[0]
         config = PolicyConfig(algorithm=algorithm, segment_length=LENGTH)
-        performer = Performer(scripted.Performer(world).interface, config, 3)
+        performer = ActingPolicy(scripted.Performer(world).interface, config, 3)
         self.interface, self.config = performer.interface, algorithm
         self.sender = scripted.Sender(segment_layout(world, place, config), COPIES, 9)
-        self.seat = Seat("a", performer, self.sender, COPIES, 0, np.random.default_rng(7))
+        self.seat = AgentCollector("a", performer, self.sender, COPIES, 0, np.random.default_rng(7))
         self._place, self._rng = place, np.random.default_rng(5)
         self.masks: list[NDArray[np.bool_]] = []
         self.observations: list[NDArray] = []
@@ -41,14 +41,14 @@ class Game:
             if t == 7:  # its segment is shipped short
                 self.seat._ship(scripted.never)
 
-    def _present(self, t: int) -> Present:
+    def _present(self, t: int) -> AgentTimeStep:
         ended = np.zeros((2, COPIES), np.bool_)
         ended[:, :2] = np.eye(2)[::-1] * (t > 0 and t % 3 == 0)
         cut = np.flatnonzero(ended[1])
         rows = self._seen(COPIES)
         self.observations.append(rows)
         final = self._seen(len(cut)) if len(cut) else None
-        told = Present(0, rows, np.ones(COPIES, np.float32), ended[0], ended[1], None, cut, final)
+        told = AgentTimeStep(0, rows, np.ones(COPIES, np.float32), ended[0], ended[1], None, cut, final)
         if self._place.masked is not None:
             told.action_mask = self._rng.random((COPIES, 4)) < 0.4
             told.action_mask[:, t % 4] = True

@@ -9,20 +9,20 @@ from protocol.experience.layout import Layout
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from tests.workers import scripted
-from workers.learning.buffers.batch_assembler import Sightings
+from workers.learning.buffers.batch_assembler import ObservationAssembler
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
 HOST = torch.device("cpu")
 
 
-def sighted(segments: int, device: torch.device = HOST) -> tuple[Sightings, scripted.Source, Counters]:
+def sighted(segments: int, device: torch.device = HOST) -> tuple[ObservationAssembler, scripted.Source, Counters]:
     """Sightings for batches of `segments`, of which there are those columns that an auxiliary is sent."""
     layout = scripted.layout_of(POLICY)
     fields = [field for field in layout.fields if field.name in ("observation", "final_observation", "final_row")]
     layout = Layout(tuple(fields), layout.length, layout.before)
     source, counters = scripted.Source(), scripted.counters()
-    return Sightings("one", layout, segments, source, counters, device), source, counters
+    return ObservationAssembler("one", layout, segments, source, counters, device), source, counters
 
 
 def test_batches_fill_from_what_has_arrived_and_their_memory_is_used_again(cuda: torch.device) -> None:

@@ -13,8 +13,8 @@ from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from tests.workers import scripted
 from tests.workers.learning.buffers.test_replay_buffer import LENGTH, acted, steps_of
-from workers.learning.buffers.prioritized import Priorities, SumTree
-from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.prioritized import PrioritizedSampler, SumTree
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 
 NOW = Version(1, 2)
 
@@ -45,10 +45,10 @@ def test_the_tree_holds_exact_sums_and_finds_every_weight(leaves: int, changes: 
         assert (known[ends] > 0).all()
 
 
-def filled(errors: list[float], alpha: float, length: int = 2) -> Priorities:
+def filled(errors: list[float], alpha: float, length: int = 2) -> PrioritizedSampler:
     """Rows with these last errors."""
     segments = -(-len(errors) // length)
-    priorities = Priorities(segments, length, alpha)
+    priorities = PrioritizedSampler(segments, length, alpha)
     valid = np.minimum(len(errors) - length * np.arange(segments), length)
     priorities.follow(0, segments, valid.astype(np.uint16))
     rng = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def test_weights_by_hand(beta: float) -> None:
 def test_new_rows_have_the_greatest_priority_yet() -> None:
     priorities = filled([0.5, 7.0], 1.0)
     valid = np.array([2, 2], np.uint16)
-    bigger = Priorities(2, 2, 1.0)
+    bigger = PrioritizedSampler(2, 2, 1.0)
     for one in (bigger, priorities):
         one.follow(0, 1, valid[:1])
     assert bigger._tree.total == 2
@@ -107,7 +107,7 @@ def test_what_may_be_drawn_is_what_is_there_whatever_comes_and_goes(
     moves: list[tuple[int, int, int]], segments: int
 ) -> None:
     """Records come and go, more of them at once than there is room for, and some in the middle are forgotten."""
-    priorities, head = Priorities(segments, 3, 0.5), 0
+    priorities, head = PrioritizedSampler(segments, 3, 0.5), 0
     valid: list[int] = []
     gone: set[int] = set()
     rng = np.random.default_rng(0)
@@ -132,13 +132,13 @@ def test_what_may_be_drawn_is_what_is_there_whatever_comes_and_goes(
             assert len(set(zip(every.record.tolist(), every.row.tolist(), strict=True))) == len(alive)
 
 
-def replay_of(algorithm: IQN | SAC, capacity: int = 100_000) -> tuple[Replay, scripted.Source, Counters]:
+def replay_of(algorithm: IQN | SAC, capacity: int = 100_000) -> tuple[ReplayBuffer, scripted.Source, Counters]:
     """A replay by priority whose governor hardly ever says no."""
     source, counters = scripted.Source(), scripted.counters()
     governor = scripted.unpaced(1e6, 1, algorithm.batch_size, 1_000)
     layout = scripted.layout_of(scripted.config(IQN(), LENGTH))
     interface = scripted.Performer().interface
-    replay = Replay("one", interface, layout, algorithm, source, counters, governor, 0, capacity, 1_000_000)
+    replay = ReplayBuffer("one", interface, layout, algorithm, source, counters, governor, 0, capacity, 1_000_000)
     return replay, source, counters
 
 

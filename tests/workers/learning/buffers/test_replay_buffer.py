@@ -14,9 +14,9 @@ from protocol.experience.receiver import Arrival
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from tests.workers import scripted
-from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.planning.rate_limiter import Governor
+from workers.planning.rate_limiter import RateLimiter
 
 NOW = Version(1, 2)
 LENGTH = 4
@@ -29,14 +29,14 @@ def replay_of(
     frames: int = 1,
     ratio: float = 100.0,
     ring_blocks: int = 1_000_000,
-) -> tuple[Replay, scripted.Source, Counters]:
+) -> tuple[ReplayBuffer, scripted.Source, Counters]:
     """A replay whose governor hardly ever says no."""
     config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
     source, counters = scripted.Source(), scripted.counters()
     governor = scripted.unpaced(ratio, start, batch, 1_000)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     return (
-        Replay(
+        ReplayBuffer(
             "one",
             scripted.Performer().interface,
             layout,
@@ -127,7 +127,7 @@ def test_shapes_are_those_of_transitions_B4() -> None:
     assert (batch.action.dtype, batch.reward.dtype) == (torch.int64, torch.float32)
 
 
-def replays_on(*devices: torch.device, **keys: float) -> list[tuple[Replay, scripted.Source, Counters]]:
+def replays_on(*devices: torch.device, **keys: float) -> list[tuple[ReplayBuffer, scripted.Source, Counters]]:
     """Of the same configuration, as one with priorities if `keys` say so."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1, **keys)  # type: ignore[arg-type] # of one kind
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
@@ -135,7 +135,7 @@ def replays_on(*devices: torch.device, **keys: float) -> list[tuple[Replay, scri
     for device in devices:
         source, governor, counters = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), scripted.counters()
         form = "one", interface, layout, config, source, counters, governor, 0, 1_000, 1_000
-        found.append((Replay(*form, device=device), source, counters))
+        found.append((ReplayBuffer(*form, device=device), source, counters))
     return found
 
 
@@ -208,7 +208,7 @@ def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_dr
     assert [LENGTH * (number - 1) + (row or 0) for number, row in expected] == steps_of(batch)
 
 
-def origins_of(replay: Replay) -> list[Origin]:
+def origins_of(replay: ReplayBuffer) -> list[Origin]:
     """Of the batch that was drawn ahead."""
     assert replay._ahead is not None
     actors, records, row, ends = replay._ahead.whence
@@ -327,7 +327,7 @@ def test_of_each_ring_blocks_are_kept_however_few_segments_are_in_them_B13() -> 
     source, sender = scripted.Source(), acted(6, copies=2)
     governor = scripted.unpaced(100, 1, 4, 1_000)
     given = ("one", scripted.Performer().interface, scripted.layout_of(config), config.algorithm)
-    replay = Replay(*given, source, scripted.counters(), governor, 0, 1_000, 2, 2)  # type: ignore[arg-type]
+    replay = ReplayBuffer(*given, source, scripted.counters(), governor, 0, 1_000, 2, 2)  # type: ignore[arg-type]
     for records in sender.finished:
         source.arrive(sender.ring, records[:1])
     replay.admit()
@@ -386,9 +386,11 @@ def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
     """The governor waits for a batch that these rows do not make: later ones, which are longer, still come in."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
     source, counters = scripted.Source(), scripted.counters()
-    governor = Governor(1, LENGTH, LENGTH, LENGTH)
+    governor = RateLimiter(1, LENGTH, LENGTH, LENGTH)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 2 * LENGTH, 2)
+    replay = ReplayBuffer(
+        "one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 2 * LENGTH, 2
+    )
     sender = acted(40)
     for at, records in enumerate(sender.finished):
         source.arrive(sender.ring, _of_one_row(records) if at < 39 else records)
@@ -414,9 +416,11 @@ def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
 def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     config = IQN(batch_size=1, learning_starts=1)
     source, counters = scripted.Source(), scripted.counters()
-    governor = Governor(0.25, 1, 1, LENGTH)
+    governor = RateLimiter(0.25, 1, 1, LENGTH)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000)
+    replay = ReplayBuffer(
+        "one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000
+    )
     sender = acted(6)
     for records in sender.finished:
         source.arrive(sender.ring, records)
@@ -433,8 +437,10 @@ def test_what_was_written_over_while_the_learner_was_away_is_made_up_for_without
     config = IQN(batch_size=1, learning_starts=4 * LENGTH)
     source, counters = scripted.Source(), scripted.counters()
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    governor = Governor(1, 4 * LENGTH, 1, LENGTH)
-    replay = Replay("one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000)
+    governor = RateLimiter(1, 4 * LENGTH, 1, LENGTH)
+    replay = ReplayBuffer(
+        "one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000
+    )
     sender = acted(20)
     for records in sender.finished:
         source.arrive(sender.ring, records)

@@ -24,11 +24,11 @@ from protocol.spaces import World
 from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
-from workers.algorithms.common.batches import Segments, Transitions
-from workers.learning.buffers.batch_assembler import Stage
-from workers.learning.buffers.replay_buffer import Replay
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.planning.policy_plan import plan_policies
-from workers.rollout.agent_collector import Seat
+from workers.rollout.agent_collector import AgentCollector
 
 MODES: dict[str, dict[str, Any]] = {
     "lock_free": {"checksums": False},
@@ -55,7 +55,9 @@ class Bench:
         self.counters: Counters = scripted.counters()
         noise = np.random.default_rng(0)
         performer: Any = scripted.Performer()
-        self._seat = Seat("one", performer, self.sender, 2, 0, noise, flush_after=5.0, clock=lambda: self.clock)
+        self._seat = AgentCollector(
+            "one", performer, self.sender, 2, 0, noise, flush_after=5.0, clock=lambda: self.clock
+        )
         self._turn = 0
 
     def act(self, turns: int, pause: bool = False) -> None:
@@ -72,19 +74,19 @@ class Bench:
         while self.sender.finished:
             self.source.arrive(self.read, self.sender.finished.pop(0))
 
-    def stage(self, segments: int) -> Stage:
+    def stage(self, segments: int) -> BatchAssembler:
         """The stream discipline's reader."""
         layout = self.read.layout
-        return Stage(
+        return BatchAssembler(
             "one", scripted.Performer().interface, layout, segments, self.source, self.counters, torch.device("cpu")
         )
 
-    def replay(self, kept: int = 1_000_000) -> Replay:
+    def replay(self, kept: int = 1_000_000) -> ReplayBuffer:
         """The replay discipline's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
         governor = scripted.unpaced(100.0, 1, 4, 1_000)
-        return Replay(
+        return ReplayBuffer(
             "one",
             scripted.Performer().interface,
             self.read.layout,
@@ -113,7 +115,7 @@ def bench(policy: Any, mode: str, blocks: int = 8) -> Iterator[Bench]:
         made.close()
 
 
-def arrays(batch: Segments | Transitions) -> dict[str, NDArray]:
+def arrays(batch: SegmentBatch | TransitionBatch) -> dict[str, NDArray]:
     """Its fields as arrays."""
     fields = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
     return {name: tensor.numpy().copy() for name, tensor in fields.items() if tensor is not None}
@@ -251,7 +253,7 @@ def test_no_valid_row_of_a_batch_ever_holds_poison_or_an_earlier_use(turns: list
             expected = follow(b, stage, expected)
 
 
-def follow(b: Bench, stage: Stage, expected: int) -> int:
+def follow(b: Bench, stage: BatchAssembler, expected: int) -> int:
     """Checks what has been finished since: it goes on at step `expected`."""
     b.arrive()
     while stage.fill(NOW):

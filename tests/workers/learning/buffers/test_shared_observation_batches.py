@@ -13,12 +13,12 @@ import torch
 import zmq
 
 from protocol.config.run import IQN, PPO
-from protocol.experience.flow_control import Credit
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.flow_control import CreditWindow
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
-from protocol.experience.shared_obs import COMMON, Common, CommonWriter
+from protocol.experience.shared_obs import COMMON, SharedObs, SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Route
@@ -26,11 +26,11 @@ from protocol.transport.sockets import Ports
 from protocol.weights.version import Version
 from tests.waiting import until
 from tests.workers import scripted
-from workers.algorithms.common.batches import Segments, Transitions
-from workers.learning.buffers.batch_assembler import Stage
-from workers.learning.buffers.replay_buffer import Replay
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.report import LearnerReport
-from workers.rollout.agent_collector import Seat
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.report import ActorReport
 
 LENGTH, COPIES, TURNS = 4, 2, 25
@@ -53,7 +53,7 @@ class Line:
         self.common = scripted.common_of(COPIES, 12, LENGTH)
         if near:
             ring = Ring.create(Path(f"{path}-{COMMON}.ring"), self.common.ring.layout, 12)
-            self.common = CommonWriter(ring, turns=1)
+            self.common = SharedObsWriter(ring, turns=1)
         self.counters = Counters(None, *ActorReport.names(["one"]))
         self.learner_counters = Counters(None, *LearnerReport.names(["one"]))
         self.context = zmq.Context(1)
@@ -61,7 +61,7 @@ class Line:
         addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB})
         self.receiver = ExperienceReceiver(self.ports.sockets[1], self.ports.sockets[3], RUN, 1, self.learner_counters)
         self.receiver.add_common(self.common.ring.layout, 40)
-        self.receiver.add_policy("one", layout, Ledger(None), 40)
+        self.receiver.add_policy("one", layout, ReceiptLog(None), 40)
         self.sender: Any = scripted.Sender(layout, COPIES, 10)
         if way != "sequential":
             self.sender = ExperienceSender(
@@ -69,7 +69,7 @@ class Line:
                 RUN,
                 *("actor-0", 1, "one"),
                 Ring.create(Path(f"{path}-one.ring") if near else None, layout, 10 * COPIES),
-                Credit(10, 8, 1, "stream", "block"),
+                CreditWindow(10, 8, 1, "stream", "block"),
                 COPIES,
                 self.counters,
                 common=self.common,
@@ -85,7 +85,7 @@ class Line:
             self.sender.route(learner, inline=not near)
         noise: Any = np.random.default_rng(0)
         performer: Any = scripted.Performer(scripted.SHARING)
-        self.seat = Seat("one", performer, self.sender, COPIES, 0, noise, common=self.common)
+        self.seat = AgentCollector("one", performer, self.sender, COPIES, 0, noise, common=self.common)
         self.source: Any = scripted.Source() if way == "sequential" else self.receiver
 
     def act(self) -> None:
@@ -98,7 +98,7 @@ class Line:
             self.seat.act(present, scripted.never)
         segments = (TURNS - 1) // LENGTH * COPIES
         if self.way == "sequential":
-            common = Common(self.common.ring)
+            common = SharedObs(self.common.ring)
             for records in self.sender.finished:
                 self.source.arrive(self.sender.ring, records, common=common)
             return
@@ -109,10 +109,10 @@ class Line:
         """What waits to be used."""
         return self.receiver.arrivals("one")
 
-    def stage(self, segments: int) -> Stage:
+    def stage(self, segments: int) -> BatchAssembler:
         """The stream discipline's reader."""
         layout, cpu = self.sender.ring.layout, torch.device("cpu")
-        return Stage(
+        return BatchAssembler(
             "one",
             scripted.Performer(scripted.SHARING).interface,
             layout,
@@ -122,12 +122,12 @@ class Line:
             cpu,
         )
 
-    def replay(self) -> Replay:
+    def replay(self) -> ReplayBuffer:
         """The replay discipline's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
         governor, layout = scripted.unpaced(100.0, 1, 16, 1_000), self.sender.ring.layout
-        return Replay(
+        return ReplayBuffer(
             "one",
             scripted.Performer(scripted.SHARING).interface,
             layout,
@@ -159,7 +159,7 @@ def line(policy: Any, memory_dir: Path, way: str) -> Iterator[Line]:
         made.close()
 
 
-def arrays(batch: Segments | Transitions) -> dict[str, np.ndarray]:
+def arrays(batch: SegmentBatch | TransitionBatch) -> dict[str, np.ndarray]:
     """Its fields as arrays."""
     fields = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
     return {name: tensor.numpy().copy() for name, tensor in fields.items() if tensor is not None}
@@ -185,7 +185,7 @@ def same(batches: list[dict[str, np.ndarray]]) -> None:
 def test_segments_show_own_and_common_observation_alike_on_every_way_J9_Z5(memory_dir: Path) -> None:
     """J9 Z5: columns are (copy, t, 1000 * copy + t), with what was seen last where an episode was truncated."""
 
-    def batch(made: Line) -> Segments:
+    def batch(made: Line) -> SegmentBatch:
         stage = made.stage(12)
         assert stage.fill(NOW)
         return stage.take()
@@ -202,7 +202,7 @@ def test_segments_show_own_and_common_observation_alike_on_every_way_J9_Z5(memor
 
 
 def test_transitions_stack_own_and_common_observation_alike_on_every_way_J9_Z5(memory_dir: Path) -> None:
-    def batch(made: Line) -> Transitions:
+    def batch(made: Line) -> TransitionBatch:
         replay = made.replay()
         replay.admit(everything=True)
         found = replay.sample(NOW)

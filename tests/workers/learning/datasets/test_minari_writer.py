@@ -17,8 +17,8 @@ from tests.tools import skip_or_fail
 from tests.workers.learning.datasets.test_reader import COPIES, Bench
 from workers.learning.datasets.minari_reader import MinariDataset
 from workers.learning.datasets.minari_writer import episodes, write_minari
-from workers.learning.datasets.reader import Recorded
-from workers.learning.datasets.trajectory import Stretch
+from workers.learning.datasets.reader import RecordedDataset
+from workers.learning.datasets.trajectory import Trajectory
 from workers.tools.dataset import main
 
 try:
@@ -33,7 +33,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
 
 
-def stretch(sequence: int, seen: list[float], ends: str, finals: tuple[float, ...] = (), stream: int = 0) -> Stretch:
+def stretch(sequence: int, seen: list[float], ends: str, finals: tuple[float, ...] = (), stream: int = 0) -> Trajectory:
     """A row for each letter of `ends` (t: terminated, c: cut off, -: neither) after one of history, whose observation
     is -1; `seen` has one more than there are rows."""
     n = len(ends)
@@ -51,13 +51,13 @@ def stretch(sequence: int, seen: list[float], ends: str, finals: tuple[float, ..
     }
     cut = np.flatnonzero(columns["truncated"]) - 1
     last = {"final_observation": np.array([[one] for one in finals], np.float32).reshape(-1, 1)}
-    return Stretch("actor-0", 1, stream, sequence, 1, n, columns, cut, last)
+    return Trajectory("actor-0", 1, stream, sequence, 1, n, columns, cut, last)
 
 
-class Scripted(Recorded):
+class Scripted(RecordedDataset):
     """Stretches as they are given."""
 
-    def __init__(self, *given: Stretch) -> None:
+    def __init__(self, *given: Trajectory) -> None:
         self.name, self._given = "scripted", given
         seen = spaces.Box(-100.0, 100.0, (1,), np.float32)
         self.agent = agent_from_gymnasium("agent", seen, spaces.Discrete(3), "agent", action_mask=True)
@@ -117,7 +117,7 @@ def test_the_command_writes_what_a_run_recorded_J5(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [str(tmp_path / "run"), "--minari", "test/run-v0"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     reader = MinariDataset("test/run-v0")
-    assert sum(reader.lengths()) == sum(Recorded(bench.folder, "one").lengths()) > COPIES
+    assert sum(reader.lengths()) == sum(RecordedDataset(bench.folder, "one").lengths()) > COPIES
     assert done.output == f"test/run-v0: {len(reader.lengths())} episodes, {sum(reader.lengths())} rows\n"
     for arguments, kind, facts in (
         (["run", "--minari", "test/run-v0"], "minari_write_failed", ["'test/run-v0'"]),

@@ -20,8 +20,8 @@ from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.datasets import recorder as recording
 from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, read_manifest
-from workers.learning.datasets.reader import Recorded, read_segments
-from workers.learning.datasets.recorder import Recorder, begin
+from workers.learning.datasets.reader import RecordedDataset, read_segments
+from workers.learning.datasets.recorder import SegmentRecorder, begin
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 3
@@ -41,7 +41,7 @@ class Bench:
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
         self.folder = begin(self.run, self.plan, incarnation, folder)
         form = "one", self.plan.layout, self.folder, incarnation, self.counters
-        self.recorder = Recorder(self.source, *form)
+        self.recorder = SegmentRecorder(self.source, *form)
 
     def feed(self, segments: int, blocks: int | None = None) -> Ring:
         sender = scripted.acted(scripted.config(PPO(), 4), segments, COPIES, blocks)
@@ -95,7 +95,7 @@ def test_a_segment_that_was_overwritten_is_not_recorded_J5(bench: Bench) -> None
     bench.recorder.arrivals("one")
     bench.recorder.close()
     assert bench.counters["recorded.one"] == 5
-    assert sorted(Recorded(bench.folder, "one").lengths()) == [4] * 5
+    assert sorted(RecordedDataset(bench.folder, "one").lengths()) == [4] * 5
 
 
 def test_what_a_killed_learner_left_unfinished_goes_and_what_it_finished_stays_J5(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_a_killed_learner_left_unfinished_goes_and_what_it_finished_stays_J
     second.recorder.close()
     names = sorted(path.name for path in first.folder.iterdir())
     assert names == ["000001-000000.safetensors", "000002-000000.safetensors", MANIFEST]
-    dataset = Recorded(first.folder, "one")
+    dataset = RecordedDataset(first.folder, "one")
     assert dataset.lengths() == [4] * COPIES  # each once
     assert len(list(dataset.stretches())) == COPIES
 
@@ -141,7 +141,7 @@ def test_what_another_run_recorded_is_never_removed_J5(tmp_path: Path) -> None:
     first.recorder.close()
     with raises(ConfigurationError, "record_folder_in_use", policy="one", key="policy.record"):
         Bench(tmp_path)
-    assert Recorded(first.folder, "one").lengths() == [4] * COPIES
+    assert RecordedDataset(first.folder, "one").lengths() == [4] * COPIES
 
 
 def test_the_manifest_tells_whose_segments_and_of_what_form_J5(bench: Bench) -> None:
@@ -186,7 +186,7 @@ def test_a_manifest_that_was_tampered_with_is_refused_J5(
     path = bench.folder / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with raises(ConfigurationError, kind, file=path, **facts) as told:
-        Recorded(bench.folder, "one")
+        RecordedDataset(bench.folder, "one")
     assert inner in whole(told.value)
     assert "\n" not in str(told.value)
 
@@ -248,6 +248,6 @@ def test_a_folder_without_segments_is_refused_and_one_of_several_policies_is_ent
     bench: Bench, tmp_path: Path
 ) -> None:
     bench.recorder.close()
-    assert Recorded(tmp_path / "datasets", "one").name == str(bench.folder)
+    assert RecordedDataset(tmp_path / "datasets", "one").name == str(bench.folder)
     with raises(ConfigurationError, "policy_not_recorded", policy="two", key="policy.dataset.path"):
-        Recorded(tmp_path / "datasets", "two")
+        RecordedDataset(tmp_path / "datasets", "two")

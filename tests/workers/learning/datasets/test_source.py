@@ -20,9 +20,9 @@ from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.datasets.test_reader import Bench, whole
 from workers.learning.buffers.build import feed
-from workers.learning.buffers.replay_buffer import Replay
+from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.datasets.source import DatasetSource, load
-from workers.learning.policy_learner import Member
+from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 BC = {"name": "bc", "batch_size": 8}
@@ -131,7 +131,7 @@ def test_a_member_trains_without_pace_until_its_part_is_done_J5(recorded: Path, 
     run = run_of(recorded, algorithm)
     plan, counters, versions = plan_policies(run, scripted.WORLD)["one"], scripted.counters(), []
     source, cpu = load(plan, counters), torch.device("cpu")
-    member = Member(plan, run, 1.0, 1, cpu, source, counters, lambda *told: versions.append(told[2]), None)
+    member = PolicyLearner(plan, run, 1.0, 1, cpu, source, counters, lambda *told: versions.append(told[2]), None)
     member.resume(None, Version(0, 0))
     steps = 0
     while member.step():
@@ -149,7 +149,7 @@ def test_who_resumes_goes_on_where_the_checkpoint_was_J5(recorded: Path, tmp_pat
     run = run_of(recorded)
     plan, counters = plan_policies(run, scripted.WORLD)["one"], scripted.counters()
     form = plan, run, 1.0
-    first = Member(*form, 1, torch.device("cpu"), load(plan, counters), counters, lambda *_: None, tmp_path)
+    first = PolicyLearner(*form, 1, torch.device("cpu"), load(plan, counters), counters, lambda *_: None, tmp_path)
     first.resume(None, Version(0, 0))
     for _ in range(5):
         first.step()
@@ -157,7 +157,7 @@ def test_who_resumes_goes_on_where_the_checkpoint_was_J5(recorded: Path, tmp_pat
     first.close()
     first.step()  # lost with it
     counters = scripted.counters()
-    second = Member(*form, 2, torch.device("cpu"), load(plan, counters), counters, lambda *_: None, tmp_path)
+    second = PolicyLearner(*form, 2, torch.device("cpu"), load(plan, counters), counters, lambda *_: None, tmp_path)
     second.resume(None, Version(1, 1))
     assert (counters["rows_learned.one"], second.progress) == (40, 0.4)
     while second.step():
@@ -172,13 +172,13 @@ def test_a_resumed_learner_draws_the_rows_that_it_would_have_drawn_J5_G1(
     """Bit for bit, also the priorities of rows that were not drawn since."""
     plan, run = plan_of(recorded, algorithm), run_of(recorded, algorithm)
 
-    def learner(folder: Path | None, incarnation: int) -> Member:
+    def learner(folder: Path | None, incarnation: int) -> PolicyLearner:
         counters, cpu = scripted.counters(), torch.device("cpu")
-        made = Member(plan, run, 1.0, incarnation, cpu, load(plan, counters), counters, lambda *_: None, folder)
+        made = PolicyLearner(plan, run, 1.0, incarnation, cpu, load(plan, counters), counters, lambda *_: None, folder)
         made.resume(None, Version(0, 0))
         return made
 
-    def state(member: Member) -> dict[str, list[Any]]:
+    def state(member: PolicyLearner) -> dict[str, list[Any]]:
         assert member._replay is not None
         kept = {name: array.tolist() for name, array in member._replay.state(0).items()}
         weights = {**member.policy.state_dict(), **member.update.state()}
@@ -200,12 +200,12 @@ def test_priorities_of_another_dataset_are_refused_J5(recorded: Path) -> None:
     plan, run = plan_of(recorded, IQN), run_of(recorded, IQN)
     source, counters = loaded(plan)
     replay = feed(plan, run, source, counters, 1, torch.device("cpu"))
-    assert isinstance(replay, Replay)
+    assert isinstance(replay, ReplayBuffer)
     replay.admit()
     state = replay.state(0)
     for priority in (state["priority"][1:], -state["priority"], state["priority"].astype(np.float32)):
         again = feed(plan, run, loaded(plan)[0], counters, 2, torch.device("cpu"))
-        assert isinstance(again, Replay)
+        assert isinstance(again, ReplayBuffer)
         with raises(ConfigurationError, "replay_unusable") as told:
             again.load_state({**state, "priority": priority})
         assert "priority" in str(told.value)

@@ -13,7 +13,7 @@ from protocol.config.run import IQN, PPO, Run
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiDiscrete, World
 from protocol.weights.version import Version
 from tests.workers.learning.test_policy_learner import REPLAY, STREAM, Bench, run_of
-from workers.algorithms.common.batches import Segments, Transitions
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.learning.diagnostics.batch_statistics import sample, statistics
 from workers.policies.interface import Interface
 
@@ -25,7 +25,7 @@ def interface(**spaces: object) -> Interface:
     return Interface.at(world, world.places[0])
 
 
-def segments() -> Segments:
+def segments() -> SegmentBatch:
     """Two of three rows; the second has one real row. What is not real is absurd."""
     absurd = 1e9
     observation = torch.tensor(
@@ -33,7 +33,7 @@ def segments() -> Segments:
     )
     rows = torch.tensor([[1.0, 2.0, 3.0], [2.0, absurd, absurd]])
     no = torch.zeros(2, 3, dtype=torch.bool)
-    return Segments(
+    return SegmentBatch(
         observation,
         torch.tensor([[0, 2, 2], [2, 1, 1]]),
         rows,
@@ -65,7 +65,7 @@ def test_only_real_rows_of_segments_are_measured_H2() -> None:
 
 def test_transitions_with_several_heads_are_measured_H2() -> None:
     here = interface(action=MultiDiscrete(nvec=(2, 3)))
-    batch = Transitions(
+    batch = TransitionBatch(
         torch.rand(4, 1, 2),
         torch.tensor([[0, 2], [1, 2], [1, 2], [1, 2]]),
         torch.tensor([0.0, 0.0, 0.0, 4.0]),
@@ -80,7 +80,7 @@ def test_transitions_with_several_heads_are_measured_H2() -> None:
 
 def test_amounts_are_measured_and_numbers_that_are_not_finite_left_out_H2() -> None:
     here = interface(action=Box(shape=(1,), low=-1, high=1))
-    batch = Transitions(
+    batch = TransitionBatch(
         torch.rand(2, 1, 2),
         torch.empty(2, 0, dtype=torch.int64),
         torch.tensor([0.0, float("nan")]),
@@ -96,7 +96,7 @@ def test_amounts_are_measured_and_numbers_that_are_not_finite_left_out_H2() -> N
 def test_a_large_batch_is_measured_in_part() -> None:
     here = interface()
     n = 100_000
-    batch = Transitions(
+    batch = TransitionBatch(
         torch.rand(n, 1, 2),
         torch.zeros(n, dtype=torch.int64),
         torch.arange(n).float(),

@@ -18,9 +18,9 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.algorithms.common.batches import Transitions
-from workers.environments.base import Present
-from workers.learning.buffers.batch_assembler import Stage
+from workers.algorithms.common.batches import TransitionBatch
+from workers.environments.base import AgentTimeStep
+from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.diagnostics.refused_batches import MOST_FILES, Origin, whereabouts
 from workers.policies import checkpoint
 from workers.runtime.seeds import seed_of
@@ -115,7 +115,7 @@ def played(config: PolicyConfig, all_present: bool) -> tuple[scripted.Sender, di
             began[int(copy)].append(int(turns[copy]))
         seen = np.stack([copies, turns[copies]], 1).astype(np.float32)
         chair.act(
-            Present(
+            AgentTimeStep(
                 agent=0,
                 observation=seen,
                 reward=np.zeros(len(copies), np.float32),
@@ -145,7 +145,7 @@ def test_a_trained_row_is_followed_back_to_its_actor_world_and_episode(tmp_path:
     for records in sender.finished:
         bench.source.arrive(sender.ring, records, actor="actor-3")
     stage, seen = bench.member._stage, 0
-    assert isinstance(stage, Stage)
+    assert isinstance(stage, BatchAssembler)
     while stage.fill(Version(1, 1)):
         batch = stage.take()
         for i, origin in enumerate(stage.provenance()):
@@ -201,7 +201,7 @@ def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> N
     assert replay is not None
     replay.admit(everything=True)
     batch, _ = bench.member._next_batch()
-    assert isinstance(batch, Transitions)
+    assert isinstance(batch, TransitionBatch)
     expected = [f"actor-{int(number)}" for number in batch.observation[:, 0, 0]]
     assert [one.actor for one in replay.provenance()] == expected
     assert len(set(expected)) == 3

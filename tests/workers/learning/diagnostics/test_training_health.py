@@ -22,7 +22,7 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.algorithms.common.batches import Segments, Transitions
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
 
 SEGMENTS = 12
@@ -291,17 +291,17 @@ def _taken(case: Case) -> tuple[Any, int]:
     for records in case.sender.finished:
         case.bench.source.arrive(case.sender.ring, records)
     batch, segments = case.member._next_batch()
-    assert isinstance(batch, Segments)
+    assert isinstance(batch, SegmentBatch)
     whole: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
     copied: dict[str, Any] = {name: None if one is None else one.clone() for name, one in whole.items()}
-    return Segments(**copied), segments
+    return SegmentBatch(**copied), segments
 
 
 def _bent(case: Case, bend: Any) -> None:
     """Batches come as `bend` makes them."""
     next_batch = case.member._next_batch
 
-    def bent() -> tuple[Segments | Transitions | None, int]:
+    def bent() -> tuple[SegmentBatch | TransitionBatch | None, int]:
         batch, segments = next_batch()
         return None if batch is None else bend(batch), segments
 

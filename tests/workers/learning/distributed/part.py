@@ -16,12 +16,12 @@ from safetensors.torch import save_file
 
 from protocol.config.run import IMPALA, PPO, PolicyConfig
 from tests.workers.algorithms.stacked.test_stacked_ppo import I, U, segments
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.distributed.process_group import Group
+from workers.learning.distributed.process_group import ProcessGroup
 from workers.policies.distributions import Heads
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.recurrent import Core, Kind
+from workers.policies.networks.recurrent import Kind, RecurrentCore
 from workers.policies.tensors.flat_weights import flatten_
 
 CASES: dict[str, tuple[Kind | None, dict[str, Any]]] = {
@@ -37,7 +37,7 @@ def update_of(case: str) -> PPOUpdate:
     """The same in every process."""
     torch.manual_seed(3)
     core, algorithm = CASES[case]
-    remembers = None if core is None else Core(I, U, core)
+    remembers = None if core is None else RecurrentCore(I, U, core)
     normalized = bool(algorithm.get("normalize_observation"))
     policy = ActorCritic((I,), Heads((3,)), (8, 8), "tanh", normalize_observation=normalized, core=remembers)
     flatten_(policy)
@@ -46,15 +46,15 @@ def update_of(case: str) -> PPOUpdate:
     return PPOUpdate(policy, config, seed=5)
 
 
-def whole(case: str, number: int, size: int) -> Segments:
+def whole(case: str, number: int, size: int) -> SegmentBatch:
     """What all ranks have together in a round."""
     core = CASES[case][0]
     state = U * {None: 0, "gru": 1, "lstm": 2}[core]
     noise = torch.Generator().manual_seed(number)
     made = [segments(noise, state=state) for _ in range(size)]
-    columns: dict[str, Any] = {field.name: [getattr(one, field.name) for one in made] for field in fields(Segments)}
+    columns: dict[str, Any] = {field.name: [getattr(one, field.name) for one in made] for field in fields(SegmentBatch)}
     joined: dict[str, Any] = {n: None if many[0] is None else torch.cat(many) for n, many in columns.items()}
-    batch = Segments(**joined)
+    batch = SegmentBatch(**joined)
     valid = batch.valid.clone()
     valid[-1] -= 2
     if case == "lopsided":  # the last rank has one segment only
@@ -62,13 +62,13 @@ def whole(case: str, number: int, size: int) -> Segments:
     return replace(batch, valid=valid)
 
 
-def part_of(batch: Segments, rank: int, size: int) -> Segments:
+def part_of(batch: SegmentBatch, rank: int, size: int) -> SegmentBatch:
     """The segments of one rank."""
     each = len(batch.valid) // size
     mine = slice(rank * each, (rank + 1) * each)
-    columns: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(Segments)}
+    columns: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(SegmentBatch)}
     own: dict[str, Any] = {name: None if column is None else column[mine].clone() for name, column in columns.items()}
-    return Segments(**own)
+    return SegmentBatch(**own)
 
 
 def state_of(update: PPOUpdate, metrics: dict[str, float]) -> dict[str, torch.Tensor]:
@@ -77,7 +77,7 @@ def state_of(update: PPOUpdate, metrics: dict[str, float]) -> dict[str, torch.Te
     return {**{k: v.clone() for k, v in update.policy.state_dict().items()}, **update.state(), **said}
 
 
-def train(case: str, rounds: int, ranks: int, group: Group | None = None) -> dict[str, torch.Tensor]:
+def train(case: str, rounds: int, ranks: int, group: ProcessGroup | None = None) -> dict[str, torch.Tensor]:
     """What has become of the policy after `rounds` updates on what `ranks` ranks have."""
     update, metrics = update_of(case), {}
     if group is not None:
@@ -92,7 +92,7 @@ def train(case: str, rounds: int, ranks: int, group: Group | None = None) -> dic
 def main(rank: int, size: int, store: str, rounds: int, out: str) -> None:
     """Meets the others at the file `store` and writes what has become of the policy in each case."""
     torch.set_num_threads(1)
-    group = Group("policy", dist.FileStore(store, size), rank, size)
+    group = ProcessGroup("policy", dist.FileStore(store, size), rank, size)
     for case in CASES:
         save_file(train(case, rounds, size, group), Path(out) / f"{case}.{rank}")
 

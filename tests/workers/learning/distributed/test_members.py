@@ -19,8 +19,8 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, STREAM, run_of
-from workers.learning.distributed.data_parallel_learner import RankedMember
-from workers.learning.distributed.process_group import Group, RankLost
+from workers.learning.distributed.data_parallel_learner import DataParallelLearner
+from workers.learning.distributed.process_group import ProcessGroup, RankLost
 from workers.planning.policy_plan import plan_policies
 
 SIZE = 2
@@ -31,12 +31,12 @@ MET = {f"learner-one-{rank}": 1 for rank in range(SIZE)}
 class Bench:
     """A rank with its surroundings."""
 
-    def __init__(self, group: Group, folder: Path | None) -> None:
+    def __init__(self, group: ProcessGroup, folder: Path | None) -> None:
         self.plan = plan_policies(RUN, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
         self.published: list[Version] = []
         common = self.plan, RUN, 1.0, 1, torch.device("cpu"), self.source, self.counters
-        self.member = RankedMember(
+        self.member = DataParallelLearner(
             *common, lambda _, __, version: self.published.append(version), folder, 0, group=group, met=MET
         )
 
@@ -52,7 +52,7 @@ class Bench:
         return self.member.weights.parameters
 
 
-def turns(member: RankedMember) -> None:
+def turns(member: DataParallelLearner) -> None:
     """Until it made an update."""
     end = time.monotonic() + 200
     while not member.step():
@@ -64,7 +64,7 @@ class Pair:
 
     def __init__(self, folder: Path) -> None:
         self.pool, store = ThreadPoolExecutor(SIZE), dist.HashStore()
-        groups = list(self.pool.map(lambda rank: Group("one", store, rank, SIZE, patience=200), range(SIZE)))
+        groups = list(self.pool.map(lambda rank: ProcessGroup("one", store, rank, SIZE, patience=200), range(SIZE)))
         self.ranks = [Bench(group, None if group.rank else folder) for group in groups]
         self.each(lambda rank: rank.member.resume(None, Version(0, 5 * rank.member._group.rank)))
 

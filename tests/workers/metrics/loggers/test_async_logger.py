@@ -13,9 +13,9 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.metrics.loggers import async_logger
-from workers.metrics.loggers.async_logger import Outlet
-from workers.metrics.writers import Measurements
-from workers.runtime.files import Disk
+from workers.metrics.loggers.async_logger import AsyncLogger
+from workers.metrics.writers import MetricWriters
+from workers.runtime.files import SafeWriter
 
 
 class Listening:
@@ -40,7 +40,7 @@ class Listening:
 def test_everything_is_passed_on_in_order_and_a_fault_costs_its_own_moment() -> None:
     logger = Listening(faulty=True)
     logger.go.set()
-    out = Outlet("wandb", lambda: logger)
+    out = AsyncLogger("wandb", lambda: logger)
     for step in (1, 2, 3):
         out.scalars(step, {"a/return": step / 2})
     out.close(complete=False)
@@ -52,7 +52,7 @@ def test_a_logger_that_hangs_holds_nobody_up_and_what_it_misses_is_counted(monke
     monkeypatch.setattr(async_logger, "_WAITING", 5)
     monkeypatch.setattr(async_logger, "_END_SECONDS", 0.01)
     logger = Listening()
-    out = Outlet("mlflow", lambda: logger)
+    out = AsyncLogger("mlflow", lambda: logger)
     for step in range(100):
         out.scalars(step, {})
     assert out.missed >= 90
@@ -68,7 +68,7 @@ def test_one_that_cannot_begin_leaves_the_run_alone(caplog: pytest.LogCaptureFix
     def begin() -> Listening:
         raise RuntimeError("no key\nfor this account")
 
-    out = Outlet("wandb", begin)
+    out = AsyncLogger("wandb", begin)
     out.scalars(1, {})
     out.close(complete=True)
     assert (out.written, out.missed) == (0, 1)
@@ -83,5 +83,5 @@ def test_a_logger_whose_package_is_missing_is_refused_before_the_run(
     monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None if asked == name else real(asked))
     run_dir.mkdir()
     with raises(ConfigurationError, "logger_not_installed", value=name, key="loggers"):
-        Measurements(Run.model_validate({"loggers": [name]}), run_dir, Disk())
+        MetricWriters(Run.model_validate({"loggers": [name]}), run_dir, SafeWriter())
     assert not any(run_dir.iterdir())

@@ -15,7 +15,7 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from workers.learning.device import acting_device
 from workers.policies.interface import Interface
-from workers.rollout.acting_policy import Performer
+from workers.rollout.acting_policy import ActingPolicy
 
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=5))
 NETWORKS: list[dict[str, Any]] = [
@@ -43,7 +43,7 @@ def does_the_same(device: torch.device, network: dict[str, Any]) -> None:
         "model_config": {"hidden": (8,), **network},
     }
     config = PolicyConfig.model_validate(settings)
-    here, there = (Performer(Interface.of(AGENT), config, 0, where) for where in (None, device))
+    here, there = (ActingPolicy(Interface.of(AGENT), config, 0, where) for where in (None, device))
     noise = np.random.default_rng(0)
     for turn, rows in enumerate((3, 7, 3, 3, 3, 7, 7, 7)):
         for performer in (here, there):

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.backends.cuda_graphs import GraphCache
 
 HOST = torch.device("cpu")
 
@@ -24,7 +24,7 @@ class Piece:
 
 
 def test_without_cuda_everything_runs_every_time() -> None:
-    recorder, pieces = Recorder(HOST), [Piece(HOST), Piece(HOST)]
+    recorder, pieces = GraphCache(HOST), [Piece(HOST), Piece(HOST)]
     for _ in range(6):
         recorder.run("a", pieces)
     assert [(piece.asked, piece.total.item()) for piece in pieces] == [(6, 6.0)] * 2
@@ -32,7 +32,7 @@ def test_without_cuda_everything_runs_every_time() -> None:
 
 
 def test_work_is_recorded_once_warm_and_replayed_then_each_key_by_itself(cuda: torch.device) -> None:
-    recorder, pieces = Recorder(cuda), {"a": Piece(cuda), "b": Piece(cuda)}
+    recorder, pieces = GraphCache(cuda), {"a": Piece(cuda), "b": Piece(cuda)}
     for _ in range(6):
         for key, piece in pieces.items():
             recorder.run(key, [piece])
@@ -42,7 +42,7 @@ def test_work_is_recorded_once_warm_and_replayed_then_each_key_by_itself(cuda: t
 
 
 def test_what_is_forgotten_is_recorded_anew_and_nothing_else(cuda: torch.device) -> None:
-    recorder, pieces = Recorder(cuda), {"a": Piece(cuda), "b": Piece(cuda)}
+    recorder, pieces = GraphCache(cuda), {"a": Piece(cuda), "b": Piece(cuda)}
 
     def run(times: int) -> None:
         for _ in range(times):
@@ -59,7 +59,7 @@ def test_what_is_forgotten_is_recorded_anew_and_nothing_else(cuda: torch.device)
 
 
 def test_branches_begin_after_what_was_before_and_end_before_what_follows(cuda: torch.device) -> None:
-    recorder, pieces, after = Recorder(cuda, streams=2), [Piece(cuda) for _ in range(3)], torch.zeros(3, device=cuda)
+    recorder, pieces, after = GraphCache(cuda, streams=2), [Piece(cuda) for _ in range(3)], torch.zeros(3, device=cuda)
     for number in range(1, 7):
         for piece in pieces:
             piece.given.fill_(number)
@@ -72,7 +72,7 @@ def test_branches_begin_after_what_was_before_and_end_before_what_follows(cuda: 
 def test_what_cannot_be_recorded_runs_as_it_is_and_the_log_says_so_once(
     cuda: torch.device, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder, piece, seen = Recorder(cuda), Piece(cuda), []
+    recorder, piece, seen = GraphCache(cuda), Piece(cuda), []
     for _ in range(8):
         recorder.run("a", [piece, lambda: seen.append(piece.total.item())])
     assert recorder.recorded == 0

@@ -1,4 +1,6 @@
-"""Rows that are remembered in shapes that never change are those of `Core.unroll`, and so are their gradients (K6)."""
+"""Rows that are remembered in shapes that never change are those of `RecurrentCore.unroll`, and so are their gradients
+(K6).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.tools import skip_or_fail
 from tests.workers.policies.networks.test_recurrent import INPUTS, KINDS, B, T, made
 from workers.policies.backends import cuda_recurrent
-from workers.policies.networks.recurrent import Core, Kind
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent import Kind, RecurrentCore
+from workers.policies.networks.recurrent_context import RecurrentContext
 
 EVERY = B * (T + 1)
 """Runs that there can be at most."""
@@ -26,7 +28,7 @@ def at(*rows: int) -> Tensor:
     return ended
 
 
-def game(core: Core, ended: Tensor, runs: int, seed: int = 0) -> tuple[Tensor, Recall]:
+def game(core: RecurrentCore, ended: Tensor, runs: int, seed: int = 0) -> tuple[Tensor, RecurrentContext]:
     """Rows with these ends, of which about every other one has a true last observation; with as many places for these
     as there may be, of which those that are none belong to row T."""
     noise = torch.Generator().manual_seed(seed)
@@ -34,22 +36,22 @@ def game(core: Core, ended: Tensor, runs: int, seed: int = 0) -> tuple[Tensor, R
     final = torch.where(real.flatten(), torch.arange(T * B), T * B + torch.arange(T * B) % B)
     final = final[torch.randperm(T * B, generator=noise)]
     x = torch.randn((T + 1) * B + T * B, INPUTS, generator=noise)
-    return x, Recall(torch.randn(B, core.numbers, generator=noise), ended, final, runs)
+    return x, RecurrentContext(torch.randn(B, core.numbers, generator=noise), ended, final, runs)
 
 
-def fixed(core: Core, x: Tensor, recall: Recall) -> Tensor:
+def fixed(core: RecurrentCore, x: Tensor, recall: RecurrentContext) -> Tensor:
     """By the weights of `core`."""
     return cuda_recurrent.unroll(x, recall, [*core.cell.parameters()])
 
 
-def gradients(core: Core, features: Tensor) -> list[Tensor]:
+def gradients(core: RecurrentCore, features: Tensor) -> list[Tensor]:
     """Of some sum of features, for all parameters."""
     weight = torch.randn(features.shape, generator=torch.Generator().manual_seed(4))
     return [*torch.autograd.grad((features * weight).sum(), [*core.parameters()])]
 
 
-def alike(core: Core, x: Tensor, recall: Recall) -> None:
-    """Whether features of all rows that are any, and their gradients, are those of `Core.unroll`."""
+def alike(core: RecurrentCore, x: Tensor, recall: RecurrentContext) -> None:
+    """Whether features of all rows that are any, and their gradients, are those of `RecurrentCore.unroll`."""
     own = (T + 1) * B
     real = torch.cat([torch.ones(own, dtype=torch.bool), recall.final_place < T * B])
     rows = real.nonzero()[:, 0]
@@ -117,7 +119,10 @@ def test_memories_are_not_rounded_where_products_are(kind: Kind, device: str) ->
         skip_or_fail("needs a CUDA device")
     core = made(kind).to(device)
     rows, (state, ended, final, runs) = game(core, at(3), EVERY)
-    x, recall = rows[: (T + 1) * B].to(device), Recall(state.to(device), ended.to(device), final[:0].to(device), runs)
+    x, recall = (
+        rows[: (T + 1) * B].to(device),
+        RecurrentContext(state.to(device), ended.to(device), final[:0].to(device), runs),
+    )
     exact = core.unroll(x, recall), fixed(core, x, recall)
     with torch.autocast(device, torch.bfloat16):
         found = core.unroll(x, recall), fixed(core, x, recall)
@@ -133,7 +138,7 @@ def test_more_runs_than_there_is_room_for_are_an_error() -> None:
 def test_units_of_gru_and_lstm_are_told_apart_by_their_weights() -> None:
     """Four gates of three units are as many as three of four."""
     for kind, size in (("lstm", 3), ("gru", 4)):
-        core = Core(INPUTS, size, kind)  # type: ignore[arg-type] # one of both
+        core = RecurrentCore(INPUTS, size, kind)  # type: ignore[arg-type] # one of both
         x, recall = game(core, at(3), EVERY)
         assert fixed(core, x, recall).shape == (len(x), size)
 

@@ -15,7 +15,7 @@ from workers.policies.backends.numpy_actor import host_actor
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.rollout.acting_policy import Performer
+from workers.rollout.acting_policy import ActingPolicy
 
 ACTIONS = (Discrete(n=5), MultiDiscrete(nvec=(3, 4)), Box(shape=(3,), low=-1.0, high=1.0))
 SHAPES: tuple[tuple[int, ...], ...] = ((), (16,), (64, 64), (48, 32, 24))
@@ -113,7 +113,7 @@ def test_what_numpy_cannot_is_left_to_torch() -> None:
 
 @pytest.mark.parametrize("kind", [None, "lstm", "gru"])
 def test_what_was_acted_stays_when_one_acts_again(kind: Any) -> None:
-    performer = Performer(interface(), PolicyConfig(model_config=Network(recurrent=kind)))
+    performer = ActingPolicy(interface(), PolicyConfig(model_config=Network(recurrent=kind)))
     state = np.ones((3, performer.state), np.float32) if performer.state else None
     first = performer.act(np.ones((3, 7), np.float32), np.random.default_rng(0), state=state)
     kept = {name: array.copy() for name, array in first.items()}

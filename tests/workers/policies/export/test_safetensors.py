@@ -21,8 +21,8 @@ from tests.faults import raises
 from tests.tools import skip_or_fail
 from tests.workers.policies.exports import CASES, Case, batches, case, live
 from workers.policies.export import safetensors
-from workers.policies.export.export_manifest import KEY, Manifest
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.export_manifest import KEY, ExportManifest
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.policies.export.onnx import write_onnx, write_torchscript
 
 Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]
@@ -30,7 +30,7 @@ Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]
 
 def by_file(one: Case, folder: Path) -> Run:
     safetensors.write(folder / "p.safetensors", one.manifest, one.policy)
-    return Frozen.load(folder / "p.safetensors").act
+    return ExportedPolicy.load(folder / "p.safetensors").act
 
 
 def by_module(one: Case, folder: Path) -> Run:
@@ -46,7 +46,7 @@ def by_torchscript(one: Case, folder: Path) -> Run:
     write_torchscript(folder / "p.pt", one.manifest, one.deployed)
     more = {f"{KEY}.json": ""}
     module = torch.jit.load(folder / "p.pt", _extra_files=more)
-    told = Manifest.model_validate_json(more[f"{KEY}.json"])
+    told = ExportManifest.model_validate_json(more[f"{KEY}.json"])
     assert told == one.manifest
 
     def run(given: dict[str, NDArray]) -> dict[str, NDArray]:
@@ -65,7 +65,7 @@ def by_onnx(one: Case, folder: Path) -> Run:
 
     write_onnx(folder / "p.onnx", one.manifest, one.deployed)
     session = onnxruntime.InferenceSession(folder / "p.onnx")
-    told = Manifest.model_validate_json(session.get_modelmeta().custom_metadata_map[KEY])
+    told = ExportManifest.model_validate_json(session.get_modelmeta().custom_metadata_map[KEY])
     assert told == one.manifest
     assert [node.name for node in session.get_inputs()] == [port.name for port in told.inputs]
     names = [port.name for port in told.outputs]
@@ -196,7 +196,7 @@ def test_columns_of_another_form_are_refused(spoil: Any, kind: str, facts: dict[
 def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Path) -> None:
     one = case("all at once")
     safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
-    frozen, given = Frozen.load(tmp_path / "p.safetensors"), one.columns(64, 1)
+    frozen, given = ExportedPolicy.load(tmp_path / "p.safetensors"), one.columns(64, 1)
     first, again, greedy = (
         frozen.act(given, np.random.default_rng(5)),
         frozen.act(given, np.random.default_rng(5)),
@@ -235,36 +235,39 @@ def test_without_its_packages_onnx_is_refused_with_what_to_install(
 def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
     one, path = case("bits"), tmp_path / "p.safetensors"
     with raises(ConfigurationError, "exported_policy_unreadable", file=path):
-        Frozen.load(path)
+        ExportedPolicy.load(path)
     path.write_bytes(b"nothing of the kind")
     with raises(ConfigurationError, "exported_policy_unreadable", file=path):
-        Frozen.load(path)
+        ExportedPolicy.load(path)
     weights = {name: tensor.clone() for name, tensor in safetensors.acting_weights(one.policy).items()}
     save_file(weights, path)
     with raises(ConfigurationError, "exported_without_manifest"):
-        Frozen.load(path)
+        ExportedPolicy.load(path)
     for changes, kind, facts in (
         ({"format": 9}, "format_not_supported", {"value": 9, "expected": 1}),
         ({"agent": 3}, "exported_manifest_invalid", {}),
     ):
         save_file(weights, path, {KEY: json.dumps(json.loads(one.manifest.text()) | changes)})
         with raises(ConfigurationError, kind, file=path, **facts):
-            Frozen.load(path)
+            ExportedPolicy.load(path)
     weights["policy_bias"][0] = torch.nan
     save_file(weights, path, {KEY: one.manifest.text()})
     with raises(ConfigurationError, "exported_weights_not_finite", file=path, field="policy_bias"):
-        Frozen.load(path)
+        ExportedPolicy.load(path)
     del weights["policy_bias"]
     save_file(weights, path, {KEY: one.manifest.text()})
     with raises(ConfigurationError, "exported_weights_of_other_network", file=path):
-        Frozen.load(path)
+        ExportedPolicy.load(path)
 
 
 def test_a_file_of_the_first_format_is_still_read_and_acts_as_it_did() -> None:
     """`format-1.safetensors` was written when this format was new, by a recurrent policy of choices and numbers with a
     mask; `format-1-acts.safetensors` holds what it was given and what it did. A new format gets a file of its own."""
     folder = Path(__file__).parent / "stored"
-    frozen, told = Frozen.load(folder / "format-1.safetensors"), numpy_file(folder / "format-1-acts.safetensors")
+    frozen, told = (
+        ExportedPolicy.load(folder / "format-1.safetensors"),
+        numpy_file(folder / "format-1-acts.safetensors"),
+    )
     assert frozen.manifest.format == 1
     given = {name: told[f"in.{name}"] for name in frozen.inputs}
     for name, column in frozen.act(given).items():

@@ -15,7 +15,7 @@ from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import _recorded
 from workers.policies.networks.layers import RunningMoments
 from workers.policies.tensors.kernels import Activation, tanh
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 
 def plain(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ def test_the_spread_of_constants_never_falls_to_zero() -> None:
 
 
 def test_scratch_memory_is_used_again_and_grows() -> None:
-    scratch, like = Workspace(), torch.zeros(1)
+    scratch, like = ScratchBuffers(), torch.zeros(1)
     first = scratch.take("x", (4, 6), like)
     assert scratch.take("x", (3, 6), like).data_ptr() == first.data_ptr()
     assert scratch.take("y", (4, 6), like).data_ptr() != first.data_ptr()

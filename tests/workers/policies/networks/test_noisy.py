@@ -10,25 +10,23 @@ from protocol.config.run import C51, DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.dqn import estimates
 from workers.algorithms.off_policy import noises
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.layers import NoisyLinear
-from workers.policies.networks.q_network import ValueNetwork
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.quantile_network import IQNPolicy
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B = 5
 
 
-def policy_of(
-    algorithm: DQN | IQN, rate: float = 0.01, seed: int = 0
-) -> tuple[QuantileNetwork | ValueNetwork, PolicyConfig]:
+def policy_of(algorithm: DQN | IQN, rate: float = 0.01, seed: int = 0) -> tuple[IQNPolicy | DQNPolicy, PolicyConfig]:
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(6,)), learning_rate=rate)
     policy = build(Interface.of(AGENT), config, seed)
-    assert isinstance(policy, QuantileNetwork | ValueNetwork)
+    assert isinstance(policy, IQNPolicy | DQNPolicy)
     return policy, config
 
 
@@ -57,7 +55,7 @@ def test_a_noisy_layer_is_the_formula_row_by_row_and_plain_at_its_means() -> Non
 @pytest.mark.parametrize("dueling", [True, False])
 def test_quantiles_of_a_noisy_head_are_those_of_a_plain_one_with_the_weights_drawn(dueling: bool) -> None:
     policy, _ = policy_of(IQN(noisy=True, dueling=dueling))
-    assert isinstance(policy, QuantileNetwork)
+    assert isinstance(policy, IQNPolicy)
     tower, psi, fractions = policy.online, torch.randn(B, 6), torch.rand(7)
     noise = torch.randn(B, policy.numbers)
     head = tower.head
@@ -87,7 +85,7 @@ def test_noise_makes_the_policy_explore_and_shrinks_where_the_best_is_certain(
     for _ in range(trial.steps(40)):
         action = torch.from_numpy(rng.integers(0, 4, 64))
         reward = (action == 2).float() * 3
-        update.update(Transitions(seen[:64], action, reward, torch.zeros(64), seen[:64]))  # type: ignore[arg-type]
+        update.update(TransitionBatch(seen[:64], action, reward, torch.zeros(64), seen[:64]))  # type: ignore[arg-type]
     trial.reaches((policy.act(seen, rng)["action"] == 2).mean(), 0.97)
 
 
@@ -115,7 +113,7 @@ def test_an_update_learns_how_much_noise_there_is(algorithm: DQN | IQN | C51) ->
 
 def test_estimate_target_and_choice_each_have_noise_of_their_own() -> None:
     policy, _ = policy_of(DQN(noisy=True))
-    assert isinstance(policy, ValueNetwork)
+    assert isinstance(policy, DQNPolicy)
     batch, noise = transitions(), torch.randn(B, policy.numbers) * 50
     plain = estimates(policy, batch, double=True)
     here, there, choice = (
@@ -134,8 +132,8 @@ def test_estimate_target_and_choice_each_have_noise_of_their_own() -> None:
     assert (choice.target != plain.target).any()
 
 
-def transitions() -> Transitions:
+def transitions() -> TransitionBatch:
     g = torch.Generator().manual_seed(0)
     seen, after = torch.randn(2, B, 1, 3, generator=g)
     action = torch.randint(4, (B,), generator=g)
-    return Transitions(seen, action, torch.randn(B, generator=g), torch.full((B,), 0.9), after)
+    return TransitionBatch(seen, action, torch.randn(B, generator=g), torch.full((B,), 0.9), after)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.networks import numpy_unroll
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent_context import RecurrentContext
 
 K, T, B, INPUTS, U = 3, 9, 5, 3, 4
 OWN = (T + 1) * B
@@ -30,7 +30,7 @@ class Game:
         self.place = OWN + torch.tensor(counted, dtype=torch.int64)
         most = int(torch.bincount(self.member).max()) if len(after) else 0
         state = torch.randn(K * B, 2 * U if kind == "lstm" else U, generator=noise)
-        self.recall = Recall(state, ended, after)
+        self.recall = RecurrentContext(state, ended, after)
         self.x = torch.randn(K, OWN + most, INPUTS, generator=noise)
         self.real = torch.zeros(K, OWN + most, 1)
         self.real[:, :OWN] = 1

@@ -8,34 +8,34 @@ from torch import Tensor
 
 from workers.policies.networks import numpy_unroll
 from workers.policies.networks.actor_critic_mlp import towers
-from workers.policies.networks.recurrent import Core, Kind
-from workers.policies.networks.recurrent_context import Recall
+from workers.policies.networks.recurrent import Kind, RecurrentCore
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.flat_weights import flatten_
 from workers.policies.tensors.kernels import Activation
-from workers.policies.tensors.scratch import Workspace
+from workers.policies.tensors.scratch import ScratchBuffers
 
 T, B, INPUTS, U = 9, 5, 3, 4
 KINDS: tuple[Kind, ...] = ("lstm", "gru")
 
 
-def made(kind: Kind) -> Core:
+def made(kind: Kind) -> RecurrentCore:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        core = Core(INPUTS, U, kind)
+        core = RecurrentCore(INPUTS, U, kind)
     flatten_(core)
     return core
 
 
-def game(core: Core, chance: float) -> tuple[Tensor, Recall]:
+def game(core: RecurrentCore, chance: float) -> tuple[Tensor, RecurrentContext]:
     """Rows with ends at random, of which every other one has a true last observation."""
     noise = torch.Generator().manual_seed(3)
     ended = torch.rand(T, B, generator=noise) < chance
     final = ended.flatten().nonzero()[::2, 0].flip(0)
     x = torch.randn((T + 1) * B + len(final), INPUTS, generator=noise)
-    return x, Recall(torch.randn(B, core.numbers, generator=noise), ended, final)
+    return x, RecurrentContext(torch.randn(B, core.numbers, generator=noise), ended, final)
 
 
-def step_by_step(core: Core, x: Tensor, recall: Recall) -> Tensor:
+def step_by_step(core: RecurrentCore, x: Tensor, recall: RecurrentContext) -> Tensor:
     """The definition: one step after the other, with a state of zeros behind each end."""
     state, found = recall.state, []
     finals: dict[int, Tensor] = {}
@@ -115,7 +115,7 @@ def test_perceptrons_hand_their_gradient_on_to_what_they_are_given(hidden: int, 
     weight = torch.randn(4, 6, generator=noise)
 
     def loss(x: Tensor) -> Tensor:
-        logits, values = towers(x, parameters, activation, Workspace())
+        logits, values = towers(x, parameters, activation, ScratchBuffers())
         return (torch.cat([logits, values[None]]) * weight).sum()
 
     x = torch.randn(6, INPUTS, generator=noise).requires_grad_()

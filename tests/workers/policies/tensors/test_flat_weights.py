@@ -14,7 +14,7 @@ from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import Policy, build
 from workers.policies.interface import Interface
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=3))
@@ -35,16 +35,16 @@ def test_c5_everything_that_acts_arrives_as_one_unit(algorithm: PPO | IQN) -> No
     sent = there.state_dict()
     assert set(sent) == {entry.name for entry in flatten_(there).entries}
     assert all(torch.equal(sent[name], tensor) for name, tensor in here.state_dict().items())
-    expected = "epsilon" if isinstance(there, QuantileNetwork) else "observations.mean"
+    expected = "epsilon" if isinstance(there, IQNPolicy) else "observations.mean"
     assert expected in sent
-    assert any(name.startswith("target.") for name in sent) == isinstance(there, QuantileNetwork)
+    assert any(name.startswith("target.") for name in sent) == isinstance(there, IQNPolicy)
 
 
 def test_c8_epsilon_reaches_the_acting_copy_with_the_weights_U4() -> None:
     """C8: one load, and the actor explores at the learner's rate."""
     there, here = make(IQN(epsilon=1.0)), make(IQN(epsilon=0.5))
-    assert isinstance(there, QuantileNetwork)
-    assert isinstance(here, QuantileNetwork)
+    assert isinstance(there, IQNPolicy)
+    assert isinstance(here, IQNPolicy)
     there.epsilon.fill_(0.25)
     flatten_(here).load(flatten_(there).bytes_view())
     assert here.epsilon.item() == 0.25

@@ -14,21 +14,21 @@ from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.spaces import Place, World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, case
-from workers.environments.base import Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.environments.players import random_rows
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.policies.export import safetensors
 from workers.policies.tensors.flat_weights import flatten_
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
-from workers.rollout.build import Hand, Table, seat_agents, seat_fixed
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
+from workers.rollout.build import ActorAssignment, Collectors, seat_agents, seat_fixed
 from workers.rollout.inference import act_together
-from workers.rollout.players.fixed_collector import FixedSeat
+from workers.rollout.players.fixed_collector import FixedCollector
 from workers.rollout.report import ActorReport, Counters
 
 COPIES = 4
-HAND = Hand(range(1), ("actor-0", 1))
+HAND = ActorAssignment(range(1), ("actor-0", 1))
 
 
 class Player:
@@ -37,10 +37,10 @@ class Player:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def __call__(self, present: Present) -> NDArray:
+    def __call__(self, present: AgentTimeStep) -> NDArray:
         return np.ones(len(present.observation), np.int64)
 
-    def receive(self, outcome: Outcome) -> None:
+    def receive(self, outcome: AgentOutcome) -> None:
         self.told.append(outcome)
 
     def look(self, common: NDArray) -> None:
@@ -57,14 +57,14 @@ def everything(place: Place, rows: int) -> NDArray | None:
     return mask
 
 
-def outcome(copy: int, reward: float, end: bool) -> Outcome:
-    return Outcome(0, np.array([copy]), np.array([reward], np.float32), np.array([end]), np.zeros(1, np.bool_))
+def outcome(copy: int, reward: float, end: bool) -> AgentOutcome:
+    return AgentOutcome(0, np.array([copy]), np.array([reward], np.float32), np.array([end]), np.zeros(1, np.bool_))
 
 
 def test_returns_of_its_episodes_are_counted_as_at_any_seat_J1() -> None:
     """Rewards and ends come with its turns, and between them."""
     player = Player()
-    seat = FixedSeat("one", player, COPIES)
+    seat = FixedCollector("one", player, COPIES)
     for t in range(3):  # rewards: 10 * copy + t - 1
         assert (
             seat.act(scripted.present(t, COPIES, terminated=[1] if t == 2 else []), scripted.never).tolist()
@@ -83,9 +83,11 @@ def test_who_learns_and_who_does_not_act_in_one_turn() -> None:
     """Each at its own place, and what all see is shown before."""
     config = scripted.config(scripted.PPO(), 8)
     sender = scripted.Sender(scripted.layout_of(config), COPIES, 4)
-    player, table = Player(), Table()
+    player, table = Player(), Collectors()
     table.add("learns", {(0, 0): scripted.seat(sender, scripted.Performer(), COPIES)})
-    table.add("fixed", {(1, 0): FixedSeat("two", player, COPIES), (2, 0): FixedSeat("three", Player(), COPIES)})
+    table.add(
+        "fixed", {(1, 0): FixedCollector("two", player, COPIES), (2, 0): FixedCollector("three", Player(), COPIES)}
+    )
     entries = [scripted.present(0, COPIES) for _ in range(3)]
     for agent, entry in zip((1, 0, 2), entries, strict=True):
         entry.agent = agent
@@ -121,7 +123,7 @@ def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(n
         seen = random_rows(one.interface.place.observed, rows, rng)
         legal = everything(one.interface.place, rows)
         nothing = np.zeros(rows, np.bool_)
-        turn = Turn((Present(0, seen, reward, ended, nothing, copies, action_mask=legal),))
+        turn = Turn((AgentTimeStep(0, seen, reward, ended, nothing, copies, action_mask=legal),))
         ours, theirs = (act_together({(0, 0): chair}, turn, scripted.never)[0] for chair in (fixed, learning))
         np.testing.assert_array_equal(ours, theirs)
         if t % 7 == 6 and copies is None:
@@ -132,7 +134,7 @@ def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(n
     assert path.read_bytes() == kept
 
 
-def chairs(one: Any, world: World, path: Path) -> tuple[FixedSeat, Seat]:
+def chairs(one: Any, world: World, path: Path) -> tuple[FixedCollector, AgentCollector]:
     """The policy in the file, and the same one as a learner's run has it, with the same noise."""
     agent = world.agents[0].name
     where = {"environment": {"copies": COPIES}}
@@ -140,7 +142,7 @@ def chairs(one: Any, world: World, path: Path) -> tuple[FixedSeat, Seat]:
     plan = plan_fixed(frozen, world)[agent]
     (fixed,) = seat_fixed(plan, world, EnvironmentConfig(), 5, HAND).values()
     learns = parse_run({**where, "policy": json.loads(one.config.model_dump_json())})
-    performer = Performer(one.interface, one.config)
+    performer = ActingPolicy(one.interface, one.config)
     performer.spare[:] = flatten_(one.policy).bytes_view()
     performer.swap(scripted.Version(1, 1))
     whole = plan_policies(learns, world)[agent]
@@ -160,6 +162,6 @@ def test_a_greedy_one_needs_no_noise(tmp_path: Path) -> None:
         (seat,) = seat_fixed(plan[agent], world, EnvironmentConfig(), seed, HAND).values()
         seen = random_rows(one.interface.place.observed, 8, np.random.default_rng(0))
         nothing, legal = np.zeros(8, np.bool_), everything(one.interface.place, 8)
-        entry = Present(0, seen, np.zeros(8, np.float32), nothing, nothing, action_mask=legal)
+        entry = AgentTimeStep(0, seen, np.zeros(8, np.float32), nothing, nothing, action_mask=legal)
         done.append([seat.act(entry, scripted.never).tobytes() for _ in range(5)])
     assert done[0] == done[1]

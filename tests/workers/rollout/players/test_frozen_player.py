@@ -12,30 +12,30 @@ from protocol.experience.layout import segment_layout
 from protocol.spaces import World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, Case, case
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.environments.players import random_rows
 from workers.policies.export import safetensors
-from workers.policies.export.frozen_policy import Frozen
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.policies.tensors.flat_weights import flatten_
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.frozen_player import FrozenPlayer
 
 COPIES, TURNS = 3, 40
 
 
-def frozen(one: Case, folder: Path) -> Frozen:
+def frozen(one: Case, folder: Path) -> ExportedPolicy:
     safetensors.write(folder / "p.safetensors", one.manifest, one.policy)
-    return Frozen.load(folder / "p.safetensors")
+    return ExportedPolicy.load(folder / "p.safetensors")
 
 
-def seat(one: Case, world: World) -> Seat:
+def seat(one: Case, world: World) -> AgentCollector:
     """The same policy where a learner's run has it."""
-    performer = Performer(one.interface, one.config)
+    performer = ActingPolicy(one.interface, one.config)
     performer.spare[:] = _published(one)
     performer.swap(scripted.Version(1, 1))
     sender = scripted.Sender(segment_layout(world, world.places[0], one.config), COPIES, 2 * TURNS)
-    return Seat("a", performer, sender, COPIES, 0, np.random.default_rng(7))
+    return AgentCollector("a", performer, sender, COPIES, 0, np.random.default_rng(7))
 
 
 def _published(one: Case) -> NDArray[np.uint8]:
@@ -43,7 +43,7 @@ def _published(one: Case) -> NDArray[np.uint8]:
     return flatten_(one.policy).bytes_view()
 
 
-def turn(one: Case, t: int, copies: NDArray[np.int64] | None, ended: NDArray[np.bool_]) -> Present:
+def turn(one: Case, t: int, copies: NDArray[np.int64] | None, ended: NDArray[np.bool_]) -> AgentTimeStep:
     rng = np.random.default_rng(t)
     rows = COPIES if copies is None else len(copies)
     place = one.interface.place
@@ -54,7 +54,7 @@ def turn(one: Case, t: int, copies: NDArray[np.int64] | None, ended: NDArray[np.
         for _, part in place.masked.parts(mask):
             part[...] = True
     zeros = np.zeros(rows, np.float32)
-    return Present(0, seen, zeros, ended, np.zeros(rows, np.bool_), copies, action_mask=mask)
+    return AgentTimeStep(0, seen, zeros, ended, np.zeros(rows, np.bool_), copies, action_mask=mask)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "iqn of frames", "numbers", "dqn"])
@@ -73,7 +73,9 @@ def test_it_does_what_a_seat_does_turn_after_turn(name: str, tmp_path: Path) -> 
         present = turn(one, t, copies, ended)
         np.testing.assert_array_equal(player(present), ours.act(present, scripted.never))
         if t == 6:
-            outcome = Outcome(0, np.array([1]), np.zeros(1, np.float32), np.ones(1, np.bool_), np.zeros(1, np.bool_))
+            outcome = AgentOutcome(
+                0, np.array([1]), np.zeros(1, np.float32), np.ones(1, np.bool_), np.zeros(1, np.bool_)
+            )
             player.receive(outcome)
             ours.receive(outcome, scripted.never)
 

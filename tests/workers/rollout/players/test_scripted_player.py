@@ -14,7 +14,7 @@ from protocol.config.run import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Discrete, World
 from tests.faults import raises
-from workers.environments.base import Outcome, Present
+from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.rollout.players.scripted_player import Script, script
 
 WORLD = World(
@@ -93,10 +93,10 @@ def player(entry: str, agent: str = "masked", streams: int = 3, world: str = "ta
     return script("p", algorithm, WORLD.place(agent), streams, np.random.default_rng(5), where)
 
 
-def present(mask: NDArray | None, rows: int = 3, value: float = 3.0, copies: NDArray | None = None) -> Present:
+def present(mask: NDArray | None, rows: int = 3, value: float = 3.0, copies: NDArray | None = None) -> AgentTimeStep:
     nothing = np.zeros(rows, np.bool_)
     seen = np.full((rows, 2), value, np.float32)
-    return Present(0, seen, np.zeros(rows, np.float32), nothing, nothing.copy(), copies, action_mask=mask)
+    return AgentTimeStep(0, seen, np.zeros(rows, np.float32), nothing, nothing.copy(), copies, action_mask=mask)
 
 
 def test_random_is_uniform_over_legal_actions_J1() -> None:
@@ -126,7 +126,7 @@ def test_the_worlds_own_player_plays_as_many_copies_as_there_are() -> None:
     nothing = np.zeros(2, np.bool_)
     cue = np.array([[0, 0, 1, 0, 1, 0], [0, 1, 0, 0, 1, 0]], np.float32)
     for seen in (cue, np.zeros((2, 6), np.float32)):
-        done = its(Present(0, seen, np.zeros(2, np.float32), nothing, nothing.copy()))
+        done = its(AgentTimeStep(0, seen, np.zeros(2, np.float32), nothing, nothing.copy()))
         assert done.tolist() == [2, 1]
 
 
@@ -136,7 +136,7 @@ def test_the_users_own_keeps_what_it_likes_of_each_stream_and_hears_of_the_rest_
     assert one(present(mask)).tolist() == [5, 5, 5]
     assert one(present(mask[:1], 1, 4.0, np.array([1]))).tolist() == [3]
     assert one(present(mask)).tolist() == [3, 4, 3]
-    outcome = Outcome(0, np.array([1]), np.ones(1, np.float32), np.ones(1, np.bool_), np.zeros(1, np.bool_))
+    outcome = AgentOutcome(0, np.array([1]), np.ones(1, np.float32), np.ones(1, np.bool_), np.zeros(1, np.bool_))
     common = np.zeros(3)
     one.receive(outcome)
     one.look(common)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.tools import ROOT, require
-from workers.tools.bench.transport.load import Load
+from workers.tools.bench.transport.load import TransportLoad
 
 PROMISED = {
     "transport": [
@@ -52,7 +52,7 @@ def test_every_promised_figure_is_printed_as_one_json_object(what):
 
 
 def test_a_writer_that_cannot_start_is_told_and_not_waited_for(tmp_path):
-    load = Load(floats=4, segments=2, blocks=4, folder=str(tmp_path / "missing"))
+    load = TransportLoad(floats=4, segments=2, blocks=4, folder=str(tmp_path / "missing"))
     ended = subprocess.run(
         [sys.executable, "-P", "-m", "workers.tools.bench.transport.writer", load.to_json(), "{}", "ipc:///nowhere"],
         capture_output=True,
@@ -64,6 +64,6 @@ def test_a_writer_that_cannot_start_is_told_and_not_waited_for(tmp_path):
 
 
 def test_a_load_survives_the_command_line():
-    load = Load(floats=252, segments=64, blocks=39, folder="/tmp")
-    assert Load.from_json(load.to_json()) == load
+    load = TransportLoad(floats=252, segments=64, blocks=39, folder="/tmp")
+    assert TransportLoad.from_json(load.to_json()) == load
     assert load.block(40) == slice(64, 128)

@@ -14,7 +14,7 @@ import pytest
 
 from workers.tools.bench.rollout import adapters
 from workers.tools.bench.transport import segments
-from workers.tools.bench.transport.load import Load, copy_out, fill
+from workers.tools.bench.transport.load import TransportLoad, copy_out, fill
 
 SECONDS = {"same_node_floor": 1.0, "same_node": 2.0, "tcp_floor": 3.0, "tcp": 4.0}
 MEMCPY = 0.5
@@ -26,7 +26,7 @@ def test_the_transports_ratios_are_the_limits_time_over_ours_and_what_is_encrypt
     """Pretended processes, which take twice as long with keys."""
 
     @contextmanager
-    def pretended(load: Load) -> Iterator[tuple[Any, Callable[[str, int], float]]]:
+    def pretended(load: TransportLoad) -> Iterator[tuple[Any, Callable[[str, int], float]]]:
         slower = 2 if load.keys else 1
         assert not load.keys or (Path(load.keys) / "actor.secret").exists()
         yield SimpleNamespace(memcpy=lambda count: MEMCPY), lambda name, count: slower * SECONDS[name]
@@ -49,7 +49,7 @@ def test_an_adapters_ratio_is_its_time_over_that_of_what_it_steps() -> None:
 
 def test_a_message_is_written_and_read_whole_and_nothing_beside_it() -> None:
     """What both ways of the transport do with the bytes, so that their ratio is that of the messages alone."""
-    load = Load(floats=3, segments=2, blocks=4, folder="")
+    load = TransportLoad(floats=3, segments=2, blocks=4, folder="")
     nbytes = load.layout.offsets(load.slots)[1]
     memory = memoryview(bytearray(b"\x55" * nbytes))
     columns = load.layout.columns(memory, load.slots)

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import World
-from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 
-__all__ = ["Rounds", "TurnMode"]
+__all__ = ["FixedLengthWorld", "TurnMode"]
 
 TurnMode = Literal["sequential", "simultaneous"]
 
 _NONE = np.empty(0, np.int64)
 
 
-class Rounds(Environment):
+class FixedLengthWorld(Environment):
     """Sequential agents see what those before them did in this turn; simultaneous ones all see the turn's beginning,
     then act in their order. Observations are views of internal buffers, valid until the next `step`.
 
@@ -92,14 +92,14 @@ class Rounds(Environment):
         self._change()
         return Turn(self._present(), env_steps=self.copies)
 
-    def conclude(self) -> tuple[Outcome, ...]:
+    def conclude(self) -> tuple[AgentOutcome, ...]:
         """Of an episode that has just ended, what those are owed whose turn comes later."""
         if self.turn_mode == "simultaneous" or not self._ended.size:
             return ()
         ended, outcomes = self._ended, []
         done, not_done = np.ones(ended.size, np.bool_), np.zeros(ended.size, np.bool_)
         for agent in range(self._next + 1, len(self.world.agents)):
-            told = Outcome(agent, ended, self._reward[agent, ended], done, not_done)
+            told = AgentOutcome(agent, ended, self._reward[agent, ended], done, not_done)
             if not self._terminates:
                 told.terminated, told.truncated = not_done, done
                 told.final_index, told.final_observation = np.arange(ended.size), self._final[agent][: ended.size]
@@ -127,14 +127,14 @@ class Rounds(Environment):
         self._left[ended] = self._turns
         self._begin(ended)
 
-    def _present(self) -> tuple[Present, ...]:
+    def _present(self) -> tuple[AgentTimeStep, ...]:
         agents = range(len(self.world.agents)) if self.turn_mode == "simultaneous" else (self._next,)
         return tuple(self._present_agent(agent) for agent in agents)
 
-    def _present_agent(self, agent: int) -> Present:
+    def _present_agent(self, agent: int) -> AgentTimeStep:
         self._look(agent, None, self._observation[agent])
         cut = _NONE if self._terminates else self._ended
-        return Present(
+        return AgentTimeStep(
             agent=agent,
             observation=self._observation[agent],
             reward=self._reward[agent],

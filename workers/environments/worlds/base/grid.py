@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Field", "Sparks"]
+__all__ = ["Grid", "SparseBernoulli"]
 
 
-class Field:
+class Grid:
     """Cells are numbered row by row; copy c has the numbers from c * plane. `reach`: how far beyond an agent's own cell
     anything looks."""
 
@@ -60,7 +60,7 @@ _BLOCK = 16_384
 """Changes drawn at once: enough to make numpy's overhead vanish, few enough to stay in the cache."""
 
 
-class Sparks:
+class SparseBernoulli:
     """Independent Bernoulli trials, one for each of `cells` cells and turn, each success with one of `kinds` kinds.
 
     The gaps between successes of a row of Bernoulli(p) trials are geometric, so only the successes are drawn:

@@ -12,9 +12,9 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.worlds.base.fixed_length import Rounds
+from workers.environments.worlds.base.fixed_length import FixedLengthWorld
 
-__all__ = ["PlaneRounds"]
+__all__ = ["PlaneWorld"]
 
 _CELLS = 33
 """A side of what is drawn; odd, so that 0 is in the middle of a cell."""
@@ -22,7 +22,7 @@ _COLOURS = np.array([[24, 24, 32], [90, 90, 110], [230, 180, 60], [80, 160, 240]
 """Nothing, an edge, a place, a body."""
 
 
-class PlaneRounds(Rounds):
+class PlaneWorld(FixedLengthWorld):
     """Draws from -`_reach` to `_reach`; who is outside is drawn beside the edge."""
 
     _reach = 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 from workers.environments.worlds.cleanup_map import beams
 from workers.environments.worlds.scripted.treasure_player import TreasurePlayer
 
@@ -35,7 +35,7 @@ class CleanupPlayer:
         within = (np.abs(reached) <= radius).all(axis=-1)
         self._covered = side * side // 2 + np.where(within, reached @ np.array([side, 1]), 0)
 
-    def __call__(self, present: Present) -> NDArray[np.int64]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.int64]:
         """Actions [n] for the agent present; observation [n, 10, V, V]."""
         planes = present.observation.reshape(*present.observation.shape[:2], -1)
         if present.agent % 2:

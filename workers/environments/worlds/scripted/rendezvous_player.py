@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 
 __all__ = ["RendezvousPlayer"]
 
@@ -27,7 +27,7 @@ class RendezvousPlayer:
         self._drag, self._thrust, self._reach = drag, thrust, reach
         self._top = thrust / (1 - drag)
 
-    def __call__(self, present: Present) -> NDArray[np.float32]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.float32]:
         """[n, 2]: the thrusts."""
         seen = present.observation
         velocity, way = seen[:, :2] * self._top, seen[:, 2:4]

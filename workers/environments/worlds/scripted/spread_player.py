@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 
 __all__ = ["SpreadPlayer"]
 
@@ -25,7 +25,7 @@ class SpreadPlayer:
         self._worth = push * slide / 2
         """A push that is worth less than half of what it moves is left."""
 
-    def __call__(self, present: Present) -> NDArray[np.int64]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.int64]:
         """[n]: the moves."""
         seen, count = present.observation, self._agents
         ways = seen[:, 4 : 4 + 2 * count].reshape(len(seen), count, 2)

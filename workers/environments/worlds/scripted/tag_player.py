@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 
 __all__ = ["TagPlayer"]
 
@@ -31,7 +31,7 @@ class TagPlayer:
         # [4, C]: how far a cell is after each move.
         self._distance = np.abs(places[None] - _STEPS[:, None]).sum(axis=-1).astype(np.float64)
 
-    def __call__(self, present: Present) -> NDArray[np.int64]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.int64]:
         """Moves [n] for the agent present; observation [n, 4, V, V]."""
         n = len(present.observation)
         planes = present.observation.reshape(n, 4, -1).astype(np.bool_)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import Present
+from workers.environments.base import AgentTimeStep
 
 __all__ = ["TreasurePlayer"]
 
@@ -44,7 +44,7 @@ class TreasurePlayer:
         self._towards = np.where(rows < 0, 0, np.where(rows > 0, 1, towards_column))
         self._beside = rows.size // 2 + _STEPS @ np.array([reach.size, 1])
 
-    def __call__(self, present: Present) -> NDArray[np.int64]:
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.int64]:
         """Moves [n] for the agent present; observation [n, planes, V, V]."""
         n = len(present.observation)
         every = np.arange(n)
@@ -62,7 +62,7 @@ class TreasurePlayer:
         hurts: NDArray[np.uint8] = beside[:, self._hurting].max(axis=1, initial=0)
         return np.where(hurts[every, action] > 0, self._generator.integers(4, size=n), action)
 
-    def _recall(self, present: Present, n: int) -> NDArray[np.int64]:
+    def _recall(self, present: AgentTimeStep, n: int) -> NDArray[np.int64]:
         """The heading [n] of the agent in each copy; random where it has none yet."""
         copies = present.copies
         size = n if copies is None else int(copies.max(initial=-1)) + 1
@@ -72,6 +72,6 @@ class TreasurePlayer:
             self._headings[present.agent] = known
         return known[:n] if copies is None else known[copies]
 
-    def _remember(self, present: Present, heading: NDArray[np.int64]) -> None:
+    def _remember(self, present: AgentTimeStep, heading: NDArray[np.int64]) -> None:
         known = self._headings[present.agent]
         known[slice(heading.size) if present.copies is None else present.copies] = heading

@@ -17,12 +17,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from workers.algorithms.common.batches import Transitions
+from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.iqn import estimates, quantile_huber
-from workers.policies.backends.cuda_graphs import Recorder
-from workers.policies.networks.quantile_network import QuantileNetwork
+from workers.policies.backends.cuda_graphs import GraphCache
+from workers.policies.networks.quantile_network import IQNPolicy
 
-__all__ = ["BareLoop", "BareValues", "Recorded", "Size", "towers"]
+__all__ = ["BareValues", "BaselineLoop", "CapturedLoop", "Size", "towers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class _Network(nn.Module):
         return self.towers[0](x), self.towers[1](x)[..., 0]
 
 
-class Recorded(ABC):
+class CapturedLoop(ABC):
     """Updates of `many` independent networks on `device`, each recorded by itself."""
 
     def __init__(self, many: int, device: torch.device) -> None:
-        self._recorders = [Recorder(device) for _ in range(many)]
+        self._recorders = [GraphCache(device) for _ in range(many)]
 
     def step(self) -> None:
         """One of every policy."""
@@ -90,7 +90,7 @@ class Recorded(ABC):
         """That of one."""
 
 
-class BareLoop(Recorded):
+class BaselineLoop(CapturedLoop):
     """`size.policies` of them on `device`."""
 
     def __init__(self, size: Size, device: torch.device) -> None:
@@ -125,14 +125,14 @@ _QUANTILES = 8
 _TAU = 0.005
 
 
-class BareValues(Recorded):
+class BareValues(CapturedLoop):
     """`size.policies` of them on `device`, all with the same `batch`."""
 
-    def __init__(self, size: Size, batch: Transitions, device: torch.device) -> None:
+    def __init__(self, size: Size, batch: TransitionBatch, device: torch.device) -> None:
         super().__init__(size.policies, device)
         cuda = device.type == "cuda"
         self._networks = [
-            QuantileNetwork((size.inputs,), size.actions, size.hidden, "tanh").to(device) for _ in range(size.policies)
+            IQNPolicy((size.inputs,), size.actions, size.hidden, "tanh").to(device) for _ in range(size.policies)
         ]
         self._optimizers = [
             torch.optim.Adam(network.online.parameters(), 1e-4, eps=1e-5, fused=cuda, capturable=cuda)

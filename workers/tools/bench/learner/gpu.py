@@ -22,29 +22,29 @@ import torch
 from protocol.config.run import PolicyConfig, parse_run
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete
-from workers.algorithms.common.batches import Segments, Transitions
-from workers.algorithms.cuda_graphs.branches import Branches, Fixed
-from workers.algorithms.cuda_graphs.graphed_ppo import FixedStack
-from workers.algorithms.cuda_graphs.graphed_q_learning import FixedValues
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
+from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
+from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.learning.buffers.device_transfer import Carrier
+from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.cohort import Cohort
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.quantile_network import QuantileNetwork
-from workers.runtime.torch_setup import FLOAT32, Arithmetic
-from workers.tools.bench.learner.baseline_loop import BareLoop, BareValues, Size
+from workers.policies.networks.quantile_network import IQNPolicy
+from workers.runtime.torch_setup import FLOAT32, Precision
+from workers.tools.bench.learner.baseline_loop import BareValues, BaselineLoop, Size
 from workers.tools.bench.learner.inference import inference
-from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
+from workers.tools.bench.learner.ring_feed import WORLD, RingFeed, member_of
 from workers.tools.bench.pipeline.timing import medians
 
-__all__ = ["FULL", "TINY", "Table", "fed_through_rings", "measure", "staging"]
+__all__ = ["FULL", "TINY", "GpuSizes", "fed_through_rings", "measure", "staging"]
 
 _MINIBATCHES = 4
 
@@ -61,7 +61,7 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
     run = parse_run({"environment": {"copies": copies}, "policy": policy, "logging": False})
     plan = plan_policies(run, WORLD)["one"]
     counters = Counters(None, *LearnerReport.names([plan.name]))
-    feed, bare = Feed(plan, counters, 0), BareLoop(size, device)
+    feed, bare = RingFeed(plan, counters, 0), BaselineLoop(size, device)
     cohort = Cohort(0, lambda _: None, counters)
     cohort.add(member_of(run, plan, feed, counters, device))
 
@@ -90,7 +90,7 @@ _FIELDS = 11
 
 def staging(mebibytes: int, rounds: int, device: torch.device) -> dict[str, float]:
     """Of so many MiB."""
-    carrier = Carrier(device)
+    carrier = DeviceTransfer(device)
     numbers = mebibytes << 18
     whole, there = carrier.memory(torch.empty(numbers)), torch.empty(numbers, device=device)
     parts = [numbers * 9 // 10, *[numbers // 10 // (_FIELDS - 1)] * (_FIELDS - 1)]
@@ -112,7 +112,7 @@ def staging(mebibytes: int, rounds: int, device: torch.device) -> dict[str, floa
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class GpuSizes:
     """The sizes of all figures."""
 
     mlp: Size
@@ -127,7 +127,7 @@ class Table:
     """Of a copy to the device."""
 
 
-FULL = Table(
+FULL = GpuSizes(
     Size(policies=64, segments=16),
     Size(policies=64, segments=16, hidden=(128,), recurrent=128),
     Size(policies=64, segments=256, length=1),
@@ -135,7 +135,7 @@ FULL = Table(
     agents=4080,
     mebibytes=64,
 )
-TINY = Table(
+TINY = GpuSizes(
     Size(policies=2, segments=2, length=4, hidden=(8,)),
     Size(policies=2, segments=2, length=4, hidden=(8,), recurrent=8),
     Size(policies=2, segments=4, length=1, hidden=(8,)),
@@ -145,7 +145,7 @@ TINY = Table(
 )
 
 
-def measure(table: Table, rounds: int, device: torch.device) -> dict[str, float]:
+def measure(table: GpuSizes, rounds: int, device: torch.device) -> dict[str, float]:
     """All figures on `device`."""
     return {
         **fed_through_rings(table.learner, rounds, device),
@@ -162,27 +162,27 @@ def measure(table: Table, rounds: int, device: torch.device) -> dict[str, float]
 def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[str, float]:
     given = [_batch(size, device) for _ in range(size.policies)]
 
-    def stacks(arithmetic: Arithmetic, parts: int) -> list[Fixed]:
+    def stacks(arithmetic: Precision, parts: int) -> list[GraphableUpdate]:
         updates, each = _updates(size, device, arithmetic), size.policies // parts
-        return [FixedStack(updates[i * each : (i + 1) * each]) for i in range(parts)]
+        return [GraphedPPO(updates[i * each : (i + 1) * each]) for i in range(parts)]
 
-    return _beside(name, BareLoop(size, device), stacks, given, rounds, device)
+    return _beside(name, BaselineLoop(size, device), stacks, given, rounds, device)
 
 
 def _replayed(name: str, size: Size, rounds: int, device: torch.device) -> dict[str, float]:
     given = [_transitions(size, device) for _ in range(size.policies)]
 
-    def stacks(arithmetic: Arithmetic, parts: int) -> list[Fixed]:
+    def stacks(arithmetic: Precision, parts: int) -> list[GraphableUpdate]:
         updates, each = _value_updates(size, device, arithmetic), size.policies // parts
-        return [FixedValues(updates[i * each : (i + 1) * each]) for i in range(parts)]
+        return [GraphedQLearning(updates[i * each : (i + 1) * each]) for i in range(parts)]
 
     return _beside(name, BareValues(size, given[0], device), stacks, given, rounds, device)
 
 
 def _beside(
     name: str,
-    bare: BareLoop | BareValues,
-    stacks: Callable[[Arithmetic, int], list[Fixed]],
+    bare: BaselineLoop | BareValues,
+    stacks: Callable[[Precision, int], list[GraphableUpdate]],
     given: Sequence[Any],
     rounds: int,
     device: torch.device,
@@ -193,10 +193,10 @@ def _beside(
     for way, parts, arithmetic in (
         ("stacked", 1, FLOAT32),
         ("branches", len(given), FLOAT32),
-        ("bfloat16", 1, Arithmetic("bfloat16")),
+        ("bfloat16", 1, Precision("bfloat16")),
     ):
         made = stacks(arithmetic, parts)
-        whole = Branches(made, Recorder(device))
+        whole = Branches(made, GraphCache(device))
         whole.update(given, progress)  # batches are in place now
         works[way] = _step(made, device)
         works[f"{way}_update"] = lambda whole=whole: whole.update(given, progress)  # type: ignore[misc] # of no argument
@@ -211,13 +211,13 @@ def _beside(
     }
 
 
-def _step(stacks: Sequence[Fixed], device: torch.device) -> Callable[[], None]:
+def _step(stacks: Sequence[GraphableUpdate], device: torch.device) -> Callable[[], None]:
     """One optimiser step of all stacks, on the batches that they hold."""
-    recorder = Recorder(device)
+    recorder = GraphCache(device)
     return lambda: recorder.run("step", [stack.step for stack in stacks])
 
 
-def _updates(size: Size, device: torch.device, arithmetic: Arithmetic) -> list[PPOUpdate]:
+def _updates(size: Size, device: torch.device, arithmetic: Precision) -> list[PPOUpdate]:
     memory = {"recurrent": "lstm", "recurrent_size": size.recurrent} if size.recurrent else {}
     config = _config(size, {"name": "ppo", "minibatches": 1}, memory)
     found = []
@@ -229,12 +229,12 @@ def _updates(size: Size, device: torch.device, arithmetic: Arithmetic) -> list[P
     return found
 
 
-def _value_updates(size: Size, device: torch.device, arithmetic: Arithmetic) -> list[DQNUpdate | IQNUpdate]:
+def _value_updates(size: Size, device: torch.device, arithmetic: Precision) -> list[DQNUpdate | IQNUpdate]:
     config = _config(size, {"name": "iqn", "quantiles": 8, "target_update_freq": 1}, {"activation": "tanh"})
     found: list[DQNUpdate | IQNUpdate] = []
     for seed in range(size.policies):
         policy = build(_interface(size), config, seed).to(device)
-        assert isinstance(policy, QuantileNetwork)
+        assert isinstance(policy, IQNPolicy)
         found.append(IQNUpdate(policy, config, seed))
         found[-1].arithmetic = arithmetic
     return found
@@ -248,10 +248,10 @@ def _interface(size: Size) -> Interface:
     return Interface.of(Agent(name="one", observation=Box(shape=(size.inputs,)), action=Discrete(n=size.actions)))
 
 
-def _transitions(size: Size, device: torch.device) -> Transitions:
+def _transitions(size: Size, device: torch.device) -> TransitionBatch:
     """Of random worlds, one for each segment."""
     rows = size.segments
-    return Transitions(
+    return TransitionBatch(
         torch.randn(rows, 1, size.inputs, device=device),
         torch.randint(0, size.actions, (rows,), device=device),
         torch.randn(rows, device=device),
@@ -260,10 +260,10 @@ def _transitions(size: Size, device: torch.device) -> Transitions:
     )
 
 
-def _batch(size: Size, device: torch.device) -> Segments:
+def _batch(size: Size, device: torch.device) -> SegmentBatch:
     """Whole segments of random rows, without truncations."""
     shape = (size.segments, size.length)
-    return Segments(
+    return SegmentBatch(
         torch.randn(size.segments, size.length + 1, size.inputs, device=device),
         torch.randint(0, size.actions, shape, device=device),
         torch.randn(shape, device=device),

@@ -12,8 +12,8 @@ from torch import nn
 
 from protocol.config.run import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
-from workers.policies.backends.cuda_actor import DeviceActor
-from workers.policies.backends.cuda_graphs import Recorder
+from workers.policies.backends.cuda_actor import CudaActor
+from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -29,7 +29,7 @@ def inference(agents: int, size: Size, rounds: int, device: torch.device) -> dic
     network = {"hidden": size.hidden, "recurrent": "lstm", "recurrent_size": size.recurrent}
     policy = build(Interface.of(agent), PolicyConfig.model_validate({"model_config": network}), 0)
     assert isinstance(policy, ActorCritic)
-    ours, bare = DeviceActor(policy, device), _Bare(agents, size, device)
+    ours, bare = CudaActor(policy, device), _Bare(agents, size, device)
     noise = np.random.default_rng(0)
     seen = noise.standard_normal((agents, size.inputs), np.float32)
     state = np.zeros((agents, 2 * size.recurrent), np.float32)
@@ -47,7 +47,7 @@ class _Bare:
 
     def __init__(self, agents: int, size: Size, device: torch.device) -> None:
         pinned = device.type == "cuda"
-        self._recorder, self._device = Recorder(device), device
+        self._recorder, self._device = GraphCache(device), device
         self._cell = nn.LSTMCell(size.inputs, size.recurrent).to(device)
         self._towers = towers(size).to(device)
         self._seen_here = torch.randn(agents, size.inputs, pin_memory=pinned)

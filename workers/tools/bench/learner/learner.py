@@ -17,7 +17,7 @@ import torch
 
 from protocol.config.run import Run, parse_run
 from protocol.memory.counters import Counters
-from workers.algorithms.common.batches import Segments
+from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.update import one_by_one
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
@@ -25,7 +25,7 @@ from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
 from workers.tools.bench.learner import gpu
-from workers.tools.bench.learner.ring_feed import WORLD, Feed, member_of
+from workers.tools.bench.learner.ring_feed import WORLD, RingFeed, member_of
 from workers.tools.bench.pipeline.timing import seconds
 
 __all__ = ["measure"]
@@ -48,18 +48,18 @@ def _run(copies: int, length: int, minibatches: int) -> Run:
     return parse_run({"environment": {"copies": copies}, "policy": policy, "logging": False})
 
 
-def _resident(run: Run, plan: PolicyPlan, device: torch.device, seed: int) -> Segments:
+def _resident(run: Run, plan: PolicyPlan, device: torch.device, seed: int) -> SegmentBatch:
     """A batch of the same kind, where the update is."""
     counters = Counters(None, *LearnerReport.names([plan.name]))
-    feed = Feed(plan, counters, seed)
+    feed = RingFeed(plan, counters, seed)
     member = member_of(run, plan, feed, counters, device)
     feed.announce()
     member.take()
     batch = member.offer()
-    assert isinstance(batch, Segments)
-    columns = {field.name: getattr(batch, field.name) for field in fields(Segments)}
+    assert isinstance(batch, SegmentBatch)
+    columns = {field.name: getattr(batch, field.name) for field in fields(SegmentBatch)}
     kept: dict[str, Any] = {name: None if column is None else column.clone() for name, column in columns.items()}
-    return Segments(**kept)
+    return SegmentBatch(**kept)
 
 
 def _bare(plan: PolicyPlan, device: torch.device, seed: int) -> PPOUpdate:
@@ -71,7 +71,7 @@ def _fed(rounds: int, device: torch.device) -> dict[str, float]:
     run = _run(copies=64, length=64, minibatches=4)
     plan = plan_policies(run, WORLD)["one"]
     counters = Counters(None, *LearnerReport.names([plan.name]))
-    feed = Feed(plan, counters, 0)
+    feed = RingFeed(plan, counters, 0)
     member, bare, batch = (
         member_of(run, plan, feed, counters, device),
         _bare(plan, device, 0),

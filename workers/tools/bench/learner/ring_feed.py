@@ -17,16 +17,16 @@ from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.weights.version import Version, pack
-from workers.learning.policy_learner import Member
+from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import PolicyPlan
 
-__all__ = ["WORLD", "Feed", "member_of"]
+__all__ = ["WORLD", "RingFeed", "member_of"]
 
 WORLD = World(id="bench", agents=(Agent(name="one", observation=Box(shape=(64,)), action=Discrete(n=4)),))
 """One agent, that sees 64 numbers."""
 
 
-class Feed:
+class RingFeed:
     """A ring of whole segments, of which one batch after the other is announced."""
 
     def __init__(self, plan: PolicyPlan, counters: Counters, seed: int) -> None:
@@ -78,8 +78,8 @@ def _fill(ring: Ring, slots: slice, noise: np.random.Generator) -> None:
         columns["state"][slots] = 0
 
 
-def member_of(run: Run, plan: PolicyPlan, feed: Feed, counters: Counters, device: torch.device) -> Member:
+def member_of(run: Run, plan: PolicyPlan, feed: RingFeed, counters: Counters, device: torch.device) -> PolicyLearner:
     """What learns from `feed`."""
-    member = Member(plan, run, 1.0, 1, device, feed, counters, lambda *_: None, None)
+    member = PolicyLearner(plan, run, 1.0, 1, device, feed, counters, lambda *_: None, None)
     member.resume(None, Version(0, 0))
     return member

@@ -21,12 +21,12 @@ from protocol.memory.counters import Counters
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.environments.registry import make
-from workers.learning.policy_learner import Member
+from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
-from workers.rollout.acting_policy import Performer
-from workers.rollout.build import Hand, Table, seat_agents
-from workers.rollout.in_process_queue import Channel
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.build import ActorAssignment, Collectors, seat_agents
+from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_together
 from workers.rollout.report import ActorReport
 from workers.runtime.seeds import seed_of
@@ -62,14 +62,14 @@ class Bare:
         plans = plan_policies(run, world)
         acting = Counters(None, *ActorReport.names(list(plans)))
         learning = Counters(None, *LearnerReport.names(list(plans)))
-        self._table = Table()
-        self._members: list[Member] = []
-        hand, here = Hand.of(run, 0, _NAME), torch.device("cpu")
+        self._table = Collectors()
+        self._members: list[PolicyLearner] = []
+        hand, here = ActorAssignment.of(run, 0, _NAME), torch.device("cpu")
         for name, plan in plans.items():
-            channel = Channel(plan, _NAME, acting, None)
-            performer = Performer(plan.interface, plan.config)
+            channel = InProcessQueue(plan, _NAME, acting, None)
+            performer = ActingPolicy(plan.interface, plan.config)
             publish = self._publisher(performer)
-            member = Member(plan, run, plan.share(world), 1, here, channel, learning, publish, None)
+            member = PolicyLearner(plan, run, plan.share(world), 1, here, channel, learning, publish, None)
             member.resume(None, Version(0, 0))
             performer.act = self._timed("forward", performer.act)  # type: ignore[method-assign]
             member.update.update = self._timed("update", member.update.update)  # type: ignore[method-assign]
@@ -134,7 +134,7 @@ class Bare:
 
         return timed
 
-    def _publisher(self, performer: Performer) -> Callable[[str, WeightSource, Version], None]:
+    def _publisher(self, performer: ActingPolicy) -> Callable[[str, WeightSource, Version], None]:
         def publish(_policy: str, weights: WeightSource, version: Version) -> None:
             performer.spare[:] = weights() if callable(weights) else weights
             performer.swap(version)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.tools.bench.pipeline.cpu_bound import Bare, Parts
-from workers.tools.bench.pipeline.run_under_test import Look, Running, started
+from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest, started
 from workers.tools.bench.pipeline.workloads import PRESETS, workload
 
 __all__ = ["measure", "watch"]
@@ -77,7 +77,7 @@ def _rates(looks: list[Look]) -> dict[str, float]:
     }
 
 
-def _ended(running: Running, looks: list[Look]) -> dict[str, float]:
+def _ended(running: RunUnderTest, looks: list[Look]) -> dict[str, float]:
     first, last = looks[0], looks[-1]
     counted = {kind: last.counted[kind] - first.counted[kind] for kind in last.counted}
     cpu = {

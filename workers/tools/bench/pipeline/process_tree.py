@@ -9,12 +9,12 @@ from contextlib import suppress
 
 import psutil
 
-__all__ = ["Tree"]
+__all__ = ["ProcessTree"]
 
 _ROLES = ("actor", "learner", "coordinator", "relay", "sequential")
 
 
-class Tree:
+class ProcessTree:
     """`pid` and everything below it."""
 
     def __init__(self, pid: int) -> None:

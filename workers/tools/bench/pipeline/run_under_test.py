@@ -24,9 +24,9 @@ import yaml
 
 from protocol.errors import Timeout, TrainingFault
 from protocol.memory.counters import read_counters
-from workers.tools.bench.pipeline.process_tree import Tree
+from workers.tools.bench.pipeline.process_tree import ProcessTree
 
-__all__ = ["Look", "Running", "started"]
+__all__ = ["Look", "RunUnderTest", "started"]
 
 _LOOKS = 0.1
 """Seconds between two looks at a run that is awaited."""
@@ -50,12 +50,12 @@ class Look:
     """Processor seconds of each worker."""
 
 
-class Running:
+class RunUnderTest:
     """A run in `folder`, under `popen`."""
 
     def __init__(self, popen: subprocess.Popen[bytes], folder: Path, output: Path) -> None:
         self._popen, self._folder, self._output = popen, folder, output
-        self._tree = Tree(popen.pid)
+        self._tree = ProcessTree(popen.pid)
 
     @property
     def peak_pss(self) -> int:
@@ -122,7 +122,7 @@ class Running:
 
 
 @contextmanager
-def started(data: Mapping[str, Any], folder: Path, *options: str) -> Iterator[Running]:
+def started(data: Mapping[str, Any], folder: Path, *options: str) -> Iterator[RunUnderTest]:
     """`rookery train` of the configuration `data`, which ends with the block at the latest."""
     folder.mkdir(parents=True)
     config, output = folder / "config.yaml", folder / "output.txt"
@@ -131,7 +131,7 @@ def started(data: Mapping[str, Any], folder: Path, *options: str) -> Iterator[Ru
     with output.open("w") as stream:
         popen = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
     try:
-        yield Running(popen, folder / "run", output)
+        yield RunUnderTest(popen, folder / "run", output)
     finally:
         if popen.poll() is None:
             popen.send_signal(signal.SIGTERM)

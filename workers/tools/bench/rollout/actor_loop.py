@@ -15,38 +15,40 @@ from protocol.experience.flow_control import Block
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
 from workers.environments.base import Turn
-from workers.environments.checks.checked_environment import Checked
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.simulators import Outside
+from workers.environments.simulators import SimulatorEndpoint
 from workers.planning.policy_plan import PolicyPlan, plan_policies
-from workers.rollout.acting_policy import Performer
-from workers.rollout.agent_collector import Seat
-from workers.rollout.build import Hand, seat_agents
+from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector
+from workers.rollout.build import ActorAssignment, seat_agents
 from workers.rollout.inference import act_together
 from workers.rollout.report import ActorReport
 from workers.rollout.segment_block import Rows
 from workers.runtime.seeds import seed_of
 
-__all__ = ["Acting"]
+__all__ = ["ActorLoop"]
 
 _NAME = ("bench", 1)
 Look = Callable[[str, Ring, slice], None]
 """Told of every block of segments that is whole: its policy, and the slots of the ring."""
 
 
-class Acting:
+class ActorLoop:
     """Environment, policies and seats of `run`, for `look` at what they finish; `close` them."""
 
-    def __init__(self, run: Run, look: Look | None = None, outside: Outside | None = None) -> None:
-        self.environment = Checked(make(run.environment, outside=outside))
+    def __init__(self, run: Run, look: Look | None = None, outside: SimulatorEndpoint | None = None) -> None:
+        self.environment = CheckedEnvironment(make(run.environment, outside=outside))
         world = self.environment.world
         plans = plan_policies(run, world)
-        self.performers = {name: Performer(plan.interface, plan.config) for name, plan in plans.items()}
+        self.performers = {name: ActingPolicy(plan.interface, plan.config) for name, plan in plans.items()}
         self._counters = Counters(None, *ActorReport.names(list(plans)))
-        self._seats: dict[tuple[int, int], Seat] = {}
+        self._seats: dict[tuple[int, int], AgentCollector] = {}
         for name, plan in plans.items():
             sink = _Sink(plan, self._counters, look)
-            self._seats |= seat_agents(plan, world, self.performers[name], sink, run.seed, Hand.of(run, 0, _NAME))
+            self._seats |= seat_agents(
+                plan, world, self.performers[name], sink, run.seed, ActorAssignment.of(run, 0, _NAME)
+            )
         self._env_steps = self._agent_steps = 0
         self.turn: Turn = self.environment.reset(seed_of(run.seed, "environment", *_NAME))
 
@@ -65,7 +67,7 @@ class Acting:
             self._counters.set("agent_steps", self._agent_steps)
         self.turn = turn
 
-    def inputs(self) -> list[tuple[Performer, NDArray]]:
+    def inputs(self) -> list[tuple[ActingPolicy, NDArray]]:
         """Who sees what in this turn: copies."""
         return [
             (self._seats[present.agent, self.turn.group].performer, present.observation.copy())

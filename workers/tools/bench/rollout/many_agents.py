@@ -21,7 +21,7 @@ from protocol.experience.ring_buffer import Ring
 from workers import all_imported
 from workers.environments.worlds.synthetic import SHOWN, SyntheticSettings
 from workers.runtime import torch_setup
-from workers.tools.bench.rollout.actor_loop import Acting
+from workers.tools.bench.rollout.actor_loop import ActorLoop
 
 __all__ = ["follows", "herd"]
 
@@ -68,7 +68,7 @@ def _pass() -> dict[str, float]:
         whole += int((good.all(axis=1) & fresh).sum())
         stitched += int((~good).sum())
 
-    acting = Acting(run, look)
+    acting = ActorLoop(run, look)
     acting.run(groups * (length + 1))
     acting.close()
     pages = sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Environment, Present, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.registry import make
 
 __all__ = ["Sleeper", "overlap"]
@@ -33,7 +33,7 @@ class Sleeper(Environment):
         self.copies = copies
         self._seconds = seconds * copies
         none = np.zeros(copies, np.bool_)
-        present = Present(0, np.zeros((copies, 8), np.float32), np.zeros(copies, np.float32), none, none)
+        present = AgentTimeStep(0, np.zeros((copies, 8), np.float32), np.zeros(copies, np.float32), none, none)
         self._turn = Turn((present,), env_steps=copies)
 
     def reset(self, seed: int) -> Turn:

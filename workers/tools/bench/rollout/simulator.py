@@ -16,8 +16,8 @@ from collections.abc import Callable
 import zmq
 
 from protocol.config.run import parse_run
-from workers.environments.simulators import External, Outside
-from workers.tools.bench.rollout.actor_loop import Acting
+from workers.environments.simulators import SimulatorEndpoint, SimulatorEnvironment
+from workers.tools.bench.rollout.actor_loop import ActorLoop
 from workers.tools.bench.rollout.simulator_driver import ANSWER
 
 __all__ = ["measure"]
@@ -59,10 +59,10 @@ def _served(count: int, processes: int) -> Figures:
             "policy": {"algorithm": {"segments": 32}, "network": {"hidden": [64, 64]}},
         }
     )
-    outside = Outside(context, "127.0.0.1", 0, "", "bench", "actor-0", 0, None)
-    acting = Acting(run, outside=outside)
+    outside = SimulatorEndpoint(context, "127.0.0.1", 0, "", "bench", "actor-0", 0, None)
+    acting = ActorLoop(run, outside=outside)
     external = acting.environment.inner
-    assert isinstance(external, External)
+    assert isinstance(external, SimulatorEnvironment)
     try:
         return _driven("ours", external.address, count, processes, lambda: acting.run(50))
     finally:

@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from protocol.config.run import Run, parse_run
-from workers.tools.bench.rollout.actor_loop import Acting
+from workers.tools.bench.rollout.actor_loop import ActorLoop
 
 __all__ = ["loop"]
 
@@ -27,7 +27,7 @@ _SHORT = 4
 def loop(rounds: int) -> dict[str, float]:
     """Whole turns and the forward passes of one, again and again on what was seen in it, in turn: medians of the ratio
     pair by pair, in seconds of this thread's processor, which neighbours on the machine take no part of."""
-    acting = Acting(_RUN)
+    acting = ActorLoop(_RUN)
     try:
         acting.run(2 * _TURNS)  # memory is there and in use
         pairs = [(_turn_seconds(acting), _forward_seconds(acting)) for _ in range(_SHORT * rounds)]
@@ -39,14 +39,14 @@ def loop(rounds: int) -> dict[str, float]:
         acting.close()
 
 
-def _turn_seconds(acting: Acting) -> float:
+def _turn_seconds(acting: ActorLoop) -> float:
     """Of a turn."""
     started = time.thread_time()
     acting.run(_TURNS)
     return (time.thread_time() - started) / _TURNS
 
 
-def _forward_seconds(acting: Acting) -> float:
+def _forward_seconds(acting: ActorLoop) -> float:
     """Of a turn's forward passes."""
     inputs, noise = acting.inputs(), np.random.Generator(np.random.Philox(0))
     started = time.thread_time()

@@ -18,7 +18,7 @@ from protocol.experience.layout import Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.policies.interface import Interface
 
-__all__ = ["ACTOR", "POLICY", "RUN", "Load", "copy_out", "fill"]
+__all__ = ["ACTOR", "POLICY", "RUN", "TransportLoad", "copy_out", "fill"]
 
 RUN, POLICY, ACTOR = "bench", "policy", "actor"
 _BATCH = 64
@@ -26,7 +26,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TransportLoad:
     """`segments` segments a message, each of 64 steps with observations of `floats` float32; `blocks` messages fit.
 
     `keys`: a folder of keys with which everything is encrypted.
@@ -93,7 +93,7 @@ class Load:
         return TypeAdapter(dict[str, int | str]).dump_json(asdict(self)).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Load:
+    def from_json(cls, text: str) -> TransportLoad:
         """The inverse of `to_json`."""
         return TypeAdapter(cls).validate_json(text)
 

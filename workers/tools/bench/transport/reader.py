@@ -19,7 +19,7 @@ import zmq
 from numpy.typing import NDArray
 
 from protocol.experience.ack_publisher import Window
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
@@ -27,9 +27,9 @@ from protocol.memory.counters import Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports, open_context, poll
 from protocol.weights.version import Version
-from workers.learning.buffers.batch_assembler import Stage
+from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.report import LearnerReport
-from workers.tools.bench.transport.load import POLICY, RUN, Load, copy_out
+from workers.tools.bench.transport.load import POLICY, RUN, TransportLoad, copy_out
 
 __all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]
 
@@ -43,7 +43,7 @@ _RAW = 4
 class Reader:
     """What a learner has, `receiver` and `stage`, and beside it the raw sockets."""
 
-    def __init__(self, load: Load, context: zmq.Context[zmq.Socket[bytes]], ipc: str) -> None:
+    def __init__(self, load: TransportLoad, context: zmq.Context[zmq.Socket[bytes]], ipc: str) -> None:
         self.load = load
         self._ports = Ports(context, "127.0.0.1", 0)
         raw = {} if load.keys else {_RAW + 1: zmq.PULL}
@@ -53,8 +53,8 @@ class Reader:
         self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, 1, self._counters)
         window = Window(load.credits, load.credits * load.segments)
         check = ActionCheck(load.interface.place)
-        self._receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots, check, window)
-        self._stage = Stage(
+        self._receiver.add_policy(POLICY, load.layout, ReceiptLog(None), load.slots, check, window)
+        self._stage = BatchAssembler(
             POLICY, load.interface, load.layout, load.batch, self._receiver, self._counters, torch.device("cpu")
         )
         self._there = context.socket(zmq.PULL)
@@ -190,7 +190,7 @@ def settle_all(receiver: ExperienceReceiver) -> int:
 
 
 @contextmanager
-def two_processes(load: Load) -> Iterator[tuple[Reader, Callable[[str, int], float]]]:
+def two_processes(load: TransportLoad) -> Iterator[tuple[Reader, Callable[[str, int], float]]]:
     """A reader, its writer, and a way to let a measurement run: its name and number of messages -> seconds a
     message."""
     context = open_context(load.keys, "learner")

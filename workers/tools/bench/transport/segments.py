@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from protocol.experience.flow_control import Credit
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.flow_control import CreditWindow
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
@@ -27,7 +27,7 @@ from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports
 from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
-from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
+from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, TransportLoad, fill
 from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes
 
 __all__ = ["measure", "microseconds"]
@@ -37,16 +37,16 @@ _STREAMS = 64
 
 def microseconds(times: int) -> float:
     """A segment's share of what a block costs, median of `times`; both ends are in this process."""
-    load = Load(floats=4, segments=_STREAMS, blocks=8, folder=str(memory_dir()))
+    load = TransportLoad(floats=4, segments=_STREAMS, blocks=8, folder=str(memory_dir()))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     ports = Ports(context, "127.0.0.1", 0)
     addresses = ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB})
     receiver = ExperienceReceiver(
         ports.sockets[1], ports.sockets[3], RUN, 1, Counters(None, *LearnerReport.names([POLICY]))
     )
-    receiver.add_policy(POLICY, load.layout, Ledger(None), load.slots)
+    receiver.add_policy(POLICY, load.layout, ReceiptLog(None), load.slots)
     ring = Ring.create(load.ring, load.layout, load.slots)
-    credit = Credit(load.blocks, load.credits, 1, "stream", "block")
+    credit = CreditWindow(load.blocks, load.credits, 1, "stream", "block")
     counters = Counters(None, *ActorReport.names([POLICY]))
     sender = ExperienceSender(context, RUN, ACTOR, 1, POLICY, ring, credit, load.segments, counters)
     streams, length = np.arange(load.segments, dtype=np.uint64), load.layout.length
@@ -128,7 +128,7 @@ def measure(rounds: int = 9) -> dict[str, float]:
     }
 
 
-def _compared(near_rounds: int, far_rounds: int, load: Load) -> tuple[dict[str, float], dict[str, float]]:
+def _compared(near_rounds: int, far_rounds: int, load: TransportLoad) -> tuple[dict[str, float], dict[str, float]]:
     """On one node and over TCP: ours against the floor, and on one node against one thread's memcpy, in turn; medians
     of the ratios pair by pair."""
     with two_processes(load) as (reader, ask):
@@ -164,13 +164,13 @@ def _encrypted(rounds: int) -> float:
             return statistics.median(load.message_bytes / ask("tcp", 2 * _LEAST_BLOCKS) for _ in range(rounds))
 
 
-def _load(segments: int) -> Load:
-    probe = Load(_FLOATS, segments, _WHOLE, str(memory_dir()))
+def _load(segments: int) -> TransportLoad:
+    probe = TransportLoad(_FLOATS, segments, _WHOLE, str(memory_dir()))
     blocks = max(_LEAST_BLOCKS, -(-max(_RING_BYTES, 4 * _cache_bytes()) // probe.message_bytes))
     return replace(probe, blocks=-(-blocks // _WHOLE) * _WHOLE)
 
 
-def _count(nbytes: int, load: Load) -> int:
+def _count(nbytes: int, load: TransportLoad) -> int:
     """Messages that are `nbytes` at least."""
     return max(2 * _LEAST_BLOCKS, -(-nbytes // (load.message_bytes * _WHOLE)) * _WHOLE)
 

@@ -36,7 +36,7 @@ def manifest_of(nbytes: int) -> Manifest:
     return Manifest([Entry("parameter", "<f4", (nbytes // 4,), 0)])
 
 
-class Adopter:
+class Subscriber:
     """Waits for weights of one size, the real way or the raw one; both end in the same private array."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], route: Route, nbytes: int, raw: Path, ipc: str) -> None:
@@ -86,7 +86,7 @@ def main() -> None:
     orders = json.loads(sys.argv[1])
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     adopters = [
-        Adopter(context, Route.model_validate(route), nbytes, Path(raw), orders["ipc"])
+        Subscriber(context, Route.model_validate(route), nbytes, Path(raw), orders["ipc"])
         for route, nbytes, raw in orders["sizes"]
     ]
     try:

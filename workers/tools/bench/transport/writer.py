@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import zmq
 
-from protocol.experience.flow_control import Credit
+from protocol.experience.flow_control import CreditWindow
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
 from protocol.memory.counters import Counters
@@ -21,7 +21,7 @@ from protocol.messages.core import Route
 from protocol.transport.sockets import open_context
 from workers import all_imported
 from workers.rollout.report import ActorReport
-from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, Load, fill
+from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, TransportLoad, fill
 
 __all__ = ["main"]
 
@@ -32,14 +32,14 @@ _NAMES = ActorReport.names([POLICY])
 class Writer:
     """One way out for segments and, beside it, the raw sockets."""
 
-    def __init__(self, load: Load, route: Route, ipc: str) -> None:
+    def __init__(self, load: TransportLoad, route: Route, ipc: str) -> None:
         self._load, self._route = load, route
         self._context = open_context(load.keys, "actor")
         self._ring = Ring.create(load.ring, load.layout, load.slots)
         self._counters = Counters(None, *_NAMES)
         self._filled = 0
         """Blocks that were written; all of them were once: what only travels need not be written anew."""
-        credit = Credit(load.blocks, load.credits, 1, "stream", "block")
+        credit = CreditWindow(load.blocks, load.credits, 1, "stream", "block")
         self._sender = ExperienceSender(
             self._context, RUN, ACTOR, 1, POLICY, self._ring, credit, load.segments, self._counters
         )
@@ -142,7 +142,7 @@ def _nothing() -> None:
 def main() -> None:
     """Entry of the process."""
     load, route, ipc = sys.argv[1:]
-    Writer(Load.from_json(load), Route.model_validate_json(route), ipc).serve()
+    Writer(TransportLoad.from_json(load), Route.model_validate_json(route), ipc).serve()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Cheap exact chance: the rate, the independence and the limits of `Sparks`."""
+"""Cheap exact chance: the rate, the independence and the limits of `SparseBernoulli`."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from workers.environments.worlds.base.grid import Sparks
+from workers.environments.worlds.base.grid import SparseBernoulli
 
 
 def _draw(cells: int, probability: float, turns: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    sparks = Sparks(np.random.default_rng(seed), cells, probability, kinds=3)
+    sparks = SparseBernoulli(np.random.default_rng(seed), cells, probability, kinds=3)
     return [tuple(np.copy(part) for part in sparks.draw()) for _ in range(turns)]  # type: ignore[misc]
 
 

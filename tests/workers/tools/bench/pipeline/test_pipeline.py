@@ -13,7 +13,7 @@ import pytest
 from protocol.memory.counters import Counters
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
-from workers.tools.bench.pipeline.run_under_test import Look, Running
+from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest
 
 PROMISED = {
     "env_steps_per_second",
@@ -59,7 +59,7 @@ def test_a_look_leaves_out_pages_that_are_still_being_made(tmp_path: Path) -> No
     (tmp_path / "counters" / ".actor-1.1").touch()
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
         try:
-            assert Running(popen, tmp_path, tmp_path / "output.txt").look().counted["env_steps"] == 7
+            assert RunUnderTest(popen, tmp_path, tmp_path / "output.txt").look().counted["env_steps"] == 7
         finally:
             popen.kill()
 
@@ -70,7 +70,7 @@ def test_returns_are_those_of_whole_lines(tmp_path: Path) -> None:
     told = "".join(json.dumps(line) + "\n" for line in [*lines, {"a": {"return": -3.0}}])
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
         try:
-            running = Running(popen, tmp_path, tmp_path / "output.txt")
+            running = RunUnderTest(popen, tmp_path, tmp_path / "output.txt")
             assert running.latest_return() == -math.inf
             (tmp_path / "metrics.jsonl").write_text(told + '{"a": {"ret')
             assert running.latest_return() == -3.0

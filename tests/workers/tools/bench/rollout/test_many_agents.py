@@ -8,7 +8,7 @@ import pytest
 from protocol.config.run import parse_run
 from protocol.experience.ring_buffer import Ring
 from workers.environments.worlds.synthetic import SyntheticSettings
-from workers.tools.bench.rollout.actor_loop import Acting
+from workers.tools.bench.rollout.actor_loop import ActorLoop
 from workers.tools.bench.rollout.many_agents import follows, herd
 
 SETTINGS = {"many": 3, "observation": 8, "actions": 4, "episode_steps": 10, "desynchronize": True}
@@ -34,7 +34,7 @@ def test_a_row_of_another_moment_or_stream_is_found_out(field: str) -> None:
         column[slots][5, 3] = column[slots][5, 4] if field == "observation" else column[slots][5, 3] + 1
         seen.append(follows(ring, slots, settings))
 
-    acting = Acting(parse_run({"environment": environment, "policy": {"segment_length": 16}}), look)
+    acting = ActorLoop(parse_run({"environment": environment, "policy": {"segment_length": 16}}), look)
     acting.run(17)
     acting.close()
     assert len(seen) == 2
