@@ -19,7 +19,7 @@ from protocol.config.run import parse_run
 from protocol.errors import RookeryError
 from tests.fuzz.mutations import Mutator
 from workers.policies import checkpoint
-from workers.policies.checkpoint import Checkpoint, Manifest
+from workers.policies.checkpoint import Checkpoint, CheckpointManifest
 
 __all__ = ["Documents"]
 
@@ -35,7 +35,7 @@ class Documents:
         self._texts = [path.read_bytes() for path in sorted(PRESETS.glob("*.yaml"))]
         self._config = folder / "spoilt.yaml"
         config = parse_run({}).policy.model_dump(mode="json")
-        manifest = Manifest(
+        manifest = CheckpointManifest(
             step=7,
             policy="gem",
             version=3,

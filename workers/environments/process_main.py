@@ -26,7 +26,7 @@ from protocol.memory.shared_file import SharedFile
 from workers import all_imported
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.vectorized.process_handle import ANSWER, COMMAND, Command
+from workers.environments.vectorized.process_handle import ANSWER, COMMAND, ProcessCommand
 from workers.environments.vectorized.process_side import TurnWriter
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
@@ -47,21 +47,21 @@ class EnvironmentProcess:
     def run(self) -> None:
         """Says what world it is, and obeys until the socket ends."""
         world = self._environments[0].world
-        _answer(self._wire, Command.WORLD, 0, world.model_dump_json())
+        _answer(self._wire, ProcessCommand.WORLD, 0, world.model_dump_json())
         _, (descriptor,), _, _ = socket.recv_fds(self._wire, 1, 1)
         memory = SharedFile(Path("memory of the parent"), descriptor, os.fstat(descriptor).st_size)
         exchange = SharedTurns(world, self._division, memory.buffer)
         shares = [TurnWriter(exchange, self._process, group) for group in range(self._division.groups)]
         while (command := self._wire.recv(COMMAND.size, socket.MSG_WAITALL)) != b"":
             kind, group, seed = COMMAND.unpack(command)
-            if kind == Command.HEAR:
+            if kind == ProcessCommand.HEAR:
                 self._hear(self._wire.recv(seed, socket.MSG_WAITALL))
                 continue
             environment, share = self._environments[group], shares[group]
-            fresh = kind == Command.RESET
+            fresh = kind == ProcessCommand.RESET
             share.write(share.cut(environment.reset(seed)) if fresh else environment.step(share.actions()))
             episodes = environment.take_episodes()
-            _answer(self._wire, Command.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
+            _answer(self._wire, ProcessCommand.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
 
     def _hear(self, said: bytes) -> None:
         for environment in self._environments:
@@ -73,7 +73,7 @@ class EnvironmentProcess:
             environment.close()
 
 
-def _answer(wire: socket.socket, kind: Command, number: int, text: str = "") -> None:
+def _answer(wire: socket.socket, kind: ProcessCommand, number: int, text: str = "") -> None:
     said = text.encode()
     wire.sendall(ANSWER.pack(kind, number, len(said)) + said)
 
@@ -107,14 +107,14 @@ def main(descriptor: int, parent: int, process: int, config: str) -> None:
         except RookeryError as fault:
             if fault.__cause__ is not None:
                 traceback.print_exc()  # what happened inside the environment
-            _last_word(wire, Command.FAULT, fault.exit_code, fault.coded)
+            _last_word(wire, ProcessCommand.FAULT, fault.exit_code, fault.coded)
             sys.exit(fault.exit_code)
         except BaseException as fault:
-            _last_word(wire, Command.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())
+            _last_word(wire, ProcessCommand.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())
             raise
 
 
-def _last_word(wire: socket.socket, kind: Command, number: int, text: str) -> None:
+def _last_word(wire: socket.socket, kind: ProcessCommand, number: int, text: str) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):  # the parent listens no more; the exit code tells it
         _answer(wire, kind, number, text)
 

@@ -25,7 +25,7 @@ from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies import checkpoint
 from workers.policies.build import Policy
-from workers.policies.checkpoint import Checkpoint, Manifest
+from workers.policies.checkpoint import Checkpoint, CheckpointManifest
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import flatten_
 
@@ -77,7 +77,7 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=self._write, args=(found,), name=name, daemon=True)
         self._thread.start()
 
-    def load(self, rows: bool = True) -> Manifest | None:
+    def load(self, rows: bool = True) -> CheckpointManifest | None:
         """Puts everything back to where the newest checkpoint was, and returns what it says of itself; None where there
         is none, ConfigurationError in one sentence for one that does not fit. Without `rows` replay stays as it is, as
         it must where anything was admitted to it."""
@@ -128,7 +128,7 @@ class CheckpointWriter:
     def _snapshot(self, version: Version, rows: int, mean_return: float | None) -> Checkpoint:
         policy, update, replay = self._parts
         place, config = self._plan.interface.place, self._plan.config
-        manifest = Manifest(
+        manifest = CheckpointManifest(
             step=update.train_steps,
             policy=self._plan.name,
             version=version.version,

@@ -21,10 +21,10 @@ from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, under
 
-__all__ = ["LearnerCheckpoint", "Progress"]
+__all__ = ["LearnerCheckpoint", "LearnerProgress"]
 
 
-class Progress(NamedTuple):
+class LearnerProgress(NamedTuple):
     """Where a member stood at a cut."""
 
     version: int
@@ -46,12 +46,12 @@ class LearnerCheckpoint:
         self._cuts, self._part = cuts, f"policy-{name}"
         self._policy, self._update, self._fed, self._rounds = policy, update, fed, rounds
 
-    def write_if_due(self, number: int, standing: Progress) -> None:
+    def write_if_due(self, number: int, standing: LearnerProgress) -> None:
         """After round `number`, once what was learned of it is published."""
         if self._cuts.due(number):
             self._cuts.write(self._part, number, self._state(number, standing))
 
-    def load(self) -> Progress | None:
+    def load(self) -> LearnerProgress | None:
         """Goes back to the newest cut; None where there is none, and everybody begins at the beginning."""
         if self._cuts.newest is None:
             return None
@@ -64,9 +64,9 @@ class LearnerCheckpoint:
         if isinstance(self._fed, BatchAssembler | ReplayBuffer):
             self._fed.set_state(under("fed.", state))
         self._rounds.set_state(under("rounds.", state))
-        return Progress(*state["standing"].tolist())
+        return LearnerProgress(*state["standing"].tolist())
 
-    def _state(self, number: int, standing: Progress) -> State:
+    def _state(self, number: int, standing: LearnerProgress) -> State:
         weights, update = in_memory(self._policy.state_dict()), in_memory(self._update.state())
         parts: dict[str, State] = {
             "weights": {name: tensor.numpy() for name, tensor in weights.items()},

@@ -36,7 +36,7 @@ from workers.learning.datasets.update_log import keep_order
 from workers.learning.diagnostics.finite import FiniteWeights
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.league_publisher import LeaguePublisher
-from workers.learning.lockstep_state import LearnerCheckpoint, Progress
+from workers.learning.lockstep_state import LearnerCheckpoint, LearnerProgress
 from workers.learning.source import SegmentSource
 from workers.learning.training_log import TrainingLog
 from workers.planning.policy_plan import TrainingPlan
@@ -251,7 +251,7 @@ class PolicyLearner:
             there = weights() if callable(weights) else weights
             rounds.log.end(number, self.version.version, self.update.train_steps, there)
         if self._cut is not None:
-            self._cut.write_if_due(number, Progress(self.version.version, self._rows))
+            self._cut.write_if_due(number, LearnerProgress(self.version.version, self._rows))
 
     def prepare(self) -> None:
         """The next batch, as far as it can be made while the one that was taken is trained on."""

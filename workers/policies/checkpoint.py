@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from protocol import RELEASE
 from protocol.errors import ConfigurationError
 
-__all__ = ["FORMAT", "Checkpoint", "Manifest", "best", "in_memory", "load", "load_newest", "save", "steps"]
+__all__ = ["FORMAT", "Checkpoint", "CheckpointManifest", "best", "in_memory", "load", "load_newest", "save", "steps"]
 
 FORMAT = 2
 """2 has `mean_return` and, on replay, a file of its own."""
@@ -38,7 +38,7 @@ _STEP = re.compile(r"0|[1-9][0-9]{0,17}")
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class Manifest(BaseModel):
+class CheckpointManifest(BaseModel):
     """What a checkpoint says of itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -63,7 +63,7 @@ class Manifest(BaseModel):
 class Checkpoint:
     """All that a resume needs, of one moment and in host memory."""
 
-    manifest: Manifest
+    manifest: CheckpointManifest
     weights: dict[str, torch.Tensor]
     optimizer: dict[str, torch.Tensor]
     """Moments, train steps and the random state of the update."""
@@ -147,13 +147,13 @@ def best(folder: Path) -> int | None:
     return max(earned)[1] if earned else None
 
 
-def _manifest(path: Path) -> Manifest:
+def _manifest(path: Path) -> CheckpointManifest:
     told = _read(path, "manifest.json", _json)
     found = told.get("format") if isinstance(told, dict) else None
     if isinstance(found, int) and not _OLDEST <= found <= FORMAT:
         raise ConfigurationError("checkpoint_format_unknown", file=path, value=found, oldest=_OLDEST, newest=FORMAT)
     try:
-        return Manifest.model_validate(told)
+        return CheckpointManifest.model_validate(told)
     except ValidationError as fault:
         first = fault.errors()[0]
         place = ".".join(map(str, first["loc"]))

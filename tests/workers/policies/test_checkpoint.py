@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.policies import checkpoint
-from workers.policies.checkpoint import Checkpoint, Manifest
+from workers.policies.checkpoint import Checkpoint, CheckpointManifest
 
 HASH = "0123456789abcdef"
 
@@ -25,7 +25,7 @@ def save(
     """A checkpoint whose tensors are views of one buffer, as policies' are."""
     buffer = torch.full((6,), value)
     weights = checkpoint.in_memory({"a": buffer[:2], "b": buffer[2:].view(2, 2)})
-    manifest = Manifest(
+    manifest = CheckpointManifest(
         step=step,
         policy="one",
         version=3,

@@ -24,7 +24,7 @@ from protocol.spaces import World, parse_world
 from workers.environments.base import Episodes
 from workers.environments.vectorized.deadline import Deadline
 
-__all__ = ["ANSWER", "COMMAND", "Command", "ProcessDied", "ProcessHandle"]
+__all__ = ["ANSWER", "COMMAND", "ProcessCommand", "ProcessDied", "ProcessHandle"]
 
 COMMAND = struct.Struct("<BxHxxxxQ")
 """kind, group, seed (of HEAR: bytes of text that follow)"""
@@ -32,7 +32,7 @@ ANSWER = struct.Struct("<BxHI")
 """kind, group (of FAULT: the error's exit code), bytes of text that follow"""
 
 
-class Command(IntEnum):
+class ProcessCommand(IntEnum):
     """What a command or an answer is."""
 
     RESET = 1
@@ -92,7 +92,7 @@ class ProcessHandle:
     def world(self, deadline: Deadline) -> World:
         """What it steps, said once it is ready."""
         kind, _, text = self._receive(deadline)
-        assert kind == Command.WORLD, kind
+        assert kind == ProcessCommand.WORLD, kind
         return parse_world(text)
 
     def attach(self, descriptor: int) -> None:
@@ -102,17 +102,17 @@ class ProcessHandle:
 
     def reset(self, group: int, seed: int) -> None:
         """Orders new episodes in all its copies of `group`."""
-        self._send(Command.RESET, group, seed)
+        self._send(ProcessCommand.RESET, group, seed)
 
     def step(self, group: int) -> None:
         """Orders a step with the actions that are in the shared memory."""
-        self._send(Command.STEP, group, 0)
+        self._send(ProcessCommand.STEP, group, 0)
 
     def hear(self, programme: str) -> None:
         """Hands on what is said of the members of a collection."""
         said = programme.encode()
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
-            self._wire.sendall(COMMAND.pack(Command.HEAR, 0, len(said)) + said)
+            self._wire.sendall(COMMAND.pack(ProcessCommand.HEAR, 0, len(said)) + said)
 
     def wait(self, group: int, deadline: Deadline) -> None:
         """Returns when the turn of `group` is written; raises `ProcessDied`, or the fault that the process met."""
@@ -144,7 +144,7 @@ class ProcessHandle:
         self.kill()
         return self._process.returncode
 
-    def _send(self, kind: Command, group: int, seed: int) -> None:
+    def _send(self, kind: ProcessCommand, group: int, seed: int) -> None:
         self.pending.add(group)
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
             self._wire.sendall(COMMAND.pack(kind, group, seed))
@@ -152,9 +152,9 @@ class ProcessHandle:
     def _receive(self, deadline: Deadline) -> tuple[int, int, str]:
         kind, number, length = ANSWER.unpack(self._read(ANSWER.size, deadline))
         text = self._read(length, deadline).decode() if length else ""
-        if kind == Command.FAULT:
+        if kind == ProcessCommand.FAULT:
             raise _FAULTS.get(number, EnvironmentFault).heard(text)
-        if kind == Command.CRASH:
+        if kind == ProcessCommand.CRASH:
             self._last_words = text
             return self._receive(deadline)
         return kind, number, text
