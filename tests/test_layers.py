@@ -9,7 +9,10 @@ import subprocess
 import sys
 import tokenize
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +28,14 @@ PICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal", "jo
 PICKLING = {"recv_pyobj", "send_pyobj"}
 TOP_LEVEL = {"workers", "protocol", "launch", "tests", "k8s"}
 TOP_LEVEL |= {"pyproject.toml", "README.md", "Makefile", "LICENSE", "CHANGELOG.md"}
+ROLES = ("actor", "learner", "coordinator", "relay", "evaluator", "sequential")
+ROOMS = (
+    *("policies", "runtime", "environments", "planning", "metrics", "rollout", "evaluation", "league"),
+    *("algorithms", "learning", "coordination", "relaying", "roles", "tools"),
+)
+"""The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
+ENTRIES = 15
+"""The most files and folders of a folder, `__init__.py` and README.md aside."""
 TORCHLESS = ("workers/coordinator.py", "workers/relay.py", "launch/cli/main.py")
 """Must start without torch: it takes seconds and hundreds of megabytes."""
 
@@ -105,6 +116,123 @@ def faults(check: Callable[[str], Iterator[tuple[int, str]]], *layers: str) -> l
     ]
 
 
+def modules(*layers: str) -> dict[str, Path]:
+    """Dotted name -> file; a client is no module of ours."""
+    found = {}
+    for layer in layers:
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if not {"clients", "node_modules"} & {*parts}:
+                found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Module -> the modules of `files` that it imports, inside functions included, for types alone left out."""
+    found: dict[str, set[str]] = {}
+    for module, path in files.items():
+        wanted = found.setdefault(module, set())
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for_types = {id(part) for node in ast.walk(tree) if _for_types(node) for part in ast.walk(node)}
+        for node in ast.walk(tree):
+            if id(node) in for_types:
+                continue
+            if isinstance(node, ast.Import):
+                wanted.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names} & files.keys()
+                wanted.update(whole or {node.module})
+        wanted &= files.keys() - {module}
+    return found
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[str]:
+    """One circle, if there is any."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as found:
+        return list(found.args[1])
+    return []
+
+
+def upward(graph: Mapping[str, set[str]]) -> list[str]:
+    """The imports between rooms of workers that point right."""
+
+    def place(module: str) -> int:
+        name = module.split(".")[1]
+        return ROOMS.index("roles" if name in ROLES else name)
+
+    inside = {module: wanted - {"workers"} for module, wanted in graph.items() if module != "workers"}
+    return [f"{one} -> {other}" for one in inside for other in inside[one] if place(other) > place(one)]
+
+
+def entries(graph: Mapping[str, set[str]], files: Mapping[str, Path]) -> dict[Path, dict[str, set[str]]]:
+    """Folder -> its files and folders, each with those of them that it imports."""
+    found: dict[Path, dict[str, set[str]]] = {}
+    for module, wanted in graph.items():
+        for other in wanted:
+            one, two = files[module].relative_to(ROOT).parts, files[other].relative_to(ROOT).parts
+            at = next(i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
+            if "__init__.py" not in (one[at], two[at]):
+                found.setdefault(Path(*one[:at]), {}).setdefault(one[at], set()).add(two[at])
+    return found
+
+
+def test_no_arrow_between_rooms_points_up() -> None:
+    assert upward(arrows(modules("workers"))) == []
+
+
+def test_an_arrow_that_points_up_is_seen() -> None:
+    graph = {"workers.rollout.seat": {"workers.learning.batch"}, "workers.learner": {"workers.learning.batch"}}
+    assert upward({**graph, "workers.learning.batch": set()}) == ["workers.rollout.seat -> workers.learning.batch"]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_files_import_each_other_in_a_circle(layer: str) -> None:
+    assert circles(arrows(modules(layer))) == []
+
+
+def test_no_entries_of_a_folder_of_workers_import_each_other_in_a_circle() -> None:
+    files = modules("workers")
+    found = entries(arrows(files), files)
+    assert {folder: circles(graph) for folder, graph in found.items() if circles(graph)} == {}
+
+
+def test_a_circle_is_seen() -> None:
+    files = {
+        f"workers.a.{name}": ROOT / f"workers/a/{name.replace('.', '/')}.py" for name in ("b.one", "b.two", "c.one")
+    }
+    graph = {"workers.a.b.one": {"workers.a.c.one"}, "workers.a.c.one": {"workers.a.b.two"}, "workers.a.b.two": set()}
+    assert circles(graph) == []
+    assert set(circles(entries(graph, files)[Path("workers/a")])) == {"b", "c"}
+
+
+def test_folders_are_small_enough_to_be_read_at_a_glance() -> None:
+    sizes: Counter[Path] = Counter()
+    for layer in LAYERS:
+        for path in (ROOT / layer).rglob("*"):
+            parts = path.relative_to(ROOT).parts
+            if path.name not in ("__init__.py", "README.md") and not {"__pycache__", "node_modules"} & {*parts}:
+                sizes[path.parent.relative_to(ROOT)] += 1
+    data = {Path("protocol/golden"), Path("launch/presets")}
+    assert {name: size for name, size in sizes.items() if size > ENTRIES and name not in data} == {
+        Path("workers"): len(ROOMS) - 1 + len(ROLES)
+    }
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    owners: dict[str, list[str]] = {}
+    for module, path in modules(*LAYERS).items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                owners.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in owners.items() if len(found) > 1} == {}
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layer_imports_only_what_it_may(layer: str) -> None:
     assert faults(lambda source: misplaced_imports(layer, source), layer) == []
@@ -138,9 +266,7 @@ def test_worlds_of_others_are_imported_by_who_plays_them() -> None:
 
 
 def test_protocol_loads_without_torch() -> None:
-    modules = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "protocol").rglob("*.py")]
-    ours = [module for module in modules if module.name != "__init__" and "clients" not in module.parts]
-    assert loaded_with(*(".".join(module.parts) for module in ours)) == []
+    assert loaded_with(*modules("protocol")) == []
 
 
 def loaded_with(*modules: str, of: Sequence[str] = ("torch",)) -> list[str]:

@@ -1,20 +1,14 @@
-"""The front door of the `rookery` command: a worker's becomes that worker at once, any other is `launch/cli/main.py`.
-
-In flow: the command line. Out flow: another program in this process's place. To import the whole command first would
-cost each worker a fifth of the processor time of its start.
-"""
+"""The commands that another program becomes: a worker, a tool."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
 
 from launch.local.process import python
-from protocol.errors import told_in_a_sentence
 
-__all__ = ["BECOMES", "become", "main"]
+__all__ = ["BECOMES", "become"]
 
 BECOMES = {
     "actor": ("workers.actor", "One actor"),
@@ -41,21 +35,3 @@ def become(module: str, arguments: Sequence[str]) -> None:
     """Runs `module` as a program instead of this one."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.execv(sys.executable, python(module, *arguments))
-
-
-def main() -> None:
-    """The console command."""
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in BECOMES:
-        with told_in_a_sentence():
-            become(BECOMES[name][0], sys.argv[2:])
-    gc.disable()  # all that is imported stays; to look for garbage in it takes a seventh of a short command's time
-    from launch.cli.main import main as command
-
-    gc.freeze()
-    gc.enable()
-    command(prog_name="rookery")
-
-
-if __name__ == "__main__":
-    main()

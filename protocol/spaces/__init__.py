@@ -6,8 +6,9 @@ from and to Gymnasium and PettingZoo are in `protocol.spaces.gymnasium` and `pro
 
 from __future__ import annotations
 
-from protocol.spaces.agent_slots import Leaf, Place
+from protocol.spaces.agent_slots import Place
 from protocol.spaces.composite import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, nest, unflatten
+from protocol.spaces.leaf import Leaf
 from protocol.spaces.model import Label
 from protocol.spaces.policy_map import policy_map, symmetries
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text

@@ -12,35 +12,13 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from protocol.spaces.composite import LeafSpace, elements
+from protocol.spaces.composite import elements
+from protocol.spaces.leaf import Leaf, Role
 from protocol.spaces.primitive import Box
 from protocol.spaces.row_format import RowFormat, field_of
 from protocol.spaces.tree import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
 
-__all__ = ["Leaf", "Place", "Role", "places_of"]
-
-Role = Literal["observation", "common", "action_mask", "action"]
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One column of an agent's rows, [S, R, *space.shape]. `name` begins with `role`; dots divide its parts.
-
-    `evaluation_only`: for learners, not for acting policies. `owner`: whose it is, once for each copy of the world: a
-    population's (its path; "" is the outermost) if `role` is `common`, otherwise the agent's.
-    """
-
-    name: str
-    role: Role
-    path: tuple[str | int, ...]
-    space: LeafSpace
-    evaluation_only: bool
-    owner: str
-
-    @property
-    def common(self) -> bool:
-        """Is it the same for all agents of `owner`, and stored once?"""
-        return self.role == "common"
+__all__ = ["Place", "places_of"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.errors import ConfigurationError
-from protocol.spaces.agent_slots import Leaf, Place
+from protocol.spaces.agent_slots import Place
+from protocol.spaces.leaf import Leaf
 from protocol.spaces.tree import DictPopulation
 from protocol.spaces.world import World
 

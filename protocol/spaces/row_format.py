@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from protocol.spaces.agent_slots import Leaf
+    from protocol.spaces.leaf import Leaf
 
 __all__ = ["RowFormat", "field_of"]
 

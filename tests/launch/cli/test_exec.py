@@ -21,7 +21,7 @@ def become(program, command):
 
 os.execv = become
 sys.argv = ["rookery", *sys.argv[1:]]
-from launch.cli.exec import main
+from launch.__main__ import main
 main()
 """
 
