@@ -208,11 +208,11 @@ def make_keys(folder: Path) -> None:
             click.echo(f"wrote {path}")
 
 
-def _hand_over(module: str, does: str) -> click.Command:
+def _hand_over(name: str, module: str, does: str) -> click.Command:
     """A command that becomes another executable."""
 
     @click.command(
-        name=module.rpartition(".")[2],
+        name=name,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
         help=f"{does} (the same as `python -m {module}`).",
     )
@@ -276,5 +276,5 @@ main.add_command(hosts)
 main.add_command(sweep_command)
 main.add_command(pbt)
 main.add_command(k8s)
-for _module, _does in BECOMES.values():
-    main.add_command(_hand_over(_module, _does))
+for _name, (_module, _does) in BECOMES.items():
+    main.add_command(_hand_over(_name, _module, _does))

@@ -97,7 +97,7 @@ BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         "act_answers_other_observe",
         " 2 ",
     ),
-    "loses the clock": (actor_checks, "Pong", pong, actor_checks.pings, "pong_clock_wrong", "7.0"),
+    "loses the clock": (server, "Pong", pong, actor_checks.pings, "pong_clock_wrong", "7.0"),
     "takes any reward": (
         MessageValidator,
         "_rewards",
@@ -107,7 +107,7 @@ BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         "a reward too many",
     ),
     "has one code": (server.SimulatorServer, "blame", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
-    "is patient": (actor_checks, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
+    "is patient": (server, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts no incarnations": (
         IdentityTable,
         "incarnation_of",

@@ -25,7 +25,7 @@ from tests.faults import raises
 from tests.protocol.parts import line, python
 
 SPEC = RowSpec((2,), capacity=24, frames=3, segment_length=5)
-MODES: list[dict[str, Any]] = [{}, {"lock_timeout": 1.0}, {"checksums": True}]
+MODES: list[dict[str, Any]] = [{}, {"lock_timeout": 60.0}, {"checksums": True}]
 NAMES = ["lock_free", "locked", "checksums"]
 
 WRITER = """

@@ -82,7 +82,7 @@ class Dashboard:
             "/api/stop": self._controls.stop,
         }
         files = {"/": "index.html", "/dashboard.css": "dashboard.css"}
-        files |= {f"/{name}": name for name in ("dashboard.js", "loop.js", "league.js", "curves.js")}
+        files |= {f"/{name}": name for name in ("dashboard.js", "data_flow.js", "league.js", "curves.js")}
         return {
             **{("GET", path): _file(_ASSETS / name) for path, name in files.items()},
             ("GET", "/plotly.min.js"): _plotly,

@@ -115,7 +115,7 @@ def test_a_strange_name_that_leads_to_loopback_is_told_nothing(run_dir: Path) ->
 
 def test_the_page_asks_nobody_else_for_anything(run_dir: Path) -> None:
     with shown(run_dir) as (_, url):
-        for path in ("", "dashboard.css", "dashboard.js", "loop.js", "league.js", "curves.js"):
+        for path in ("", "dashboard.css", "dashboard.js", "data_flow.js", "league.js", "curves.js"):
             answer = ask(f"{url}/{path}")
             assert answer.status == 200
             assert "://" not in answer.text
