@@ -73,7 +73,8 @@ def test_without_the_package_the_key_is_refused_in_one_sentence(monkeypatch: pyt
 def test_nothing_else_needs_the_package() -> None:
     """Both ends are imported and made where it is not installed."""
     code = "import sys; sys.modules['zstandard'] = None; from tests.protocol.parts import Actor, Learner; "
-    code += "from protocol.messages import compression; print(compression.zstandard); Actor(None).close(); Learner().close()"
+    code += "from protocol.messages import compression; print(compression.zstandard); "
+    code += "Actor(None).close(); Learner().close()"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )

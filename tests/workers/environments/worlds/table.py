@@ -30,8 +30,13 @@ class Table:
         ]
         self.seats = [
             AgentCollector(
-                agent.name, scripted.Performer(world, i), sender, environment.copies, 0, np.random.default_rng(0)
-            )  # type: ignore[arg-type]
+                agent.name,
+                scripted.Performer(world, i),  # type: ignore[arg-type]
+                sender,
+                environment.copies,
+                0,
+                np.random.default_rng(0),
+            )
             for i, (agent, sender) in enumerate(zip(world.agents, self.senders, strict=True))
         ]
 
