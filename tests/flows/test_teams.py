@@ -17,14 +17,22 @@ from workers.evaluation.baselines import play
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 
-VDN = {**runs.SAC, "name": "vdn", "batch_size": 32, "replay_ratio": 4.0, "epsilon_decay": 0.1, "epsilon_decay_freq": 5}
+VDN = {
+    **runs.SAC,
+    "name": "vdn",
+    "gamma": 0.5,
+    "batch_size": 32,
+    "replay_ratio": 4.0,
+    "epsilon_decay": 0.1,
+    "epsilon_decay_freq": 5,
+}
 
 
 def game(steps: int = 2_000) -> dict[str, Any]:
     """A short game, played by both players as one: it pays each who does the right thing."""
     settings = {"game": "own", "payoffs": [[[0, 1], [0, 0]], [[1, 1], [1, 0]]], "turns": 5, "observe": "last"}
     environment = {"id": "matrix_game", "copies": 8, "settings": settings, "teams": {"pair": "all"}}
-    data = runs.config(VDN, steps=steps, policy={"learning_rate": 0.003})
+    data = runs.config(VDN, steps=steps, policy={"learning_rate": 0.01})
     return {**data, "environment": {**environment, "team_reward": "mean"}}
 
 
@@ -32,7 +40,7 @@ def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(
     tmp_path: Path, memory_dir: Path, trial: Trial
 ) -> None:
     """One policy for both; its books are exact; exported, it does what is best."""
-    data = game(trial.steps(4_000))
+    data = game(trial.steps(3_000))
     data["policy"]["learning_rate"] = trial.rate(data["policy"]["learning_rate"])
     result = runs.train(data, tmp_path, "--seed", str(trial.seed))
     assert result.returncode == 0, result.stderr

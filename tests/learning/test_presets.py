@@ -94,7 +94,7 @@ def test_pendulum_by_sac_soon_swings_up(run_dir: Path, trial: Trial) -> None:
     """E10 for actions that are numbers, on replay, exploration off: random is -1200. Most seeds come to -150, and some
     still have to swing longer."""
     keys = ["policy.algorithm.replay_ratio=64", *trial.keys]
-    train("pendulum", run_dir, trial.seed, steps=trial.steps(8_000), set=keys)
+    train("pendulum", run_dir, trial.seed, steps=trial.steps(10_000), set=keys)
     trial.reaches(greedy_returns(run_dir)["agent"], -850)
 
 

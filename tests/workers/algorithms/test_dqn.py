@@ -182,7 +182,7 @@ def test_e10_dqn_learns_a_chain_whose_reward_lies_at_its_end(trial: Trial) -> No
     policy = build(Interface.of(chain.AGENT), config, trial.seed)
     assert isinstance(policy, DQNPolicy)
     update, rng = DQNUpdate(policy, config), np.random.default_rng(trial.seed)
-    for _ in range(trial.steps(400)):
+    for _ in range(trial.steps(600)):
         update.update(chain.steps(rng))
     with torch.no_grad():
         values = policy.online(policy.inputs(chain.PLACES))
