@@ -178,7 +178,7 @@ def test_what_cannot_be_trained_on_is_refused() -> None:
 
 def test_e10_dqn_learns_a_chain_whose_reward_lies_at_its_end(trial: Trial) -> None:
     algorithm = DQN(gamma=chain.GAMMA, target_update_freq=10, target_update="hard", epsilon=0.0, epsilon_min=0.0)
-    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=trial.rate(0.005))
+    config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(32,)), learning_rate=trial.rate(0.003))
     policy = build(Interface.of(chain.AGENT), config, trial.seed)
     assert isinstance(policy, DQNPolicy)
     update, rng = DQNUpdate(policy, config), np.random.default_rng(trial.seed)
